@@ -1,0 +1,59 @@
+# Every target sets itself up: on a fresh machine the first call installs into .venv, later calls are at once.
+
+VENV := .venv
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help setup up demo test check format bench clean
+
+help:  ## what there is to type
+	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
+
+setup: $(STAMP)  ## install everything into .venv
+
+up: $(STAMP)  ## run every process on this machine, until Ctrl-C
+	@$(VENV)/bin/tollkeeper up $(ARGS)
+
+demo: $(STAMP)  ## up, with three example tenants and a minute of traffic
+	@$(VENV)/bin/tollkeeper demo $(ARGS)
+
+test: $(STAMP)  ## the whole suite; ARGS="tests/contracts -k prices" runs a part
+	@$(VENV)/bin/python -m pytest --durations=10 $(ARGS)
+
+check: $(STAMP)  ## lint, format, types, import layers
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+format: $(STAMP)  ## rewrite the code as `check` wants it
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+bench: $(STAMP)  ## every benchmark; ARGS=--quick or ARGS=--json
+	@$(VENV)/bin/python -m bench $(ARGS)
+
+clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Any of these may be a version manager's stub or lack venv, so each is tried, not only looked up.
+# PYTHON=/path/to/python goes first.
+define MAKE_VENV
+for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	"$$candidate" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		2>/dev/null || continue; \
+	echo "installing into $(VENV) with $$("$$candidate" --version), two minutes the first time"; \
+	"$$candidate" -m venv $(VENV); exit; \
+done; \
+echo "Tollkeeper needs Python 3.11, 3.12 or 3.13 with its venv module; python3 here is: $$(python3 --version 2>&1)." >&2; \
+echo "Install one (Debian, Ubuntu: apt install python3 python3-venv) or name it: make setup PYTHON=/path/to/python" >&2; \
+exit 1
+endef
+
+$(VENV)/bin/python:
+	@$(MAKE_VENV)
+
+$(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/base.txt -e '.[all,dev]'
+	@touch $(STAMP)

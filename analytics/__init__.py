@@ -1,0 +1,1 @@
+"""Questions and answers: one SQL file or pure function each."""

@@ -1,0 +1,65 @@
+"""The overview: what was asked, used and spent in a scope, how fast, in all and by tenant and model."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from analytics.percentiles import Latency, Method, latencies
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Period, Scope
+from analytics.volume import Volume
+from backends.store.client import StoreClient
+
+MAX_LINES: Final = 500  # more than anyone reads in one table; filter, or ask the export
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One tenant's use of one model. An empty model is one that was asked for but not served."""
+
+    tenant: str
+    model: str
+    volume: Volume
+    latency: Latency
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The answer. `covered` is what every number here covers; see `analytics.scope`.
+
+    `lines` are sorted by cost, then requests, highest first; `has_more_lines` says that the rest was cut off.
+    `method` is how the percentiles were found: "exact", or "sketch" within 1 % of each value.
+    """
+
+    scope: Scope
+    covered: Period
+    total: Volume
+    latency: Latency
+    method: Method
+    lines: tuple[Line, ...]
+    has_more_lines: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether not one request was recorded."""
+        return self.total.requests == 0
+
+
+def overview(store: StoreClient, scope: Scope) -> Overview:
+    """Answer the overview's questions with two reads. Raises StoreUnavailable where the store does not answer."""
+    parameters = {**scope.parameters(), "rollup": f"requests_{scope.grain}", "row_limit": MAX_LINES + 2}
+    total, groups = Volume(), []
+    ttft_samples = gap_samples = 0
+    for row in store.query(query("volumes"), parameters):
+        volume = Volume.from_row(row)
+        if number_of(row["is_total"]):
+            total = volume
+            ttft_samples, gap_samples = number_of(row["ttft_samples"]), number_of(row["gap_samples"])
+        else:
+            groups.append((text_of(row["tenant"]), text_of(row["model"]), volume))
+    speed = latencies(store, scope, ttft_samples=ttft_samples, gap_samples=gap_samples)
+    lines = tuple(
+        Line(tenant, model, volume, speed.groups.get((tenant, model), Latency()))
+        for tenant, model, volume in groups[:MAX_LINES]
+    )
+    return Overview(scope, scope.covered, total, speed.total, speed.method, lines, len(groups) > MAX_LINES)

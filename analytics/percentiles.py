@@ -1,0 +1,86 @@
+"""How fast: percentiles of time to first token and of the gaps between tokens, exact or, where that would be
+slow, from sketches; the answer says which.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from analytics.queries import query
+from analytics.rows import number_of, numbers_of, text_of
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+from contracts.records import GAP_UNIT_NS
+
+Method = Literal["exact", "sketch"]
+GroupKey = tuple[str, str]  # tenant, model
+
+EXACT_SAMPLES: Final = 5_000_000  # gaps, and first tokens: what is exploded in about 0.3 s on one core
+SKETCH_ERROR: Final = 0.01  # relative, of every value: quantilesDD's promise (DDSketch, VLDB 2019)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Percentiles of `count` measured durations, in nanoseconds."""
+
+    count: int
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of one group. `None` where nothing was measured: no first token, or no second one."""
+
+    ttft: Quantiles | None = None
+    gap: Quantiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTable:
+    """Percentiles of all together and by tenant and model, and how they were found."""
+
+    method: Method
+    total: Latency
+    groups: Mapping[GroupKey, Latency]
+
+
+def latencies(store: StoreClient, scope: Scope, *, ttft_samples: int, gap_samples: int) -> LatencyTable:
+    """Give percentiles of what the scope covers, from `requests` while that is quick, else from sketches.
+
+    The counts are the rollup's. Rows of `requests` expire before rollups do, so an exact answer stands only if
+    it found at least as many samples as the rollup counted. Raises StoreUnavailable.
+    """
+    if max(ttft_samples, gap_samples) <= EXACT_SAMPLES:
+        exact = _read(store, scope, "percentiles_exact", "exact")
+        if _count(exact.total.ttft) >= ttft_samples and _count(exact.total.gap) >= gap_samples:
+            return exact
+    return _read(store, scope, "percentiles_sketch", "sketch")
+
+
+def _read(store: StoreClient, scope: Scope, name: str, method: Method) -> LatencyTable:
+    days = scope.whole_days
+    total, groups = Latency(), {}
+    for row in store.query(query(name), {**scope.parameters(), "first_day": days.start_s, "end_day": days.end_s}):
+        latency = Latency(
+            ttft=_quantiles(row["ttft_samples"], row["ttft_levels"], unit_ns=1),
+            gap=_quantiles(row["gap_samples"], row["gap_levels"], unit_ns=GAP_UNIT_NS),
+        )
+        if number_of(row["is_total"]):
+            total = latency
+        else:
+            groups[text_of(row["tenant"]), text_of(row["model"])] = latency
+    return LatencyTable(method, total, groups)
+
+
+def _quantiles(count: object, levels: object, *, unit_ns: int) -> Quantiles | None:
+    samples = number_of(count)
+    if not samples:
+        return None
+    p50, p95, p99 = (level * unit_ns for level in numbers_of(levels))
+    return Quantiles(samples, p50, p95, p99)
+
+
+def _count(quantiles: Quantiles | None) -> int:
+    return 0 if quantiles is None else quantiles.count

@@ -1,0 +1,40 @@
+"""Reading the store's rows into our types: a value of another type than the query promises is an error."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from contracts.errors import TollkeeperError
+
+
+class UnexpectedRow(TollkeeperError):
+    """The store answered a query with a type it does not promise: schema and program are of different versions."""
+
+    code = "unexpected_row"
+
+
+def number_of(value: object) -> int:
+    """Read an integer."""
+    if isinstance(value, int):
+        return int(value)
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for an integer; run `python -m migrations`")
+
+
+def text_of(value: object) -> str:
+    """Read a string."""
+    if isinstance(value, str):
+        return value
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for a string; run `python -m migrations`")
+
+
+def money_of(value: object) -> Decimal:
+    """Read an amount of USD, exactly."""
+    if isinstance(value, Decimal):
+        return value
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for money; run `python -m migrations`")
+
+
+def numbers_of(value: object) -> tuple[float, ...]:
+    """Read an array of numbers."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(float(item) for item in value)
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")

@@ -1,0 +1,147 @@
+"""What a question is about: a stretch of time, and perhaps one tenant and one model. Checked when it is built.
+
+Rollups hold whole minutes, hours or days, so an answer from them covers whole ones: `covered` says which, and
+everything on one page (totals, series, table, percentiles) covers the same, so that the parts add up.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Self
+
+from contracts.errors import InvalidRequest
+
+Grain = Literal["minute", "hour", "day"]
+
+MAX_RANGE: Final = timedelta(days=400)  # a year against the same month of the year before
+MAX_BARS: Final = 100  # beyond this a chart's bars are thinner than the eye resolves
+
+_GRAIN_SECONDS: Final[dict[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 86_400}
+# How long the store keeps the finer rollups (migrations/clickhouse, 0005): older ranges are answered from coarser ones.
+MINUTES_KEPT: Final = timedelta(days=7)
+HOURS_KEPT: Final = timedelta(days=90)
+_MARGIN: Final = timedelta(hours=2)  # for rounding outward, and a clock that runs ahead of the store's
+
+_MINUTES_UP_TO: Final = timedelta(hours=6)
+_HOURS_UP_TO: Final = timedelta(days=14)
+_WEEK: Final = 7 * 86_400
+_STEPS: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, _WEEK)
+_FIRST_MONDAY: Final = 4 * 86_400  # 5 January 1970: weeks begin on Mondays, Unix time on a Thursday
+# ClickHouse's DateTime counts seconds in 32 bits, until February 2106; a year's margin for rounding outward.
+_FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT: Final = datetime(2105, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A stretch of time in UTC; `end` does not belong to it."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def start_s(self) -> int:
+        """Give the start in Unix seconds."""
+        return int(self.start.timestamp())
+
+    @property
+    def end_s(self) -> int:
+        """Give the end in Unix seconds."""
+        return int(self.end.timestamp())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """From `start` until `end` (exclusive, UTC), of one tenant and model or, where `None`, of all.
+
+    `asked_at` decides which rollups still hold the range; two scopes that differ in it alone are equal.
+    Raises InvalidRequest where times have no zone, are reversed, or span more than 400 days.
+    """
+
+    start: datetime
+    end: datetime
+    tenant: str | None = None
+    model: str | None = None
+    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            moment: datetime = getattr(self, name)
+            if moment.utcoffset() is None:
+                raise InvalidRequest(f"{name} ({moment:%Y-%m-%d %H:%M}) needs a time zone; use UTC", param=name)
+            if not _FIRST_MOMENT <= moment <= _LAST_MOMENT:
+                raise InvalidRequest(f"{name} ({_spoken(moment)}) must lie between 1970 and 2105", param=name)
+            object.__setattr__(self, name, moment.astimezone(UTC))
+        if self.end < self.start:
+            raise InvalidRequest(
+                f"the range ends ({_spoken(self.end)}) before it begins ({_spoken(self.start)}); swap the two",
+                param="end",
+            )
+        if self.end == self.start:
+            raise InvalidRequest(f"the range begins and ends at {_spoken(self.start)}; choose a later end", param="end")
+        if self.end - self.start > MAX_RANGE:
+            days = (self.end - self.start).days
+            raise InvalidRequest(f"the range is {days} days long; choose at most {MAX_RANGE.days} days", param="start")
+
+    @classmethod
+    def last(cls, length: timedelta, now: datetime, tenant: str | None = None, model: str | None = None) -> Self:
+        """Build the scope that ends now."""
+        return cls(now - length, now, tenant, model, asked_at=now)
+
+    @property
+    def grain(self) -> Grain:
+        """Name the finest rollup worth reading that is still kept.
+
+        Minutes up to 6 hours (kept for 7 days), hours up to 14 days (kept for 90), else days (kept for good).
+        """
+        length, age = self.end - self.start, self.asked_at - self.start
+        if length <= _MINUTES_UP_TO and age <= MINUTES_KEPT - _MARGIN:
+            return "minute"
+        return "hour" if length <= _HOURS_UP_TO and age <= HOURS_KEPT - _MARGIN else "day"
+
+    @property
+    def covered(self) -> Period:
+        """Give the whole minutes, hours or days that an answer covers: the range, rounded outward.
+
+        Example: 14:20 to 20:30 is more than 6 hours, so it is answered from hours: 14:00 to 21:00.
+        """
+        seconds = _GRAIN_SECONDS[self.grain]
+        start = int(self.start.timestamp()) // seconds * seconds
+        end = -(-self.end.timestamp() // seconds) * seconds
+        return Period(_moment(start), _moment(int(end)))
+
+    @property
+    def whole_days(self) -> Period:
+        """Give the whole days within what is covered; empty (start = end) where there is none."""
+        covered = self.covered
+        first = -(-covered.start_s // 86_400) * 86_400
+        last = covered.end_s // 86_400 * 86_400
+        return Period(_moment(first), _moment(max(first, last)))
+
+    @property
+    def step_seconds(self) -> int:
+        """Give the length of a chart's bar in seconds: as many bars as fit in 100, no finer than the rollup."""
+        length = (self.end - self.start).total_seconds()
+        grain = _GRAIN_SECONDS[self.grain]
+        return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)
+
+    @property
+    def step_origin(self) -> int:
+        """Give the Unix second from which steps are counted."""
+        return _FIRST_MONDAY if self.step_seconds == _WEEK else 0
+
+    def parameters(self) -> dict[str, object]:
+        """Give what every query of `analytics/sql` binds: the covered seconds, the tenant and the model."""
+        covered = self.covered
+        return {"start": covered.start_s, "end": covered.end_s, "tenant": self.tenant, "model": self.model}
+
+
+def _moment(unix_seconds: int) -> datetime:
+    return datetime.fromtimestamp(unix_seconds, UTC)
+
+
+def _spoken(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} {moment.tzname()}"

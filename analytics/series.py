@@ -1,0 +1,83 @@
+"""The overview's charts: requests, tokens and cost over time, by tenant or by model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final, Literal
+
+from analytics.queries import query
+from analytics.rows import money_of, number_of, text_of
+from analytics.scope import Period, Scope
+from backends.store.client import StoreClient
+
+Dimension = Literal["tenant", "model"]
+
+MAX_LEADERS: Final = 8  # more colours than that cannot be told apart; the rest is one group
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One group in one step. Sums leave out what was not reported or priced; `unpriced` counts the latter."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    unpriced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points by group, each group with one point per entry of `steps` (starts, UTC), zeros where nothing was.
+
+    A group is a tenant or model, `None` all beyond the eight that cost most. `partial` are the indices of the
+    steps which the range, up to `scope.end`, covers only in part: their sums are not comparable.
+    """
+
+    dimension: Dimension
+    step: timedelta
+    steps: tuple[datetime, ...]
+    groups: Mapping[str | None, tuple[Point, ...]]
+    partial: frozenset[int]
+
+
+def series(store: StoreClient, scope: Scope, by: Dimension) -> Series:
+    """Give the scope's requests, tokens and cost over time. Raises StoreUnavailable."""
+    step, origin, covered = scope.step_seconds, scope.step_origin, scope.covered
+    parameters = {
+        **scope.parameters(),
+        "rollup": f"requests_{scope.grain}",
+        "dimension": by,
+        "step": step,
+        "origin": origin,
+        "leader_limit": MAX_LEADERS,
+    }
+    first = (covered.start_s - origin) // step * step + origin
+    starts = range(first, covered.end_s, step)
+    found: dict[str | None, dict[int, Point]] = {}
+    for row in store.query(query("series"), parameters):
+        group = None if number_of(row["is_rest"]) else text_of(row["label"])
+        found.setdefault(group, {})[number_of(row["step_start"])] = Point(
+            requests=number_of(row["request_count"]),
+            input_tokens=number_of(row["input_sum"]),
+            output_tokens=number_of(row["output_sum"]),
+            cost_usd=money_of(row["cost_sum"]),
+            unpriced=number_of(row["unpriced_count"]),
+        )
+    nothing = Point()
+    return Series(
+        dimension=by,
+        step=timedelta(seconds=step),
+        steps=tuple(datetime.fromtimestamp(start, UTC) for start in starts),
+        groups={group: tuple(points.get(start, nothing) for start in starts) for group, points in found.items()},
+        partial=_partial(starts, covered, scope.end),
+    )
+
+
+def _partial(starts: range, covered: Period, end: datetime) -> frozenset[int]:
+    return frozenset(
+        index
+        for index, start in enumerate(starts)
+        if start < covered.start_s or start + starts.step > min(covered.end_s, end.timestamp())
+    )

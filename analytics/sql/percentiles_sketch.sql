@@ -1,0 +1,40 @@
+-- Percentiles within 1 % of each value (DDSketch): whole days from the daily rollup's states, the hours before
+-- and after them from the rows, so that the answer covers the same range as an exact one.
+-- A state merges only with its own levels: all that the rollup keeps (0.5, 0.9, 0.95, 0.99), of which three are used.
+-- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none.
+SELECT
+    grouping(tenant) AS is_total,
+    tenant,
+    model,
+    sum(ttft_count) AS ttft_samples,
+    quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(ttft_state) AS ttft_kept,
+    [ttft_kept[1], ttft_kept[3], ttft_kept[4]] AS ttft_levels,
+    sum(gap_count) AS gap_samples,
+    quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(gap_state) AS gap_kept,
+    [gap_kept[1], gap_kept[3], gap_kept[4]] AS gap_levels
+FROM
+(
+    SELECT tenant, model, ttft_count, ttft_state, gap_count, gap_state
+    FROM requests_day
+    WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+        AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    UNION ALL
+    SELECT
+        tenant,
+        model,
+        count(ttft_ns) AS ttft_count,
+        quantilesDDStateIf(0.01, 0.5, 0.9, 0.95, 0.99)(assumeNotNull(ttft_ns), isNotNull(ttft_ns)) AS ttft_state,
+        sum(length(gaps)) AS gap_count,
+        quantilesDDStateArray(0.01, 0.5, 0.9, 0.95, 0.99)(gaps) AS gap_state
+    FROM requests
+    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+        AND NOT (started_at >= toDateTime64({first_day:UInt32}, 9, 'UTC')
+            AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    GROUP BY tenant, model
+)
+GROUP BY GROUPING SETS ((), (tenant, model))

@@ -1,0 +1,70 @@
+"""How much: requests, tokens and money of one group. What was not reported or not priced is never zero here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Self
+
+from analytics.rows import money_of, number_of
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """What was asked, used and spent.
+
+    `requests` counts every request recorded: answered, failed (`errors`), refused (`rejected`) and broken off by
+    the client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; they are `None`
+    where requests were admitted and none reported. `unpriced_requests` and `unknown_usage_requests` say how many
+    admitted requests such a sum leaves out.
+    """
+
+    requests: int = 0
+    errors: int = 0
+    rejected: int = 0
+    cancelled: int = 0
+    streamed: int = 0
+    input_tokens: int | None = 0
+    cached_input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cost_usd: Decimal | None = Decimal(0)
+    unpriced_requests: int = 0
+    unknown_usage_requests: int = 0
+
+    @property
+    def admitted(self) -> int:
+        """Count the requests that were not refused."""
+        return self.requests - self.rejected
+
+    @property
+    def error_rate(self) -> float | None:
+        """Give failed over admitted requests, 0 to 1; `None` where none was admitted."""
+        return self.errors / self.admitted if self.admitted else None
+
+    @property
+    def cached_share(self) -> float | None:
+        """Give the share of input tokens read from a cache, 0 to 1; `None` where no input is known."""
+        if not self.input_tokens or self.cached_input_tokens is None:
+            return None
+        return self.cached_input_tokens / self.input_tokens
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, object]) -> Self:
+        """Read a row of volumes.sql."""
+        requests, rejected = number_of(row["request_count"]), number_of(row["rejected_count"])
+        unpriced, unknown = number_of(row["unpriced_count"]), number_of(row["unknown_usage_count"])
+        admitted = requests - rejected
+        nothing_reported = admitted > 0 and unknown >= admitted
+        nothing_priced = admitted > 0 and unpriced >= admitted
+        return cls(
+            requests=requests,
+            errors=number_of(row["error_count"]),
+            rejected=rejected,
+            cancelled=number_of(row["cancelled_count"]),
+            streamed=number_of(row["streamed_count"]),
+            input_tokens=None if nothing_reported else number_of(row["input_sum"]),
+            cached_input_tokens=None if nothing_reported else number_of(row["cached_input_sum"]),
+            output_tokens=None if nothing_reported else number_of(row["output_sum"]),
+            cost_usd=None if nothing_priced else money_of(row["cost_sum"]),
+            unpriced_requests=unpriced,
+            unknown_usage_requests=unknown,
+        )

@@ -1,0 +1,1 @@
+"""What reaches outside: models, the telemetry store, the control-plane database, files."""

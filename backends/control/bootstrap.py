@@ -1,0 +1,91 @@
+"""What a fresh installation starts with: a scripted model with a price, a tenant and a key, so that all can be tried.
+
+An upstream named in the environment is added beside it. Everything here may run at every start.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.keys import KeyRequest, create_key
+from backends.control.organisation import create_tenant
+from backends.control.prices import NewPrice, create_price
+from backends.control.serving import NewTarget, create_model, create_pool, create_target
+from contracts.control import Model, Pool, Target, Tenant
+
+DEMO_TENANT = "demo"
+DEMO_POOL = "demo"
+DEMO_MODEL = "scripted-1"
+DEMO_PRICE_VERSION = "scripted-1/2026-11"
+UPSTREAM_POOL = "upstream"
+_UPSTREAM_TARGET = "upstream-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """An OpenAI-compatible server from the environment; `key_ref` names its credential or is empty."""
+
+    url: str
+    model: str
+    key_ref: str = ""
+
+
+def is_fresh(session: Session) -> bool:
+    """Say whether the database knows no tenant, model or pool. One that someone has changed is left alone."""
+    return not any(session.scalars(select(table.id).limit(1)).first() for table in (Tenant, Model, Pool))
+
+
+def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> None:
+    """Add the demonstration to a fresh database.
+
+    Raises Conflict where another control plane of the same database does so at this moment; its demonstration
+    then stands.
+    """
+    create_pool(session, author, DEMO_POOL)
+    create_target(session, author, DEMO_POOL, NewTarget(id="scripted", kind="scripted"))
+    create_model(session, author, DEMO_MODEL, DEMO_POOL, description="Plays a script; for trying things out")
+    create_price(
+        session,
+        author,
+        NewPrice(
+            model=DEMO_MODEL,
+            version=DEMO_PRICE_VERSION,
+            usd_per_mtok={
+                "input_text": Decimal("0.15"),
+                "cache_read_text": Decimal("0.075"),
+                "output_text": Decimal("0.60"),
+            },
+        ),
+    )
+    create_tenant(session, author, DEMO_TENANT, "Demo")
+    create_key(session, author, KeyRequest(tenant_id=DEMO_TENANT, name="first key"), demo_key, pepper)
+
+
+def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:
+    """Make the upstream's model reachable as the environment states it; say whether anything changed."""
+    target = session.get(Target, (UPSTREAM_POOL, _UPSTREAM_TARGET))
+    stated = (upstream.url, upstream.model, upstream.key_ref)
+    is_model_known = session.get(Model, upstream.model) is not None
+    if target is not None and (target.url, target.model, target.key_ref) == stated and is_model_known:
+        return False
+    if session.get(Pool, UPSTREAM_POOL) is None:
+        create_pool(session, author, UPSTREAM_POOL)
+    if target is None:
+        wanted = NewTarget(
+            id=_UPSTREAM_TARGET,
+            kind="openai_http",
+            url=upstream.url,
+            model=upstream.model,
+            key_ref=upstream.key_ref,
+        )
+        create_target(session, author, UPSTREAM_POOL, wanted)
+    else:
+        begin_change(session, author, "target.update", f"{UPSTREAM_POOL}/{_UPSTREAM_TARGET}", {"url": upstream.url})
+        target.url, target.model, target.key_ref = stated
+        session.flush()
+    if not is_model_known:
+        create_model(session, author, upstream.model, UPSTREAM_POOL)
+    return True

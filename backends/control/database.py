@@ -1,0 +1,144 @@
+"""The one door to the control-plane database: SQLite or PostgreSQL, told apart by URL only."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+)
+from sqlalchemy.orm import Session, sessionmaker
+
+from contracts.control import SCHEMA_HEAD
+from contracts.errors import ConfigurationError, Conflict, ControlUnavailable, NewerSchema, TollkeeperError
+
+_CONNECT_SECONDS: Final = 5
+_BUSY_MILLISECONDS: Final = 5000
+_VERSION_TABLE: Final = "alembic_version"
+
+
+class ControlDatabase:
+    """A control-plane database. Connects at first use; safe to share between threads, one session each."""
+
+    def __init__(self, url: str) -> None:
+        """Take a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        self.url: URL = database_url(url)
+        self.engine: Engine = _engine(self.url)
+        self._sessions = sessionmaker(self.engine, expire_on_commit=False)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Open a session that commits when the block ends and rolls back when it raises.
+
+        Raises ControlUnavailable where the database does not answer, and Conflict where it refuses the change
+        (a name taken, or something that still refers to a row).
+        """
+        try:
+            with self._sessions.begin() as session:
+                yield session
+        except DBAPIError as error:
+            raise self._translated(error) from error
+
+    def is_healthy(self) -> bool:
+        """Say whether the database answers; never raises."""
+        try:
+            with self.session() as session:
+                session.execute(text("SELECT 1"))
+        except TollkeeperError:
+            return False
+        return True
+
+    def check_schema(self) -> None:
+        """Make sure that the database is at the revision this code is written for.
+
+        Raises NewerSchema, ConfigurationError where it is behind or empty, ControlUnavailable where it does not
+        answer.
+        """
+        found = self.revision()
+        if found == SCHEMA_HEAD:
+            return
+        if found is not None and (len(found) != len(SCHEMA_HEAD) or not found.isdigit() or found > SCHEMA_HEAD):
+            raise NewerSchema(
+                f"the control database {self.shown_url} is at revision {found}, this version of Tollkeeper knows "
+                f"up to {SCHEMA_HEAD}; install the version that migrated it, or a later one"
+            )
+        state = "has no tables yet" if found is None else f"is at revision {found} of {SCHEMA_HEAD}"
+        raise ConfigurationError(f"the control database {self.shown_url} {state}; run `python -m migrations`")
+
+    def revision(self) -> str | None:
+        """Give the migration revision the database is at; `None` where it was never migrated."""
+        try:
+            with self.engine.connect() as connection:
+                if not inspect(connection).has_table(_VERSION_TABLE):
+                    return None
+                found: str | None = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar()
+                return found
+        except DBAPIError as error:
+            raise self._translated(error) from error
+
+    @property
+    def shown_url(self) -> str:
+        """The URL as it may be shown: without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self.engine.dispose()
+
+    def _translated(self, error: DBAPIError) -> TollkeeperError:
+        if isinstance(error, IntegrityError):
+            return Conflict("the change conflicts with what is there: a name is taken, or something refers to it")
+        if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
+            return ControlUnavailable(
+                f"the control database {self.shown_url} does not answer; check TOLLKEEPER_DATABASE_URL and the server"
+            )
+        return ConfigurationError(
+            f"the control database {self.shown_url} refused a statement ({type(error.orig).__name__}); "
+            "run `python -m migrations`"
+        )
+
+
+def database_url(url: str) -> URL:
+    """Parse a database URL. Raises ConfigurationError where it names neither SQLite nor PostgreSQL."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ConfigurationError(
+            "TOLLKEEPER_DATABASE_URL is not a database URL; give sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
+        ) from error
+    if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        return parsed
+    raise ConfigurationError(
+        f"TOLLKEEPER_DATABASE_URL names {parsed.drivername!r}; the control plane keeps its data in sqlite or postgresql"
+    )
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url)
+        event.listen(engine, "connect", _prepare_sqlite)
+        return engine
+    try:
+        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS})
+    except (ImportError, NoSuchModuleError) as error:
+        raise ConfigurationError("PostgreSQL needs psycopg; install tollkeeper[gateway]") from error
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:
+    """WAL: readers never wait for the writer. The busy timeout lets writers wait for one another."""
+    for pragma in (
+        f"busy_timeout = {_BUSY_MILLISECONDS}",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()

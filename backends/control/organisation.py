@@ -1,0 +1,175 @@
+"""Tenants, teams and projects in the control database. Each function works in the caller's transaction."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from contracts.control import ApiKey, Project, Team, Tenant
+from contracts.errors import Conflict, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class TenantChange:
+    """New values for a tenant; `None` leaves one as it is."""
+
+    name: str | None = None
+    time_zone: str | None = None
+    weight: int | None = None
+    is_active: bool | None = None
+
+
+def create_tenant(
+    session: Session, author: Author, tenant_id: str, name: str, *, time_zone: str = "UTC", weight: int = 1
+) -> Tenant:
+    """Add a tenant. Raises Conflict where the id is taken."""
+    begin_change(session, author, "tenant.create", tenant_id, {"name": name, "time_zone": time_zone, "weight": weight})
+    if session.get(Tenant, tenant_id) is not None:
+        raise Conflict(f"tenant {tenant_id!r} exists already; choose another id", param="id")
+    tenant = Tenant(
+        id=tenant_id,
+        name=name,
+        time_zone=time_zone,
+        weight=weight,
+        is_active=True,
+        settings={},
+        created_at=author.at,
+    )
+    session.add(tenant)
+    session.flush()
+    return tenant
+
+
+def list_tenants(session: Session, *, after: str = "", limit: int = 100) -> list[Tenant]:
+    """Give up to `limit` tenants whose ids sort after `after`, in the order of their ids."""
+    return list(session.scalars(select(Tenant).where(Tenant.id > after).order_by(Tenant.id).limit(limit)))
+
+
+def get_tenant(session: Session, tenant_id: str) -> Tenant:
+    """Give a tenant. Raises NotFound."""
+    tenant = session.get(Tenant, tenant_id)
+    if tenant is None:
+        raise NotFound(f"tenant {tenant_id!r} does not exist; `tollkeeper tenants list` shows those that do")
+    return tenant
+
+
+def update_tenant(session: Session, author: Author, tenant_id: str, change: TenantChange) -> Tenant:
+    """Change a tenant. One that is not active keeps its rows and has all its keys refused."""
+    values = {
+        name: value
+        for name in ("name", "time_zone", "weight", "is_active")
+        if (value := getattr(change, name)) is not None
+    }
+    begin_change(session, author, "tenant.update", tenant_id, dict(values))
+    tenant = get_tenant(session, tenant_id)
+    for name, value in values.items():
+        setattr(tenant, name, value)
+    session.flush()
+    return tenant
+
+
+def create_team(session: Session, author: Author, tenant_id: str, team_id: str, name: str) -> Team:
+    """Add a team to a tenant. Raises NotFound or Conflict."""
+    begin_change(session, author, "team.create", f"{tenant_id}/{team_id}", {"name": name})
+    get_tenant(session, tenant_id)
+    if session.get(Team, (tenant_id, team_id)) is not None:
+        raise Conflict(f"team {team_id!r} of tenant {tenant_id!r} exists already; choose another id", param="id")
+    team = Team(tenant_id=tenant_id, id=team_id, name=name, created_at=author.at)
+    session.add(team)
+    session.flush()
+    return team
+
+
+def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int = 100) -> list[Team]:
+    """Give up to `limit` teams of a tenant after an id. Raises NotFound where the tenant does not exist."""
+    get_tenant(session, tenant_id)
+    wanted = select(Team).where(Team.tenant_id == tenant_id, Team.id > after).order_by(Team.id).limit(limit)
+    return list(session.scalars(wanted))
+
+
+def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
+    """Give a team. Raises NotFound."""
+    get_tenant(session, tenant_id)
+    team = session.get(Team, (tenant_id, team_id))
+    if team is None:
+        raise NotFound(f"tenant {tenant_id!r} has no team {team_id!r}")
+    return team
+
+
+def rename_team(session: Session, author: Author, tenant_id: str, team_id: str, name: str) -> Team:
+    """Give a team another name; its id stays."""
+    begin_change(session, author, "team.update", f"{tenant_id}/{team_id}", {"name": name})
+    team = get_team(session, tenant_id, team_id)
+    team.name = name
+    session.flush()
+    return team
+
+
+def delete_team(session: Session, author: Author, tenant_id: str, team_id: str) -> None:
+    """Remove a team and its projects. Raises Conflict while keys of it are in use."""
+    begin_change(session, author, "team.delete", f"{tenant_id}/{team_id}")
+    team = get_team(session, tenant_id, team_id)
+    of_team = (ApiKey.tenant_id == tenant_id, ApiKey.team_id == team_id)
+    _refuse_while_keys(session, f"team {team_id!r} of tenant {tenant_id!r}", *of_team)
+    session.delete(team)
+    session.flush()
+
+
+def create_project(
+    session: Session, author: Author, tenant_id: str, team_id: str, project_id: str, name: str
+) -> Project:
+    """Add a project to a team. Raises NotFound or Conflict."""
+    begin_change(session, author, "project.create", f"{tenant_id}/{team_id}/{project_id}", {"name": name})
+    get_team(session, tenant_id, team_id)
+    if session.get(Project, (tenant_id, team_id, project_id)) is not None:
+        raise Conflict(f"project {project_id!r} of team {team_id!r} exists already; choose another id", param="id")
+    project = Project(tenant_id=tenant_id, team_id=team_id, id=project_id, name=name, created_at=author.at)
+    session.add(project)
+    session.flush()
+    return project
+
+
+def list_projects(
+    session: Session, tenant_id: str, team_id: str, *, after: str = "", limit: int = 100
+) -> list[Project]:
+    """Give up to `limit` projects of a team after an id. Raises NotFound where the team does not exist."""
+    get_team(session, tenant_id, team_id)
+    of_team = (Project.tenant_id == tenant_id, Project.team_id == team_id, Project.id > after)
+    return list(session.scalars(select(Project).where(*of_team).order_by(Project.id).limit(limit)))
+
+
+def get_project(session: Session, tenant_id: str, team_id: str, project_id: str) -> Project:
+    """Give a project. Raises NotFound."""
+    get_team(session, tenant_id, team_id)
+    project = session.get(Project, (tenant_id, team_id, project_id))
+    if project is None:
+        raise NotFound(f"team {team_id!r} of tenant {tenant_id!r} has no project {project_id!r}")
+    return project
+
+
+def rename_project(
+    session: Session, author: Author, tenant_id: str, team_id: str, project_id: str, name: str
+) -> Project:
+    """Give a project another name; its id stays."""
+    begin_change(session, author, "project.update", f"{tenant_id}/{team_id}/{project_id}", {"name": name})
+    project = get_project(session, tenant_id, team_id, project_id)
+    project.name = name
+    session.flush()
+    return project
+
+
+def delete_project(session: Session, author: Author, tenant_id: str, team_id: str, project_id: str) -> None:
+    """Remove a project. Raises Conflict while keys of it are in use."""
+    begin_change(session, author, "project.delete", f"{tenant_id}/{team_id}/{project_id}")
+    project = get_project(session, tenant_id, team_id, project_id)
+    of_project = (ApiKey.tenant_id == tenant_id, ApiKey.team_id == team_id, ApiKey.project_id == project_id)
+    _refuse_while_keys(session, f"project {project_id!r} of team {team_id!r}", *of_project)
+    session.delete(project)
+    session.flush()
+
+
+def _refuse_while_keys(session: Session, what: str, *of_it: ColumnElement[bool]) -> None:
+    in_use = session.scalars(select(ApiKey.id).where(*of_it, ApiKey.revoked_at.is_(None)).limit(1)).first()
+    if in_use is not None:
+        raise Conflict(f"{what} has keys in use, {in_use} for one; revoke them first")

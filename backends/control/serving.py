@@ -1,0 +1,178 @@
+"""Models, pools and targets in the control database. A pool that serves a model is never without a target."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from contracts.control import Model, Pool, Target
+from contracts.errors import Conflict, InvalidRequest, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class NewTarget:
+    """One replica: where it is and how it is spoken to. `key_ref` names a credential ("env:NAME", "file:PATH")."""
+
+    id: str
+    kind: str
+    url: str = ""
+    model: str = ""
+    provider: str = ""
+    key_ref: str = ""
+    weight: int = 1
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def create_pool(
+    session: Session, author: Author, pool_id: str, *, policy: str = "round_robin", region: str = ""
+) -> Pool:
+    """Add a pool without targets. Raises Conflict where the id is taken."""
+    begin_change(session, author, "pool.create", pool_id, {"policy": policy, "region": region})
+    if session.get(Pool, pool_id) is not None:
+        raise Conflict(f"pool {pool_id!r} exists already; choose another id", param="id")
+    pool = Pool(id=pool_id, policy=policy, region=region, settings={}, created_at=author.at)
+    session.add(pool)
+    session.flush()
+    return pool
+
+
+def list_pools(session: Session, *, after: str = "", limit: int = 100) -> list[Pool]:
+    """Give up to `limit` pools whose ids sort after `after`."""
+    return list(session.scalars(select(Pool).where(Pool.id > after).order_by(Pool.id).limit(limit)))
+
+
+def get_pool(session: Session, pool_id: str) -> Pool:
+    """Give a pool. Raises NotFound."""
+    pool = session.get(Pool, pool_id)
+    if pool is None:
+        raise NotFound(f"pool {pool_id!r} does not exist")
+    return pool
+
+
+def delete_pool(session: Session, author: Author, pool_id: str) -> None:
+    """Remove a pool with its targets. Raises Conflict while a model is served by it."""
+    begin_change(session, author, "pool.delete", pool_id)
+    pool = get_pool(session, pool_id)
+    _refuse_while_serving(session, pool_id, "delete the model first")
+    for target in list_targets(session, pool_id):
+        session.delete(target)
+    session.flush()  # targets before their pool, whether or not the database cascades
+    session.delete(pool)
+    session.flush()
+
+
+def create_target(session: Session, author: Author, pool_id: str, new: NewTarget) -> Target:
+    """Add a target to a pool. Raises NotFound or Conflict."""
+    detail: dict[str, object] = {"kind": new.kind, "url": new.url, "weight": new.weight}
+    begin_change(session, author, "target.create", f"{pool_id}/{new.id}", detail)
+    get_pool(session, pool_id)
+    if session.get(Target, (pool_id, new.id)) is not None:
+        raise Conflict(f"pool {pool_id!r} has a target {new.id!r} already; choose another id", param="id")
+    target = Target(
+        pool_id=pool_id,
+        id=new.id,
+        kind=new.kind,
+        url=new.url,
+        model=new.model,
+        provider=new.provider,
+        key_ref=new.key_ref,
+        weight=new.weight,
+        settings=dict(new.settings),
+    )
+    session.add(target)
+    session.flush()
+    return target
+
+
+def list_targets(session: Session, pool_id: str) -> list[Target]:
+    """Give a pool's targets, in the order of their ids. Raises NotFound on the pool."""
+    get_pool(session, pool_id)
+    return list(session.scalars(select(Target).where(Target.pool_id == pool_id).order_by(Target.id)))
+
+
+def delete_target(session: Session, author: Author, pool_id: str, target_id: str) -> None:
+    """Remove a target. Raises Conflict on the last one of a pool that serves a model."""
+    begin_change(session, author, "target.delete", f"{pool_id}/{target_id}")
+    get_pool(session, pool_id)
+    target = session.get(Target, (pool_id, target_id))
+    if target is None:
+        raise NotFound(f"pool {pool_id!r} has no target {target_id!r}")
+    if _count_targets(session, pool_id) == 1:
+        _refuse_while_serving(session, pool_id, "add another target first")
+    session.delete(target)
+    session.flush()
+
+
+def create_model(
+    session: Session,
+    author: Author,
+    model_id: str,
+    pool_id: str,
+    *,
+    description: str = "",
+    context_tokens: int | None = None,
+) -> Model:
+    """Add a name that applications may ask for.
+
+    Raises Conflict where the name is taken, InvalidRequest where the pool is unknown or has no targets.
+    """
+    begin_change(session, author, "model.create", model_id, {"pool": pool_id})
+    if session.get(Model, model_id) is not None:
+        raise Conflict(f"model {model_id!r} exists already; choose another id", param="id")
+    if session.get(Pool, pool_id) is None:
+        raise InvalidRequest(f"pool {pool_id!r} does not exist; create it first", param="pool")
+    if not _count_targets(session, pool_id):
+        raise InvalidRequest(f"pool {pool_id!r} has no targets; add one first", param="pool")
+    model = Model(
+        id=model_id,
+        pool_id=pool_id,
+        description=description,
+        context_tokens=context_tokens,
+        is_active=True,
+        settings={},
+        created_at=author.at,
+    )
+    session.add(model)
+    session.flush()
+    return model
+
+
+def list_models(session: Session, *, after: str = "", limit: int = 100) -> list[Model]:
+    """Give up to `limit` models whose ids sort after `after`."""
+    return list(session.scalars(select(Model).where(Model.id > after).order_by(Model.id).limit(limit)))
+
+
+def get_model(session: Session, model_id: str) -> Model:
+    """Give a model. Raises NotFound."""
+    model = session.get(Model, model_id)
+    if model is None:
+        raise NotFound(f"model {model_id!r} does not exist")
+    return model
+
+
+def set_model_active(session: Session, author: Author, model_id: str, is_active: bool) -> Model:
+    """Offer a model to applications, or withdraw it while keeping its definition."""
+    begin_change(session, author, "model.update", model_id, {"is_active": is_active})
+    model = get_model(session, model_id)
+    model.is_active = is_active
+    session.flush()
+    return model
+
+
+def delete_model(session: Session, author: Author, model_id: str) -> None:
+    """Remove a model; its pool stays. Raises NotFound."""
+    begin_change(session, author, "model.delete", model_id)
+    session.delete(get_model(session, model_id))
+    session.flush()
+
+
+def _count_targets(session: Session, pool_id: str) -> int:
+    return session.scalar(select(func.count()).select_from(Target).where(Target.pool_id == pool_id)) or 0
+
+
+def _refuse_while_serving(session: Session, pool_id: str, remedy: str) -> None:
+    model = session.scalars(select(Model.id).where(Model.pool_id == pool_id).limit(1)).first()
+    if model is not None:
+        raise Conflict(f"pool {pool_id!r} serves model {model!r}; {remedy}")

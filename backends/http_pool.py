@@ -1,0 +1,327 @@
+"""A keep-alive pool of HTTP/1.1 client connections to one origin, on httptools and raw asyncio protocols.
+
+It exists because a general client costs more per request than the whole gateway may (see docs/decisions):
+bytes of a reply are handed to a receiver as they arrive, and the reader can be paused for backpressure.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+
+# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection: reusing one that the other side is
+# just closing loses a request.
+_IDLE_SECONDS: Final = 4.0
+_SWEEP_SECONDS: Final = 0.05
+_MAX_IDLE: Final = 256
+_MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds: to connect, for the reply's first byte of body, between pieces, in total."""
+
+    connect: float = 5.0
+    first_byte: float = 300.0
+    between: float = 60.0
+    total: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_byte", "between", "total"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"timeout {name!r} must be > 0 seconds, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an HTTP server is: scheme, host, port, and the path prefix below which its API lies."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> "Origin":
+        """Read a base URL. Raises ConfigurationError on anything but http(s)://host[:port][/path]."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"{url!r} is not a URL: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise ConfigurationError(f"{url!r} must look like http://host:port/path, without query or user")
+        default_port = 443 if parts.scheme == "https" else 80
+        return cls(parts.scheme, parts.hostname, port or default_port, parts.path.rstrip("/"))
+
+    @property
+    def authority(self) -> str:
+        """Give the Host header's value."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Receiver(Protocol):
+    """Takes a reply as it arrives. All calls happen on the event loop; none may block."""
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
+    def on_body(self, data: bytes) -> None: ...
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: idle, or carrying exactly one exchange."""
+
+    def __init__(self, pool: "HttpPool") -> None:
+        self.pool = pool
+        self.transport: asyncio.Transport | None = None
+        self.receiver: Receiver | None = None
+        self.done: asyncio.Future[None] | None = None
+        self.idle_since = 0.0
+        self.deadline = 0.0
+        self.expires = 0.0
+        self._parser: httptools.HttpResponseParser | None = None
+        self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
+        self._has_head = False
+        self._keep = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:  # bytes nobody asked for: the connection cannot be trusted any more
+            self.abort()
+            return
+        if not self._has_head:
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            # What a receiver raises in a callback, the parser carries as its error's context.
+            raised = error.__context__
+            if not isinstance(raised, UpstreamError):
+                raised = UpstreamBroken("the target's reply is not valid HTTP/1.1")
+            self._fail(raised)
+            return
+        if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
+            self._fail(UpstreamBroken(f"the target's reply headers exceed {_MAX_REPLY_HEAD_BYTES} bytes"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.forget(self)
+        parser, self._parser = self._parser, None
+        if self.done is None or self.done.done():
+            return
+        if parser is not None and self._has_head and self._ends_with_connection():
+            self.done.set_result(None)
+        elif self._has_head:
+            self.done.set_exception(UpstreamBroken("the target closed the connection in the middle of its reply"))
+        else:
+            self.done.set_exception(UpstreamBroken("the target closed the connection before it replied"))
+
+    # httptools' side
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None and self.receiver is not None
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and the like are not the reply
+            self._headers = {}
+            return
+        self._has_head = True
+        self.receiver.on_head(status, self._headers)
+
+    def on_body(self, data: bytes) -> None:
+        self.deadline = self.pool.clock() + self.pool.timeouts.between
+        assert self.receiver is not None
+        self.receiver.on_body(data)
+
+    def on_message_complete(self) -> None:
+        if self._parser is None or not self._has_head:
+            return
+        # Later the parser has forgotten: asked outside this callback it always says no.
+        self._keep = self._parser.should_keep_alive()
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+    # the pool's side
+
+    def send(self, head: bytes, body: bytes, receiver: Receiver, now: float) -> asyncio.Future[None]:
+        """Begin an exchange; the future ends with the reply, or with an UpstreamError."""
+        assert self.transport is not None
+        self.receiver = receiver
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers = {}
+        self._head_bytes = 0
+        self._has_head = self._keep = False
+        self.deadline = now + self.pool.timeouts.first_byte
+        self.expires = now + self.pool.timeouts.total
+        self.done = asyncio.get_running_loop().create_future()
+        self.transport.writelines((head, body))
+        return self.done
+
+    def release(self) -> None:
+        """Give the connection back to the pool, or close it where it cannot be used again."""
+        self.receiver = None
+        self._parser = None
+        finished = self.done is not None and self.done.done() and not self.done.cancelled()
+        if finished and self.done is not None and self.done.exception() is not None:
+            finished = False
+        self.done = None
+        if finished and self._keep and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.pool.keep(self)
+        else:
+            self.abort()
+
+    def expire(self, now: float) -> None:
+        """End the exchange where one of its deadlines has passed."""
+        if now >= self.expires:
+            self._fail(UpstreamTimeout(f"the target took more than {self.pool.timeouts.total:g} s in total"))
+        elif now >= self.deadline:
+            waited = self.pool.timeouts.between if self._has_head else self.pool.timeouts.first_byte
+            where = "between two pieces of its reply" if self._has_head else "before it replied"
+            self._fail(UpstreamTimeout(f"the target was silent for {waited:g} s {where}"))
+
+    def abort(self) -> None:
+        """Close at once, without waiting for unsent bytes."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _fail(self, error: UpstreamError) -> None:
+        if self.done is not None and not self.done.done():
+            self.done.set_exception(error)
+        self.abort()
+
+    def _ends_with_connection(self) -> bool:
+        return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
+
+
+class Exchange:
+    """One request under way: await `finished()`, pause and resume its reading, or leave and it is aborted."""
+
+    def __init__(self, connection: _Connection, done: asyncio.Future[None]) -> None:
+        self._connection = connection
+        self._done = done
+
+    async def finished(self) -> None:
+        """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once."""
+        try:
+            await self._done
+        finally:
+            self._connection.release()
+
+    def pause(self) -> None:
+        """Stop reading, so that a slow client holds the target back instead of filling memory."""
+        transport = self._connection.transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        transport = self._connection.transport
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
+
+class HttpPool:
+    """Connections to one origin. Not for use from several event loops."""
+
+    def __init__(self, origin: Origin, timeouts: Timeouts, tls: ssl.SSLContext | None = None) -> None:
+        self.origin = origin
+        self.timeouts = timeouts
+        if origin.scheme == "https" and tls is None:
+            tls = ssl.create_default_context()
+        self._tls = tls if origin.scheme == "https" else None
+        self._idle: deque[_Connection] = deque()
+        self._busy: set[_Connection] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def clock(self) -> float:
+        """Give the event loop's time in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
+        """Send a request. Raises UpstreamUnreachable or UpstreamTimeout where no connection can be made.
+
+        `head` is the complete request head including the blank line.
+        """
+        connection = self._take_idle() or await self._connect()
+        self._busy.add(connection)
+        return Exchange(connection, connection.send(head, body, receiver, self.clock()))
+
+    def keep(self, connection: _Connection) -> None:
+        """Take back a connection whose exchange ended well."""
+        self._busy.discard(connection)
+        if self._is_closed or len(self._idle) >= _MAX_IDLE:
+            connection.abort()
+            return
+        connection.idle_since = self.clock()
+        self._idle.append(connection)
+
+    def forget(self, connection: _Connection) -> None:
+        """Drop a connection that has closed."""
+        self._busy.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(connection)
+
+    async def close(self) -> None:
+        """Close every connection; exchanges under way fail as broken."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for connection in (*self._idle, *self._busy):
+            connection.abort()
+
+    def _take_idle(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()  # the most recently used is the least likely to be closing
+            if connection.transport is not None and not connection.transport.is_closing():
+                return connection
+        return None
+
+    async def _connect(self) -> _Connection:
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name=f"sweep {self.origin.authority}")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.timeouts.connect):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self), self.origin.host, self.origin.port, ssl=self._tls
+                )
+        except TimeoutError as error:
+            raise UpstreamTimeout(
+                f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
+            ) from error
+        except ssl.SSLError as error:
+            raise UpstreamUnreachable(f"TLS with {self.origin.authority} failed: {error.reason}") from error
+        except OSError as error:
+            raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {_reason(error)}") from error
+        return connection
+
+    async def _sweep(self) -> None:
+        # One coarse timer for all connections: a timer per request would cost more than the parse.
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = self.clock()
+            for connection in tuple(self._busy):
+                connection.expire(now)
+            while self._idle and now - self._idle[0].idle_since > _IDLE_SECONDS:
+                self._idle.popleft().abort()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -1,0 +1,257 @@
+"""A target that speaks OpenAI's protocol over HTTP: vLLM, SGLang, TGI, a hosted provider, another gateway.
+
+A stream's events go out as the bytes they came in; they are read only for accounting.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from backends.http_pool import HttpPool, Origin, Timeouts
+from backends.llm.base import ModelCall, Sink
+from backends.llm.sse import EventSplitter, data_of
+from contracts.chat import ChatChunk, ChatReply, ChunkChoice
+from contracts.configuration import TargetSpec
+from contracts.errors import (
+    ConfigurationError,
+    InvalidUsage,
+    TollkeeperError,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamRejected,
+)
+from contracts.generation import Delta, Result
+from contracts.records import CountMethod
+from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage, usage_from_openai
+
+_MAX_ERROR_BODY: Final = 64 * 1024
+_MAX_ERROR_MESSAGE: Final = 500
+_MAX_REPLY_BODY: Final = 256 * 1024 * 1024
+# The request itself is at fault: another replica would say the same.
+_REJECTIONS: Final = frozenset({400, 404, 409, 413, 415, 422})
+
+_chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
+_reply_decoder: Final = msgspec.json.Decoder(ChatReply)
+_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder: Final = msgspec.json.Encoder()
+
+
+class OpenAIHttpTarget:
+    """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
+
+    def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
+        if not spec.url:
+            raise ConfigurationError(f"target {spec.id!r} of kind openai_http needs a url, e.g. http://host:8000/v1")
+        self.spec = spec
+        self._pool = HttpPool(Origin.parse(spec.url), _timeouts(spec))
+        key = resolve_key(spec.key_ref) if spec.key_ref else ""
+        if any(character in key for character in "\r\n"):
+            raise ConfigurationError(f"the key of target {spec.id!r} ({spec.key_ref}) contains a line end")
+        authorization = f"authorization: Bearer {key}\r\n" if key else ""
+        self._head_end = (
+            f"host: {self._pool.origin.authority}\r\n{authorization}"
+            "content-type: application/json\r\naccept: text/event-stream, application/json\r\n"
+        )
+
+    async def call(self, call: ModelCall, sink: Sink) -> Result:
+        """Forward the request and pass the reply on. Raises UpstreamError or UpstreamRejected."""
+        body = self._body_for(call)
+        trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
+        head = (
+            f"POST {self._pool.origin.prefix}{call.path} HTTP/1.1\r\n{self._head_end}{trace}"
+            f"x-request-id: {call.request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        reader = _ReplyReader(self.spec.id, sink, is_streamed=call.request.is_streamed)
+        exchange = await self._pool.send(head.encode("latin-1"), body, reader)
+        sink.attach_flow(exchange.pause, exchange.resume)
+        await exchange.finished()
+        return reader.result()
+
+    async def close(self) -> None:
+        """Close every connection to the server."""
+        await self._pool.close()
+
+    def _body_for(self, call: ModelCall) -> bytes:
+        request = call.request
+        renamed = bool(self.spec.model) and self.spec.model != request.model
+        needs_usage = request.is_streamed and not request.wants_usage
+        if not renamed and not needs_usage:
+            return call.body
+        fields = _fields_decoder.decode(call.body)
+        if renamed:
+            fields["model"] = msgspec.Raw(_encoder.encode(self.spec.model))
+        if needs_usage:
+            given = fields.get("stream_options")
+            options: dict[str, object] = msgspec.json.decode(given) if given else {}
+            fields["stream_options"] = msgspec.Raw(_encoder.encode({**(options or {}), "include_usage": True}))
+        return _encoder.encode(fields)
+
+
+class _ReplyReader:
+    """Reads one reply as it arrives and hands it to the sink."""
+
+    def __init__(self, target: str, sink: Sink, *, is_streamed: bool) -> None:
+        self._target = target
+        self._sink = sink
+        self._is_streamed = is_streamed
+        self._status = 0
+        self._headers: Mapping[bytes, bytes] = {}
+        self._events: EventSplitter | None = None
+        self._pieces: list[bytes] = []
+        self._collected = 0
+        self._usage: Usage = UNKNOWN_USAGE
+        self._count_method: CountMethod = "none"
+        self._finish_reason = ""
+        self._model = ""
+        self._deltas = 0
+        self._is_done = False
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self._status, self._headers = status, headers
+        if status == 200 and self._is_streamed:
+            if not headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+                raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
+            self._events = EventSplitter()
+
+    def on_body(self, data: bytes) -> None:
+        if self._events is not None:
+            for event in self._events.feed(data):
+                self._on_event(event)
+            return
+        self._collected += len(data)
+        limit = _MAX_REPLY_BODY if self._status == 200 else _MAX_ERROR_BODY
+        if self._collected > limit:
+            raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
+        self._pieces.append(data)
+
+    def result(self) -> Result:
+        """Conclude the reply once it has ended."""
+        if self._status != 200:
+            raise self._error()
+        if self._events is not None:
+            if not (self._is_done or self._finish_reason) or self._events.has_rest:
+                raise UpstreamBroken(f"target {self._target!r} ended its stream before its answer was complete")
+        else:
+            self._conclude_whole(b"".join(self._pieces))
+        return Result(
+            usage=self._usage,
+            count_method=self._count_method,
+            finish_reason=self._finish_reason,
+            model=self._model,
+            gap_clock="gateway",
+        )
+
+    def _on_event(self, event: bytes) -> None:
+        data = data_of(event)
+        if data == b"[DONE]":
+            self._is_done = True  # ours is written after settlement
+            return
+        if not data:
+            return  # a comment that keeps the upstream connection alive means nothing to the client
+        try:
+            chunk = _chunk_decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamBroken(f"target {self._target!r} sent an event that is not a chat chunk") from error
+        if chunk.error and bytes(chunk.error) != b"null":
+            raise UpstreamBroken(_message_in(data) or f"target {self._target!r} reported an error in its stream")
+        if chunk.usage is not None:
+            self._take_usage(chunk.usage)
+        self._model = self._model or chunk.model or ""
+        choices = chunk.choices or []
+        deltas = tuple(_delta_of(choice) for choice in choices)
+        for delta in deltas:
+            self._deltas += delta.tokens
+            self._finish_reason = delta.finish_reason or self._finish_reason
+        self._sink.event(event, deltas, is_usage_only=chunk.usage is not None and not choices)
+
+    def _conclude_whole(self, body: bytes) -> None:
+        try:
+            reply = _reply_decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a chat completion") from error
+        if reply.choices is None:
+            raise UpstreamBroken(_message_in(body) or f"target {self._target!r} sent a reply without choices")
+        if reply.usage is not None:
+            self._take_usage(reply.usage)
+        self._model = reply.model or ""
+        self._finish_reason = next((choice.finish_reason for choice in reply.choices if choice.finish_reason), "")
+        self._sink.whole(body)
+
+    def _take_usage(self, reported: OpenAIUsage) -> None:
+        # Some servers repeat cumulative usage on every chunk: the last report holds.
+        try:
+            self._usage = usage_from_openai(reported)
+        except InvalidUsage:
+            return  # contradictory: the reply stands, its usage stays unknown and visible as such
+        self._count_method = "reported" if self._usage.is_known else "none"
+
+    def _error(self) -> TollkeeperError:
+        detail = _message_in(b"".join(self._pieces))
+        said = f": {detail}" if detail else ""
+        if self._status in _REJECTIONS:
+            return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
+        if self._status == 429:
+            return UpstreamError(
+                f"target {self._target!r} is limiting the gateway's rate",
+                code="upstream_rate_limited",
+                retry_after_seconds=_seconds(self._headers.get(b"retry-after")),
+            )
+        if self._status in (401, 403):
+            return UpstreamError(
+                f"target {self._target!r} refused the gateway's credentials", code="upstream_credentials_refused"
+            )
+        return UpstreamError(f"target {self._target!r} failed with status {self._status}")
+
+
+def _delta_of(choice: ChunkChoice) -> Delta:
+    delta = choice.delta
+    if delta is None:
+        return Delta(
+            tokens=1 if choice.text else 0,
+            text=choice.text or "",
+            index=choice.index,
+            finish_reason=choice.finish_reason,
+        )
+    return Delta(
+        tokens=1 if delta.bears_tokens else 0,
+        text=delta.content or "",
+        reasoning=delta.reasoning_content or delta.reasoning or "",
+        index=choice.index,
+        finish_reason=choice.finish_reason,
+    )
+
+
+class _ErrorDetail(msgspec.Struct):
+    message: str | None = None
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _ErrorDetail | str | None = None
+    message: str | None = None  # vLLM before 0.10 put it at the top
+
+
+def _message_in(body: bytes) -> str:
+    try:
+        parsed = msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    error = parsed.error
+    message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
+    return (message or "")[:_MAX_ERROR_MESSAGE]
+
+
+def _seconds(retry_after: bytes | None) -> float | None:
+    try:
+        seconds = float(retry_after) if retry_after is not None else None
+    except ValueError:
+        return None  # an HTTP date: rare from model servers, and the caller's default wait is as good
+    return seconds if seconds is not None and 0 <= seconds < 86_400 else None
+
+
+def _timeouts(spec: TargetSpec) -> Timeouts:
+    given = spec.settings.get("timeouts", {})
+    try:
+        return msgspec.convert(given, Timeouts)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"target {spec.id!r}, timeouts: {error}") from error

@@ -1,0 +1,158 @@
+"""A model that plays a script of tokens, delays and faults: the only fake in the project, and a real target.
+
+Its tokenizer is one token a word with the space before it, for prompts and replies alike, so that every count in a
+test can be done by hand. Part of the script can be given in the last message: `[[script tokens=5 gap_ms=20]]`.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from backends.llm.base import ModelCall, Sink
+from contracts.chat import ChatRequest, Message
+from contracts.configuration import TargetSpec
+from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
+from contracts.generation import Delta, Result
+from contracts.usage import Usage
+
+_DEFAULT_REPLY: Final = (
+    "Hello! I am the scripted model. I answer every prompt with these same words, "
+    "one token at a time, so that everything around me can be measured."
+)
+_DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]*)\]\]")
+_WORD: Final = re.compile(r"\s*\S+")
+
+Fault = Literal["", "refuse", "error", "break", "stall"]
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the model plays. Delays in milliseconds; `tokens` repeats or cuts the reply to that length.
+
+    `fault` happens after `after` tokens: refuse (as if nothing listened), error (status 500), break (the
+    connection ends), stall (nothing more, for ever).
+    """
+
+    reply: str = _DEFAULT_REPLY
+    tokens: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    first_ms: Annotated[float, Meta(ge=0)] = 0.0
+    gap_ms: Annotated[float, Meta(ge=0)] = 0.0
+    cached: Annotated[int, Meta(ge=0)] = 0
+    burst: Annotated[int, Meta(ge=1)] = 1  # tokens a piece
+    fault: Fault = ""
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+class ScriptedTarget:
+    """Plays `spec.settings["script"]`, a mapping with the fields of Script."""
+
+    def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
+        self.spec = spec
+        self._fields = spec.settings.get("script", {})
+        try:
+            self._script = _script(self._fields)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"target {spec.id!r}, script: {error}") from error
+        self.running = 0  # calls under way: what a test of cancellation looks at
+
+    async def call(self, call: ModelCall, sink: Sink) -> Result:
+        """Play the script for one request."""
+        script = self._script_for(call.request)
+        prompt_tokens = count_prompt_tokens(call.request)
+        cached = min(script.cached, prompt_tokens)
+        used_in = Usage(input_text=prompt_tokens - cached, cache_read_text=cached)
+        if script.fault == "refuse":
+            raise UpstreamUnreachable(f"target {self.spec.id!r} cannot be reached: Connection refused")
+        self.running += 1
+        try:
+            sink.report(used_in, "exact")
+            await _wait(script.first_ms)
+            finish_reason, made = await self._play(script, call.request, sink)
+        finally:
+            self.running -= 1
+        return Result(
+            usage=used_in.plus(Usage(output_text=made)),
+            count_method="exact",
+            finish_reason=finish_reason,
+            model=self.spec.model or call.request.model,
+            gap_clock="gateway",
+            engine_output_tokens=made,
+        )
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+    async def _play(self, script: Script, request: ChatRequest, sink: Sink) -> tuple[str, int]:
+        words = _words(script)
+        limit = request.output_limit
+        finish_reason = "stop"
+        if limit is not None and limit < len(words):
+            words, finish_reason = words[:limit], "length"
+        made = 0
+        for start in range(0, len(words), script.burst):
+            if start:
+                await _wait(script.gap_ms)
+            await self._fail_after(script, made)
+            piece = words[start : start + script.burst]
+            for index in range(request.choice_count):
+                sink.delta(Delta(tokens=len(piece), text="".join(piece), index=index))
+                made += len(piece)
+            await sink.drained()
+        await self._fail_after(script, made)
+        for index in range(request.choice_count):
+            sink.delta(Delta(tokens=0, index=index, finish_reason=finish_reason))
+        return finish_reason, made
+
+    async def _fail_after(self, script: Script, made: int) -> None:
+        if not script.fault or made < script.after:
+            return
+        if script.fault == "error":
+            raise UpstreamError(f"target {self.spec.id!r} failed with status 500")
+        if script.fault == "break":
+            raise UpstreamBroken("the target closed the connection in the middle of its reply")
+        await asyncio.Event().wait()  # stall: until the caller gives up
+
+    def _script_for(self, request: ChatRequest) -> Script:
+        found = _DIRECTIVE.search(_text(request.messages[-1]))
+        if found is None:
+            return self._script
+        base = self._fields if isinstance(self._fields, dict) else {}
+        given = dict(pair.split("=", 1) for pair in found.group(1).split() if "=" in pair)
+        try:
+            return _script({**base, **given})
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"[[script ...]] in the last message: {error}", param="messages") from error
+
+
+def count_prompt_tokens(request: ChatRequest) -> int:
+    """Count a request's input tokens by the scripted tokenizer: the words of all messages."""
+    return sum(len(_WORD.findall(_text(message))) for message in request.messages)
+
+
+def _text(message: Message) -> str:
+    content = message.content
+    if content is None or isinstance(content, str):
+        return content or ""
+    return " ".join(part.text for part in content if part.text)
+
+
+def _words(script: Script) -> list[str]:
+    words = _WORD.findall(script.reply)
+    if script.tokens is None:
+        return words
+    if not words:
+        words = [" word"]
+    repeats, rest = divmod(script.tokens, len(words))
+    following = [word if word[:1].isspace() else " " + word for word in words]
+    return (words + following * max(repeats - 1, 0) if repeats else []) + (following if repeats else words)[:rest]
+
+
+async def _wait(milliseconds: float) -> None:
+    await asyncio.sleep(milliseconds / 1000 if milliseconds > 0 else 0)
+
+
+def _script(fields: object) -> Script:
+    return msgspec.convert(fields, Script, strict=False)

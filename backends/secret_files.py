@@ -1,0 +1,56 @@
+"""Secrets as files of mode 0600 in one directory of mode 0700, made at first use."""
+
+import os
+import secrets
+from pathlib import Path
+
+from contracts.errors import ConfigurationError
+
+_BYTES = 32
+
+
+class SecretFiles:
+    """The secrets of one installation, under `<data>/secrets`. Values are URL-safe text without line ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def get(self, name: str) -> str | None:
+        """Read a secret; `None` where it does not exist. Raises ConfigurationError where it cannot be read."""
+        path = self.directory / name
+        try:
+            return path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigurationError(f"secret file {path} cannot be read ({error.strerror}); fix its owner") from error
+
+    def get_or_create(self, name: str, prefix: str = "") -> str:
+        """Read a secret, making 256 random bits under that name first where there is none.
+
+        Safe against two processes starting at once: the first to link the file wins, both read the same value.
+        """
+        existing = self.get(name)
+        if existing is not None:
+            return existing
+        path = self.directory / name
+        draft = self.directory / f".{name}.{os.getpid()}"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(prefix + secrets.token_urlsafe(_BYTES) + "\n")
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                pass  # the other process was first
+            finally:
+                os.unlink(draft)
+        except OSError as error:
+            raise ConfigurationError(
+                f"secret {name!r} cannot be written to {self.directory} ({error.strerror}); "
+                "choose a writable data directory with --data or TOLLKEEPER_DATA"
+            ) from error
+        created = self.get(name)
+        assert created is not None  # linked just above
+        return created

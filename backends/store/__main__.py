@@ -1,0 +1,33 @@
+"""`python -m backends.store`: run the embedded store until it is told to stop."""
+
+import logging
+import os
+import sys
+
+from pydantic import ValidationError
+
+from backends.store.embedded import EmbeddedStore
+from backends.store.settings import StoreSettings
+from contracts.errors import TollkeeperError
+
+
+def main() -> int:
+    """Run the store; 0 after a stop that was asked for, 2 where it cannot run."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        EmbeddedStore(StoreSettings()).run()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        print(f"store: TOLLKEEPER_{name}: {first['msg']}", file=sys.stderr)
+        return 2
+    except TollkeeperError as error:
+        print(f"store: {error.message}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # the engine's threads may outlive a failed start, and its destructors are not ours to wait for

@@ -1,0 +1,171 @@
+"""The one client of the store, over ClickHouse's HTTP protocol: the embedded store and a server are the same to it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import clickhouse_connect
+import urllib3
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalError
+
+from backends.store.address import StoreAddress
+from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable, TollkeeperError
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+_CONNECT_SECONDS: Final = 5
+_ANSWER_SECONDS: Final = 60
+
+# ClickHouse's error numbers (src/Common/ErrorCodes.cpp) that decide what a caller should do.
+_MIGRATE: Final = {60: "a table is missing", 81: "the database is missing", 16: "a column is missing"}
+_CREDENTIALS: Final = frozenset({192, 193, 194, 516})
+_FORBIDDEN: Final = frozenset({497, 164})
+_LATER: Final = {
+    159: "the query ran into its time limit",
+    202: "too many queries run at once",
+    241: "the query ran into the memory limit",
+    242: "the table is read-only",
+    243: "the disk is full",
+    252: "too many parts wait to be merged",
+    394: "the query was cancelled",
+    201: "a quota is used up",
+    203: "the server is shutting down",
+    236: "the query was aborted",
+}
+
+Row = dict[str, object]
+
+
+class StoreClient:
+    """Asks and fills one database of a store. Connects at first use; for one thread at a time.
+
+    Every method raises StoreUnavailable where the store cannot be reached or asks to try later (the next call
+    connects anew), ConfigurationError where it must be migrated or refuses the credentials, and StoreRefused
+    where the statement itself is at fault.
+    """
+
+    def __init__(self, address: StoreAddress, *, answer_seconds: int = _ANSWER_SECONDS) -> None:
+        self.address = address
+        self._answer_seconds = answer_seconds
+        self._client: Client | None = None
+
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> list[Row]:
+        """Give the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
+        try:
+            result = self._connected().query(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+            return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, "a query") from error
+
+    def query_frame(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> "pandas.DataFrame":
+        """Give the result of a SELECT as a data frame."""
+        try:
+            return self._connected().query_df(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, "a query") from error
+
+    def command(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> object:
+        """Run a statement that gives no rows, or one value."""
+        try:
+            return self._connected().command(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, "a command") from error
+
+    def insert_arrow(self, table: str, data: "pyarrow.Table", *, deduplication_token: str) -> None:
+        """Insert a batch, exactly once per table and token, in the table and everything derived from it.
+
+        Safe to repeat after any failure: the store drops what it has and completes what it had begun.
+        """
+        settings = {
+            "insert_deduplication_token": deduplication_token,
+            "deduplicate_blocks_in_dependent_materialized_views": 1,
+            "insert_deduplicate": 1,
+            "async_insert": 0,  # asynchronous inserts lose the token
+            "max_partitions_per_insert_block": 500,  # one late batch may touch each day of the 400 that are kept
+        }
+        try:
+            self._connected().insert_arrow(table, data, settings=settings)
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, f"an insert of {data.num_rows} rows into {table}") from error
+
+    def ping(self) -> bool:
+        """Say whether the store answers; never raises."""
+        try:
+            return bool(self._connected().ping())
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError):
+            return False
+
+    def close(self) -> None:
+        """Close the connections; the next call would open new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            parts = urlsplit(self.address.url)
+            self._client = clickhouse_connect.get_client(
+                host=parts.hostname,
+                port=parts.port or (443 if parts.scheme == "https" else 80),
+                interface=parts.scheme,
+                username=self.address.user,
+                password=self.address.password,
+                # Named per request, not here: the handshake must succeed before the database exists.
+                database="default",
+                compress=False if self.address.is_loopback else "lz4",
+                connect_timeout=_CONNECT_SECONDS,
+                send_receive_timeout=self._answer_seconds,
+                autogenerate_session_id=False,  # a session would refuse a second query at a time
+                tz_mode="aware",  # DateTime columns come back as UTC, not as naive wall time
+                dedicated_pool=True,  # closing ours must close no other
+            )
+            self._client.database = self.address.database
+        return self._client
+
+    def _translated(self, error: Exception, what: str) -> TollkeeperError:
+        where = f"the store at {self.address.shown_url}"
+        code = getattr(error, "code", None)
+        if not isinstance(error, ClickHouseError) or (isinstance(error, OperationalError) and code is None):
+            self.close()
+            return StoreUnavailable(f"{where} does not answer; is it running? (TOLLKEEPER_STORE_URL)")
+        if code in _CREDENTIALS:
+            self.close()
+            return ConfigurationError(
+                f"{where} refuses user {self.address.user!r}; check TOLLKEEPER_STORE_USER and _PASSWORD, or that "
+                "TOLLKEEPER_DATA is the store's own"
+            )
+        if code in _MIGRATE:
+            return ConfigurationError(
+                f"{what} failed at {where}, database {self.address.database!r}: {_MIGRATE[code]}; "
+                "run `python -m migrations`"
+            )
+        if code in _LATER:
+            return StoreUnavailable(f"{where} cannot serve {what} now: {_LATER[code]} (code {code})")
+        name = getattr(error, "name", None) or "unknown"
+        if code in _FORBIDDEN:
+            return StoreRefused(
+                f"{where} forbids {what} to user {self.address.user!r} (code {code}, {name})", code="store_forbidden"
+            )
+        # The server's own text may quote values; it stays in the cause.
+        return StoreRefused(f"{where} refused {what} (code {code}, {name})")

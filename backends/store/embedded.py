@@ -1,0 +1,233 @@
+"""The embedded store: ClickHouse's engine from the `chdb` wheel, made to listen like a server, in its own process.
+
+The wheel's own interfaces keep the engine to one process. Its private binding `_chdb.query` runs clickhouse-local,
+which since ClickHouse 26 can listen (`SYSTEM START LISTEN`); the statement that follows reads a named pipe, and so
+holds the engine open until the pipe is closed. The binding is probed at start, because nothing promises it.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from backends.store.engine_files import StorePasswords, write_engine_files
+from backends.store.settings import StoreSettings
+from contracts.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+_STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+_START_SECONDS: Final = 60.0  # a large store loads its parts first
+_STOP_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.25
+_REMEDY: Final = "install chdb as in constraints/base.txt, or set TOLLKEEPER_STORE_URL to a ClickHouse server"
+
+
+class EmbeddedStore:
+    """One engine on one directory. It can run once per process: the engine's globals do not survive a second start."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._directory = settings.directory / "data"
+        self._config = settings.directory / "config"
+        self._pipe = self._config / "stop"
+        self._failure = ""
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Blocks; must be called from the main thread.
+
+        Raises ConfigurationError where the engine is missing or cannot listen, where a port or the directory is
+        in use, and where the directory cannot be written.
+        """
+        # The engine replaces signal handlers and holds the main thread's interpreter in C++: so the signals are
+        # blocked in every thread, and this thread fetches them while another runs the engine.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        self._prepare()
+        binding = _load_binding(self._config)
+        os.chdir(self._config)  # where the engine looks for config.xml
+        engine = threading.Thread(target=self._run_engine, args=(binding,), name="engine", daemon=True)
+        started = time.monotonic()
+        engine.start()
+        holder = self._wait_until_listening(engine, started)
+        if holder is None:
+            _log.info("store stopped before it listened")
+            return
+        self._require_closed_door()
+        _log.info(
+            "store listening host=%s http_port=%d native_port=%d directory=%s start_seconds=%.2f",
+            self._settings.host,
+            self._settings.store_http_port,
+            self._settings.store_native_port,
+            self._directory,
+            time.monotonic() - started,
+        )
+        while engine.is_alive():
+            if signal.sigtimedwait(_STOP_SIGNALS, _POLL_SECONDS) is not None:
+                self._stop(engine, holder)
+                return
+        raise ConfigurationError(f"the engine ended by itself: {self._failure or 'no reason given'}")
+
+    def _prepare(self) -> None:
+        secrets = self._settings.secrets
+        passwords = StorePasswords(
+            supervisor=secrets.get_or_create("store_supervisor"),
+            writer=secrets.get_or_create("store_writer"),
+            reader=secrets.get_or_create("store_reader"),
+        )
+        write_engine_files(self._config, self._settings, passwords)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _require_unlocked(self._directory)
+            self._pipe.unlink(missing_ok=True)
+            os.mkfifo(self._pipe, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the store cannot write to {self._directory} ({error.strerror}); "
+                "choose a writable data directory with --data or TOLLKEEPER_DATA"
+            ) from error
+        for port, variable in (
+            (self._settings.store_http_port, "TOLLKEEPER_STORE_HTTP_PORT"),
+            (self._settings.store_native_port, "TOLLKEEPER_STORE_NATIVE_PORT"),
+        ):
+            _require_free(self._settings.host, port, variable)
+
+    def _run_engine(self, binding: Any) -> None:
+        pipe = str(self._pipe).replace("\\", "\\\\").replace("'", "\\'")
+        # INFILE is read by the engine's client side: a user who may read files through SQL is not needed.
+        script = (
+            "SYSTEM START LISTEN HTTP; SYSTEM START LISTEN TCP; "
+            f"INSERT INTO FUNCTION null('line String') FROM INFILE '{pipe}' FORMAT LineAsString"
+        )
+        try:
+            result = binding.query(script, "TabSeparated", path=str(self._directory))
+            self._failure = result.error_message() if result.has_error() else ""
+        except Exception as error:  # the engine's edge: C++ exceptions arrive as several Python types
+            self._failure = str(error)
+
+    def _wait_until_listening(self, engine: threading.Thread, started: float) -> int | None:
+        """Wait for the engine to open the pipe, then for its HTTP port to answer.
+
+        Gives the pipe's writing end, whose closing stops the engine; `None` where a stop signal came first.
+        """
+        holder: int | None = None
+        while time.monotonic() - started < _START_SECONDS:
+            if not engine.is_alive():
+                raise ConfigurationError(self._explain_failure())
+            if signal.sigtimedwait(_STOP_SIGNALS, 0.02) is not None:
+                return None
+            holder = holder or _open_if_read(self._pipe)
+            if holder is not None and self._get("/ping") == 200:
+                return holder
+        raise ConfigurationError(
+            f"the engine of chdb {_version()} did not listen on {self._settings.host}:"
+            f"{self._settings.store_http_port} within {_START_SECONDS:.0f} seconds; {_REMEDY}"
+        )
+
+    def _require_closed_door(self) -> None:
+        """Lock out the password-less launching user by failed logins (see engine_files), and see it locked out."""
+        for _ in range(2):
+            self._get("/?user=default&password=locked-out&query=SELECT%201")
+        if self._get("/?query=SELECT%201") == 200:
+            raise ConfigurationError(f"the engine of chdb {_version()} lets anyone in without a password; {_REMEDY}")
+
+    def _get(self, path: str) -> int | None:
+        host = "127.0.0.1" if self._settings.host in ("0.0.0.0", "::") else self._settings.host
+        host = f"[{host}]" if ":" in host else host
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy has no business on loopback
+        try:
+            with opener.open(f"http://{host}:{self._settings.store_http_port}{path}", timeout=5) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+        except OSError:
+            return None
+
+    def _explain_failure(self) -> str:
+        if "Cannot lock file" in self._failure:
+            return _locked_message(self._directory)
+        reason = self._failure.split("Stack trace")[0].strip().splitlines()
+        detail = reason[0][:300] if reason else "it ended without a word"
+        return f"the engine of chdb {_version()} could not listen: {detail}; {_REMEDY}"
+
+    def _stop(self, engine: threading.Thread, holder: int) -> None:
+        started = time.monotonic()
+        os.write(holder, b"stop\n")
+        os.close(holder)  # the pipe's end is the engine's signal to flush and leave
+        engine.join(_STOP_SECONDS)
+        if engine.is_alive():
+            # As safe as kill -9, which acknowledged rows survive; a stuck query must not hold a shutdown.
+            _log.warning("store did not stop in time seconds=%.0f", _STOP_SECONDS)
+            return
+        _log.info("store stopped seconds=%.2f", time.monotonic() - started)
+
+
+def _load_binding(empty_directory: Path) -> Any:
+    """Import the private binding. Raises ConfigurationError where it is missing or has changed shape."""
+    try:
+        from chdb import _chdb  # here, not above: it maps 500 MB and is absent where the store is a server
+    except ImportError as error:
+        raise ConfigurationError(f"the embedded store needs chdb, which cannot be imported; {_REMEDY}") from error
+    except RuntimeError as error:
+        raise ConfigurationError(f"chdb {_version()} cannot start: {str(error).splitlines()[0][:200]}") from error
+    if not callable(getattr(_chdb, "query", None)):
+        raise ConfigurationError(f"chdb {_version()} has no engine binding `_chdb.query`; {_REMEDY}")
+    return _chdb
+
+
+def _open_if_read(pipe: Path) -> int | None:
+    """Open the pipe for writing; `None` while nobody reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
+
+
+def _version() -> str:
+    try:
+        return metadata.version("chdb-core")
+    except metadata.PackageNotFoundError:
+        return "(unknown version)"
+
+
+def _require_free(host: str, port: int, variable: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConfigurationError(f"port {port} on {host} is in use; free it or set {variable}") from error
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port} ({error.strerror}); set TOLLKEEPER_HOST or {variable}"
+            ) from error
+
+
+def _require_unlocked(directory: Path) -> None:
+    """Look whether another process holds the engine's lock, which would otherwise be found after a slow start."""
+    try:
+        descriptor = os.open(directory / "status", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigurationError(_locked_message(directory)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _locked_message(directory: Path) -> str:
+    return f"the store directory {directory} is in use by another store process; stop it or choose another --data"

@@ -1,0 +1,156 @@
+"""The embedded engine's `config.xml` and `users.xml`, written afresh at each start with mode 0600.
+
+Passwords stand in them as SHA-256 only. The engine reads both once, at start, from its working directory.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from backends.store.settings import StoreSettings
+from contracts.errors import ConfigurationError
+
+# The engine logs in as `default` without a password, from inside its own process, and nothing can change that. So
+# `default` has a quota of failed logins that the launcher exhausts as soon as the engine listens: from then on
+# nobody logs in as `default`. The interval is the longest the engine takes (it ends in 2038).
+_LAUNCH_QUOTA: Final = {"duration": str(2**31 - 1), "failed_sequential_authentications": "1"}
+_LAUNCH_GRANTS: Final = ("GRANT SYSTEM LISTEN ON *.*", "GRANT CREATE TEMPORARY TABLE ON *.*")
+_LOOPBACK: Final = ("127.0.0.1", "::1")
+_ANYWHERE: Final = ("::/0",)
+
+
+@dataclass(frozen=True, slots=True)
+class StorePasswords:
+    """The passwords of the users that may log in over the network."""
+
+    supervisor: str
+    writer: str
+    reader: str
+
+
+def write_engine_files(directory: Path, settings: StoreSettings, passwords: StorePasswords) -> None:
+    """Write both files. Raises ConfigurationError where the directory cannot be written."""
+    users = directory / "users.xml"
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(users, _users(settings, passwords))
+        _write(directory / "config.xml", _config(settings, users))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the store cannot write to {directory} ({error.strerror}); "
+            "choose a writable data directory with --data or TOLLKEEPER_DATA"
+        ) from error
+
+
+def _write(path: Path, root: ElementTree.Element) -> None:
+    ElementTree.indent(root)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(ElementTree.tostring(root, encoding="unicode") + "\n")
+
+
+def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
+    root = ElementTree.Element("clickhouse")
+    values = {
+        "listen_host": settings.host,
+        "http_port": settings.store_http_port,
+        "tcp_port": settings.store_native_port,
+        "users_config": users,
+        "max_server_memory_usage": settings.store_memory_bytes,
+        # Sized for a laptop: a production server's defaults reserve more than the whole limit above.
+        "mark_cache_size": settings.store_memory_bytes // 16,
+        "uncompressed_cache_size": 0,
+    }
+    for name, value in values.items():
+        ElementTree.SubElement(root, name).text = str(value)
+    query_log = ElementTree.SubElement(root, "query_log")
+    for name, text in {
+        "database": "system",
+        "table": "query_log",
+        "partition_by": "event_date",
+        "ttl": f"event_date + INTERVAL {settings.store_query_log_days} DAY DELETE",
+        "flush_interval_milliseconds": "7500",
+    }.items():
+        ElementTree.SubElement(query_log, name).text = text
+    return root
+
+
+def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.Element:
+    root = ElementTree.Element("clickhouse")
+    users = ElementTree.SubElement(root, "users")
+    database = f"`{settings.store_database}`"
+    networks = _LOOPBACK if ip_address(settings.host).is_loopback else _ANYWHERE
+    _add_user(users, "default", None, _LOOPBACK, profile="default", quota="launch", grants=_LAUNCH_GRANTS)
+    _add_user(users, "supervisor", passwords.supervisor, _LOOPBACK, profile="default", quota="default", grants=())
+    _add_user(
+        users,
+        "writer",
+        passwords.writer,
+        networks,
+        profile="default",
+        quota="default",
+        grants=(
+            f"GRANT SHOW, SELECT, INSERT, ALTER, CREATE, DROP, TRUNCATE, OPTIMIZE, UNDROP TABLE ON {database}.*",
+            "GRANT TABLE ENGINE ON *",
+        ),
+    )
+    _add_user(
+        users,
+        "reader",
+        passwords.reader,
+        networks,
+        profile="readonly",
+        quota="default",
+        grants=(f"GRANT SHOW, SELECT ON {database}.*",),
+    )
+    _add_profiles(ElementTree.SubElement(root, "profiles"))
+    _add_quotas(ElementTree.SubElement(root, "quotas"))
+    return root
+
+
+def _add_profiles(profiles: ElementTree.Element) -> None:
+    default = ElementTree.SubElement(profiles, "default")
+    # Asynchronous inserts lose the deduplication token, and with it exactly-once.
+    ElementTree.SubElement(default, "async_insert").text = "0"
+    readonly = ElementTree.SubElement(profiles, "readonly")
+    ElementTree.SubElement(readonly, "profile").text = "default"
+    ElementTree.SubElement(readonly, "readonly").text = "2"  # reads, and may set formats and time limits
+
+
+def _add_quotas(quotas: ElementTree.Element) -> None:
+    ElementTree.SubElement(quotas, "default")
+    interval = ElementTree.SubElement(ElementTree.SubElement(quotas, "launch"), "interval")
+    for name, text in _LAUNCH_QUOTA.items():
+        ElementTree.SubElement(interval, name).text = text
+
+
+def _add_user(
+    users: ElementTree.Element,
+    name: str,
+    password: str | None,
+    networks: Sequence[str],
+    *,
+    profile: str,
+    quota: str,
+    grants: Sequence[str],
+) -> None:
+    user = ElementTree.SubElement(users, name)
+    fields: Mapping[str, str] = {"profile": profile, "quota": quota}
+    if password is None:
+        ElementTree.SubElement(user, "password")
+    else:
+        ElementTree.SubElement(user, "password_sha256_hex").text = hashlib.sha256(password.encode()).hexdigest()
+    addresses = ElementTree.SubElement(user, "networks")
+    for network in networks:
+        ElementTree.SubElement(addresses, "ip").text = network
+    for field, text in fields.items():
+        ElementTree.SubElement(user, field).text = text
+    if grants:
+        list_of_grants = ElementTree.SubElement(user, "grants")
+        for grant in grants:
+            ElementTree.SubElement(list_of_grants, "query").text = grant

@@ -1,0 +1,18 @@
+"""Runs every benchmark of `make bench`, each in a process of its own, its arguments passed on."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+BENCHMARKS: Final = ("records",)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all, even after one has missed its must; give 1 when any did."""
+    statuses = [subprocess.call([sys.executable, "-m", f"bench.{name}", *arguments]) for name in BENCHMARKS]
+    return 1 if any(statuses) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

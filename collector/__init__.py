@@ -1,0 +1,1 @@
+"""Receives telemetry, keeps it safe on disk, writes it to the store exactly once."""

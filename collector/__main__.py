@@ -1,0 +1,32 @@
+"""`python -m collector`: load the settings, build, run."""
+
+import logging
+import sys
+
+import uvloop
+from pydantic import ValidationError
+
+from collector.app import Collector
+from collector.settings import CollectorSettings
+from contracts.errors import TollkeeperError
+
+
+def main() -> int:
+    """Run the collector. Exit code 2 and one line on stderr where it cannot start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        collector = Collector(CollectorSettings())
+    except ValidationError as error:
+        first = error.errors()[0]
+        variable = "TOLLKEEPER_" + "_".join(str(part) for part in first["loc"]).upper()
+        print(f"collector: {variable}: {first['msg']}", file=sys.stderr)
+        return 2
+    except TollkeeperError as error:
+        print(f"collector: {error.message}", file=sys.stderr)
+        return 2
+    uvloop.run(collector.run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""How long to wait before trying the store again."""
+
+import random
+
+FIRST_SECONDS = 0.1
+MOST_SECONDS = 5.0
+
+
+class Backoff:
+    """Doubles from 0.1 to 5 seconds; each wait is drawn from the upper half, so that collectors do not march."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+        self._seconds = FIRST_SECONDS
+
+    def next_seconds(self) -> float:
+        """Give the next wait, and remember that one more try has failed."""
+        longest, self._seconds = self._seconds, min(self._seconds * 2, MOST_SECONDS)
+        return longest * self._source.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Begin again from the shortest wait: a try has succeeded."""
+        self._seconds = FIRST_SECONDS

@@ -1,0 +1,1 @@
+"""What happens to telemetry between receiving and writing."""

@@ -1,0 +1,89 @@
+"""What every signal's processor has in common: parsing its requests and splitting them into batches."""
+
+import base64
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from backends.otlp import string_attribute
+from collector.rows import Processed
+from collector.spool import Signal, SpooledBatch
+from contracts.errors import InvalidRequest
+from contracts.names import BATCH_ID
+
+M = TypeVar("M", bound=Message)
+_HEXADECIMAL_IDS: Final = ("traceId", "spanId", "parentSpanId")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What can be told of a request at receipt: how many records, and how many of them will never be rows."""
+
+    records: int
+    unreadable: int
+
+
+class SignalProcessor(ABC, Generic[M]):
+    """Reads one signal's export requests. `parts` names the field whose items have a resource."""
+
+    signal: ClassVar[Signal]
+    parts: ClassVar[str]
+    request: type[M]
+
+    @abstractmethod
+    def survey(self, message: M) -> Survey:
+        """Judge a request cheaply, without decoding what is packed in it."""
+
+    @abstractmethod
+    def process(self, batch: SpooledBatch) -> Processed:
+        """Make rows of a batch. Pure: the same batch gives the same rows, also after a crash."""
+
+    @abstractmethod
+    def response(self, rejected: int, reason: str) -> Message:
+        """Give the answer to an export request, with OTLP's partial success where something was rejected."""
+
+    def parse(self, body: bytes) -> M:
+        """Parse a protobuf body. Raises InvalidRequest."""
+        try:
+            return self.request.FromString(body)
+        except DecodeError as error:
+            raise InvalidRequest(
+                f"the body of {len(body)} bytes is not a protobuf {self.request.DESCRIPTOR.name}",
+                code="malformed_protobuf",
+            ) from error
+
+    def parse_json(self, body: bytes) -> M:
+        """Parse an OTLP/JSON body: protobuf's JSON, but with ids in hexadecimal. Raises InvalidRequest."""
+        try:
+            found = json.loads(body, object_hook=_ids_to_base64)
+            if not isinstance(found, dict):
+                raise ValueError("not an object")
+            return json_format.ParseDict(found, self.request(), ignore_unknown_fields=True)
+        except (ValueError, json_format.ParseError, RecursionError) as error:
+            raise InvalidRequest(
+                f"the body of {len(body)} bytes is not an OTLP/JSON {self.request.DESCRIPTOR.name}",
+                code="malformed_json",
+            ) from error
+
+    def split(self, message: M, body: bytes) -> list[tuple[str, bytes]]:
+        """Split a request by the senders' batch ids: (id or '', body) of each, in the order they appear.
+
+        A gateway's request is one batch; a collector in front of us may have merged several senders' into one.
+        """
+        batches: dict[str, list[Any]] = {}
+        for part in getattr(message, self.parts):
+            batches.setdefault(string_attribute(part.resource, BATCH_ID), []).append(part)
+        if len(batches) <= 1:
+            return [(next(iter(batches), ""), body)]
+        return [(own, self.request(**{self.parts: parts}).SerializeToString()) for own, parts in batches.items()]
+
+
+def _ids_to_base64(found: dict[str, Any]) -> dict[str, Any]:
+    for name in _HEXADECIMAL_IDS:
+        if isinstance(found.get(name), str):
+            found[name] = base64.b64encode(bytes.fromhex(found[name])).decode()
+    return found

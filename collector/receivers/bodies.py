@@ -1,0 +1,96 @@
+"""Bodies of export requests: read with a limit, inflated with a limit, counted while they are in memory."""
+
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from contracts.errors import BodyTooLarge, InvalidRequest, LimitExceeded, UnsupportedMediaType
+
+_GZIP_WINDOW = 31  # zlib's way to say: gzip header and trailer
+_RETRY_SECONDS = 1.0
+
+
+class InflightBytes:
+    """Bounds the bytes of bodies being received at one time. Used from the event loop only."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held = 0
+
+    @contextmanager
+    def lease(self) -> Iterator["Lease"]:
+        """Hold bytes for one request; they are given back when the block ends."""
+        lease = Lease(self)
+        try:
+            yield lease
+        finally:
+            self.held -= lease.held
+
+
+class Lease:
+    """The bytes one request holds."""
+
+    def __init__(self, inflight: InflightBytes) -> None:
+        self._inflight = inflight
+        self.held = 0
+
+    def grow_to(self, size: int) -> None:
+        """Hold at least `size` bytes. Raises LimitExceeded (429, code memory_pressure) beyond the bound."""
+        more = size - self.held
+        if more <= 0:
+            return
+        if self._inflight.held + more > self._inflight.max_bytes:
+            raise LimitExceeded(
+                f"the collector is receiving {self._inflight.held} of at most {self._inflight.max_bytes} bytes at "
+                "one time; send this batch again",
+                code="memory_pressure",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        self._inflight.held += more
+        self.held += more
+
+
+async def read_body(stream: AsyncIterator[bytes], declared: int | None, max_bytes: int, lease: Lease) -> bytes:
+    """Read a body of at most `max_bytes`. Raises BodyTooLarge, before reading where the length is declared."""
+    if declared is not None:
+        _check_size(declared, max_bytes)
+        lease.grow_to(declared)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in stream:
+        size += len(chunk)
+        _check_size(size, max_bytes)
+        lease.grow_to(size)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _check_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise BodyTooLarge(f"the body has {size} bytes or more; the limit is {max_bytes}. Send smaller batches")
+
+
+def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Undo the content encoding: none or gzip. Never holds more than `max_bytes` of result.
+
+    Raises UnsupportedMediaType, BodyTooLarge for what inflates beyond the bound, InvalidRequest for a broken stream.
+    """
+    if encoding in ("", "identity"):
+        return body
+    if encoding != "gzip":
+        raise UnsupportedMediaType(f"content encoding {encoding[:40]!r} is not read here; use gzip or none")
+    parts: list[bytes] = []
+    size = 0
+    while body:  # a gzip file may be several members after one another
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            parts.append(inflater.decompress(body, max_bytes - size + 1))
+        except zlib.error as error:
+            raise InvalidRequest("the body is not the gzip stream it claims to be", code="malformed_gzip") from error
+        size += len(parts[-1])
+        if size > max_bytes:
+            raise BodyTooLarge(f"the body inflates to more than {max_bytes} bytes. Send smaller batches")
+        if not inflater.eof:
+            raise InvalidRequest("the body's gzip stream ends early", code="malformed_gzip")
+        body = inflater.unused_data
+    return b"".join(parts)

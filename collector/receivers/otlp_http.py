@@ -1,0 +1,140 @@
+"""OTLP over HTTP: POST /v1/logs and /v1/traces, protobuf or JSON, plain or gzip (OTLP specification 1.9)."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from backends.otlp import CONTENT_TYPE, LOGS_PATH, TRACES_PATH
+from collector.counters import Counters
+from collector.pipeline import Pipeline
+from collector.processors.signal import Survey
+from collector.receivers.bodies import InflightBytes, inflate, read_body
+from collector.spool import Signal
+from contracts.errors import InvalidRequest, RequestTimeout, TollkeeperError, UnsupportedMediaType
+
+_log = logging.getLogger(__name__)
+JSON_TYPE: Final = "application/json"
+PATHS: Final[dict[str, Signal]] = {LOGS_PATH: "logs", TRACES_PATH: "traces"}
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Bytes as sent, bytes inflated, and the time a sender may take for one body."""
+
+    max_bytes: int
+    max_decompressed_bytes: int
+    timeout_seconds: float
+
+
+class OtlpHttpReceiver:
+    """Answers 200 once a request is on disk; 429 or 503 with Retry-After when it should come again later.
+
+    Parsing and writing happen in `executor`, so that a large batch does not hold up the others' connections.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, counters: Counters, limits: BodyLimits, inflight: InflightBytes, executor: Executor
+    ) -> None:
+        self._pipeline = pipeline
+        self._counters = counters
+        self._limits = limits
+        self._inflight = inflight
+        self._executor = executor
+
+    def app(self) -> Starlette:
+        """Build the ASGI application."""
+        return Starlette(routes=[Route(path, self._endpoint(PATHS[path]), methods=["POST"]) for path in PATHS])
+
+    def _endpoint(self, signal: Signal) -> Callable[[Request], Awaitable[Response]]:
+        async def export(request: Request) -> Response:
+            is_json = _media_type(request) == JSON_TYPE
+            try:
+                survey = await self._take(signal, request, is_json)
+            except TollkeeperError as error:
+                self._counters.rejected(error.error_code)
+                _log.warning("export refused signal=%s code=%s reason=%s", signal, error.error_code, error.message)
+                return _refusal(error, is_json)
+            except ClientDisconnect:
+                self._counters.rejected("sender_gone")
+                return Response(status_code=400)  # nobody reads it
+            return self._answer(signal, survey, is_json)
+
+        return export
+
+    async def _take(self, signal: Signal, request: Request, is_json: bool) -> Survey:
+        if not is_json and _media_type(request) != CONTENT_TYPE:
+            raise UnsupportedMediaType(
+                f"content type {_media_type(request)[:80]!r} is not read here; send {CONTENT_TYPE} or {JSON_TYPE}"
+            )
+        limits = self._limits
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        with self._inflight.lease() as lease:
+            try:
+                async with asyncio.timeout(limits.timeout_seconds):
+                    body = await read_body(request.stream(), _declared(request), limits.max_bytes, lease)
+            except TimeoutError as error:
+                raise RequestTimeout(f"the body did not arrive within {limits.timeout_seconds:g} seconds") from error
+
+            def accept() -> Survey:
+                plain = inflate(body, encoding, limits.max_decompressed_bytes)
+                return self._pipeline.accept(signal, plain, is_json=is_json)
+
+            return await asyncio.get_running_loop().run_in_executor(self._executor, accept)
+
+    def _answer(self, signal: Signal, survey: Survey, is_json: bool) -> Response:
+        reason = f"{survey.unreadable} of {survey.records} records cannot be read" if survey.unreadable else ""
+        return _message(self._pipeline.processors[signal].response(survey.unreadable, reason), is_json)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _declared(request: Request) -> int | None:
+    """The declared length. The HTTP parser has refused anything but digits already."""
+    length = request.headers.get("content-length")
+    if length is None:
+        return None
+    if not (length.isascii() and length.isdigit()):
+        raise InvalidRequest(f"content length {length[:40]!r} is not a number")
+    return int(length)
+
+
+def _message(message: Message, is_json: bool) -> Response:
+    if is_json:
+        return Response(json_format.MessageToJson(message, indent=None), media_type=JSON_TYPE)
+    return Response(message.SerializeToString(), media_type=CONTENT_TYPE)
+
+
+def _refusal(error: TollkeeperError, is_json: bool) -> Response:
+    """Write an error as OTLP asks: a google.rpc.Status in the request's own encoding."""
+    headers = {}
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
+    if isinstance(error, UnsupportedMediaType):
+        headers["Accept-Encoding"] = "gzip"
+    if is_json:
+        return JSONResponse({"message": error.message}, status_code=error.status, headers=headers)
+    text = error.message.encode()
+    status = b"\x12" + _varint(len(text)) + text  # field 2 of google.rpc.Status: message
+    return Response(status, status_code=error.status, media_type=CONTENT_TYPE, headers=headers)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,79 @@
+"""Two HTTP servers in one event loop, stopped by one signal."""
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.applications import Starlette
+
+from contracts.errors import ConfigurationError
+
+_BACKLOG = 2048
+_FINISH_SECONDS = 2  # for requests under way when the process is told to stop
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket and the application behind it."""
+
+    bound: socket.socket
+    app: Starlette
+
+
+def bind(host: str, port: int, variable: str) -> socket.socket:
+    """Bind a port, before anything else is started. Raises ConfigurationError naming the variable to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise ConfigurationError(
+            f"cannot listen on {host} port {port}: {reason}; stop what holds it or set {variable}"
+        ) from error
+    return bound
+
+
+async def serve_until_signal(listeners: Sequence[Listener]) -> None:
+    """Serve all applications until SIGTERM or SIGINT, then finish what is under way, for at most two seconds."""
+    servers = [_Server(_config(listener.app)) for listener in listeners]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await asyncio.gather(
+        *(server.serve(sockets=[listener.bound]) for server, listener in zip(servers, listeners, strict=True))
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, but without its signal handlers: two of them in one process would undo each other's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_FINISH_SECONDS,
+    )

@@ -1,0 +1,143 @@
+"""The spool: received batches on disk, acknowledged once written, kept until the store has them."""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from backends.segments import LogFull, Position, SegmentLog
+from contracts.errors import LimitExceeded, Unavailable
+
+_log = logging.getLogger(__name__)
+
+Signal = Literal["logs", "traces"]
+_RETRY_SECONDS: Final = 5.0
+_READ_ENTRIES: Final = 256
+
+
+class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
+    """One batch as received: `payload` is a serialised OTLP export request of its signal."""
+
+    batch_id: str
+    signal: Signal
+    received_at_ns: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolEntry:
+    """A batch and the place after it, to release once it is stored. `batch` is `None` where it is unreadable."""
+
+    end: Position
+    batch: SpooledBatch | None
+    raw: bytes
+
+
+class Spool:
+    """A segment log of batches, and the ids of recent ones so that a sender's retry is not stored twice.
+
+    The index holds the last `recent_ids` ids; at start it is read back from the segments still there.
+    `put` belongs to one thread, `read` and `release` to another.
+    """
+
+    def __init__(self, log: SegmentLog, *, recent_ids: int = 100_000) -> None:
+        self._log = log
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(SpooledBatch)
+        self._recent: OrderedDict[str, None] = OrderedDict()
+        self._recent_ids = recent_ids
+        self.arrived = threading.Event()  # set by `put`, cleared by the reader
+        for entry in self._scan(log.start):
+            if entry.batch is not None:
+                self._remember(entry.batch.batch_id)
+
+    def put(self, batches: Sequence[SpooledBatch]) -> int:
+        """Write the batches whose ids are new and tell how many; when this returns they survive a crash.
+
+        Raises LimitExceeded (429, code spool_full) at the bound and Unavailable when the disk fails.
+        """
+        fresh = {batch.batch_id: batch for batch in batches if batch.batch_id not in self._recent}
+        if not fresh:
+            return 0
+        try:
+            self._log.append_many([self._encoder.encode(batch) for batch in fresh.values()])
+        except LogFull as error:
+            raise LimitExceeded(
+                f"the collector's spool is full: {error}. It drains when the store answers; "
+                "TOLLKEEPER_SPOOL_MAX_BYTES sets its bound",
+                code="spool_full",
+                retry_after_seconds=_RETRY_SECONDS,
+            ) from error
+        except OSError as error:
+            raise Unavailable(
+                f"the collector's spool cannot be written: {error.strerror}", retry_after_seconds=_RETRY_SECONDS
+            ) from error
+        for batch_id in fresh:
+            self._remember(batch_id)
+        self.arrived.set()
+        return len(fresh)
+
+    def read(self, after: Position, *, max_bytes: int) -> list[SpoolEntry]:
+        """Read batches in the order they came; at least one where there is one."""
+        entries = self._log.read(after, max_entries=_READ_ENTRIES, max_bytes=max_bytes)
+        return [SpoolEntry(entry.end, self._decode(entry.payload), entry.payload) for entry in entries]
+
+    def release(self, upto: Position) -> None:
+        """Give up the batches before `upto`: the store has them."""
+        self._log.release(upto)
+
+    @property
+    def cursor(self) -> Position:
+        """Where the batches begin that the store does not have."""
+        return self._log.cursor
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes waiting for the store."""
+        return self._log.pending_bytes
+
+    @property
+    def max_bytes(self) -> int:
+        """The bound on `pending_bytes`."""
+        return self._log.max_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is taken until the store has some of it."""
+        return self._log.is_full
+
+    @property
+    def corrupt_entries(self) -> int:
+        """Entries lost to damage on disk, found so far."""
+        return self._log.corrupt_entries
+
+    def oldest_received_at_ns(self) -> int | None:
+        """When the oldest waiting batch came; `None` when nothing waits."""
+        for entry in self.read(self.cursor, max_bytes=1)[:1]:
+            return entry.batch.received_at_ns if entry.batch else None
+        return None
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
+    def _scan(self, after: Position) -> Iterator[SpoolEntry]:
+        while entries := self.read(after, max_bytes=8 << 20):
+            yield from entries
+            after = entries[-1].end
+
+    def _decode(self, payload: bytes) -> SpooledBatch | None:
+        try:
+            return self._decoder.decode(payload)
+        except msgspec.MsgspecError as error:
+            _log.error("spool entry unreadable bytes=%d error=%s", len(payload), error)
+            return None
+
+    def _remember(self, batch_id: str) -> None:
+        self._recent[batch_id] = None
+        if len(self._recent) > self._recent_ids:
+            self._recent.popitem(last=False)

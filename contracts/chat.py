@@ -1,0 +1,168 @@
+"""Chat nouns in OpenAI's shape: what an application sends, and the parts of an answer.
+
+Only what the gateway decides by is typed; fields it does not know stay in the body, which is forwarded as it
+came. Limits on values are those of OpenAI's API reference (October 2026) where it states them.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from contracts.usage import OpenAIUsage
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+ChoiceCount = Annotated[int, Meta(ge=1, le=128)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class ContentPart(msgspec.Struct, frozen=True, gc=False):
+    """One part of a message's content. `type` decides which field is set; blobs stay unparsed."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: msgspec.Raw = msgspec.Raw()
+    input_audio: msgspec.Raw = msgspec.Raw()
+    file: msgspec.Raw = msgspec.Raw()
+
+
+class FunctionCall(msgspec.Struct, frozen=True, gc=False):
+    """The function an assistant's tool call names, with its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
+    """A tool call in an assistant's message."""
+
+    id: str
+    type: str = "function"
+    function: FunctionCall | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a conversation."""
+
+    role: Role
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+
+class StreamOptions(msgspec.Struct, frozen=True, gc=False):
+    """What a stream carries besides content."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """The body of POST /v1/chat/completions."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: PositiveInt | None = None
+    max_completion_tokens: PositiveInt | None = None
+    n: ChoiceCount | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    stop: str | list[str] | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Bias] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[msgspec.Raw] | None = None
+    tool_choice: msgspec.Raw = msgspec.Raw()
+    parallel_tool_calls: bool | None = None
+    response_format: msgspec.Raw = msgspec.Raw()
+    reasoning_effort: ReasoningEffort | None = None
+    user: Annotated[str, Meta(max_length=256)] | None = None
+    metadata: dict[str, str] | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Say whether the caller wants a stream."""
+        return self.stream is True
+
+    @property
+    def wants_usage(self) -> bool:
+        """Say whether the caller asked for the usage chunk at a stream's end."""
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+    @property
+    def output_limit(self) -> int | None:
+        """Give the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def choice_count(self) -> int:
+        """Give the number of choices asked for."""
+        return self.n or 1
+
+
+class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
+    """What a chunk adds to one choice, as read from an upstream's stream."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def bears_tokens(self) -> bool:
+        """Say whether the delta carries generated tokens, rather than a role or an end."""
+        return bool(
+            self.content
+            or self.reasoning_content
+            or self.reasoning
+            or self.refusal
+            or bytes(self.tool_calls).strip(b"[] \t\r\n") not in (b"", b"null")  # raw: "[ ]" is an empty list too
+        )
+
+
+class ChunkChoice(msgspec.Struct, frozen=True, gc=False):
+    """One choice in an upstream's chunk. `text` is the legacy completions field."""
+
+    index: int = 0
+    delta: ChunkDelta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True, gc=False):
+    """One event of an upstream's stream: only what accounting needs; the bytes go through as they came."""
+
+    choices: list[ChunkChoice] | None = None
+    usage: OpenAIUsage | None = None
+    model: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
+class ReplyChoice(msgspec.Struct, frozen=True, gc=False):
+    """One choice of a whole answer."""
+
+    index: int = 0
+    finish_reason: str | None = None
+
+
+class ChatReply(msgspec.Struct, frozen=True, gc=False):
+    """A whole answer: only what accounting needs."""
+
+    choices: list[ReplyChoice] | None = None
+    usage: OpenAIUsage | None = None
+    model: str | None = None

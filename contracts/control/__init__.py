@@ -1,0 +1,33 @@
+"""The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
+
+from contracts.control.access import AdminToken, ApiKey, Role, RoleGrant, User
+from contracts.control.base import SCHEMA_HEAD, Base
+from contracts.control.organisation import Project, Team, Tenant
+from contracts.control.serving import Model, Pool, Route, Target
+from contracts.control.spending import Budget, Limit, Price, StandardCost
+from contracts.control.watching import Alert, AuditEntry, Revision, Slo
+
+__all__ = [
+    "SCHEMA_HEAD",
+    "AdminToken",
+    "Alert",
+    "ApiKey",
+    "AuditEntry",
+    "Base",
+    "Budget",
+    "Limit",
+    "Model",
+    "Pool",
+    "Price",
+    "Project",
+    "Revision",
+    "Role",
+    "RoleGrant",
+    "Route",
+    "Slo",
+    "StandardCost",
+    "Target",
+    "Team",
+    "Tenant",
+    "User",
+]

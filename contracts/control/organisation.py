@@ -1,0 +1,54 @@
+"""Tenant (= organisation), team, project. Ids are slugs that never change; names may.
+
+The slug stands on every record, so a report from last year still reads.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import JSON, Boolean, ForeignKey, ForeignKeyConstraint, Integer, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from contracts.control.base import Base, UtcDateTime
+
+SLUG_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+
+
+class Tenant(Base):
+    """An organisation: the outermost payer, and the wall that no cache or row crosses."""
+
+    __tablename__ = "tenants"
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    time_zone: Mapped[str] = mapped_column(String(64), default="UTC")  # budgets' calendar
+    weight: Mapped[int] = mapped_column(Integer, default=1)  # share under contention
+    is_active: Mapped[bool] = mapped_column(Boolean, default=True)
+    settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class Team(Base):
+    """A group within a tenant that has its own budget and lead."""
+
+    __tablename__ = "teams"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True)
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class Project(Base):
+    """A piece of work of one team: the finest grain that money is planned for."""
+
+    __tablename__ = "projects"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "team_id"], ["teams.tenant_id", "teams.id"], ondelete="CASCADE"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    team_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

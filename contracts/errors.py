@@ -1,0 +1,258 @@
+"""The one error tree. Every failure a caller may see is one of these, or is translated into one at a seam.
+
+`code` is stable and machine-readable, `message` is safe to show (no prompt, key or stack trace),
+`retryable` says whether the same request may succeed later, `status` is the HTTP status it becomes.
+"""
+
+from typing import ClassVar
+
+
+class TollkeeperError(Exception):
+    """The root. `param` names the offending field in the caller's words, where there is one."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    kind: ClassVar[str] = "server_error"  # OpenAI's `error.type`
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_seconds = retry_after_seconds
+        self._code = code
+
+    @property
+    def error_code(self) -> str:
+        """Give the instance's own code where one was set, else the class's."""
+        return self._code or self.code
+
+
+# What the caller sent is wrong.
+
+
+class InvalidRequest(TollkeeperError):
+    """The request cannot be understood or breaks a stated limit."""
+
+    code = "invalid_request"
+    status = 400
+    kind = "invalid_request_error"
+
+
+class MalformedBody(InvalidRequest):
+    """The body is not the JSON it claims to be; the message gives the position."""
+
+    code = "malformed_json"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """The content type is not one this endpoint reads."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body exceeds the configured limit."""
+
+    code = "body_too_large"
+    status = 413
+
+
+class HeadersTooLarge(InvalidRequest):
+    """The request line and headers exceed the configured limit."""
+
+    code = "headers_too_large"
+    status = 431
+
+
+class AmbiguousFraming(InvalidRequest):
+    """The message's end cannot be told safely (RFC 9112, section 6.3): the connection is closed."""
+
+    code = "ambiguous_framing"
+
+
+class RequestTimeout(InvalidRequest):
+    """The client did not finish sending its request in time."""
+
+    code = "request_timeout"
+    status = 408
+
+
+class NotFound(InvalidRequest):
+    """No such resource or path."""
+
+    code = "not_found"
+    status = 404
+
+
+class MethodNotAllowed(InvalidRequest):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class UnknownModel(NotFound):
+    """No model or route of that name is visible to this key."""
+
+    code = "model_not_found"
+
+
+class Conflict(InvalidRequest):
+    """The resource exists already or has changed since it was read."""
+
+    code = "conflict"
+    status = 409
+
+
+# Who the caller is, and what they may do.
+
+
+class AuthenticationFailed(TollkeeperError):
+    """The key is missing, malformed, unknown, revoked or expired."""
+
+    code = "invalid_api_key"
+    status = 401
+    kind = "authentication_error"
+
+
+class PermissionDenied(TollkeeperError):
+    """The key is good but may not do this."""
+
+    code = "permission_denied"
+    status = 403
+    kind = "permission_error"
+
+
+class LimitExceeded(TollkeeperError):
+    """A rate or concurrency limit is reached; `retry_after_seconds` is computed from its window."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+    retryable = True
+    kind = "rate_limit_error"
+
+
+class BudgetExhausted(TollkeeperError):
+    """A hard budget is spent. OpenAI names this case `insufficient_quota`."""
+
+    code = "insufficient_quota"
+    status = 429
+    kind = "insufficient_quota"
+
+
+# What stands behind us failed.
+
+
+class UpstreamError(TollkeeperError):
+    """A model behind the gateway failed."""
+
+    code = "upstream_error"
+    status = 502
+    retryable = True
+    kind = "api_error"
+
+
+class UpstreamUnreachable(UpstreamError):
+    """The target refused the connection or could not be resolved."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """The target did not answer within the stated time."""
+
+    code = "upstream_timeout"
+    status = 504
+
+
+class UpstreamBroken(UpstreamError):
+    """The target's answer ended early or is not what its protocol promises."""
+
+    code = "upstream_broken"
+
+
+class UpstreamRejected(TollkeeperError):
+    """The target refused the request itself; another try would not help."""
+
+    code = "upstream_rejected"
+    status = 400
+    kind = "invalid_request_error"
+
+
+class ClientGone(TollkeeperError):
+    """The caller closed the connection before the answer was complete (nginx's status 499)."""
+
+    code = "client_closed_request"
+    status = 499
+    kind = "invalid_request_error"
+
+
+# Our own side cannot serve now.
+
+
+class Unavailable(TollkeeperError):
+    """This process cannot serve the request at present."""
+
+    code = "unavailable"
+    status = 503
+    retryable = True
+
+
+class JournalFull(Unavailable):
+    """The journal's bound is reached: admitting more would lose usage, so we refuse."""
+
+    code = "journal_full"
+
+
+class StoreUnavailable(Unavailable):
+    """The telemetry store does not answer."""
+
+    code = "store_unavailable"
+
+
+class StoreRefused(TollkeeperError):
+    """The telemetry store refuses a statement or batch as it is; the same one again would not help."""
+
+    code = "store_refused"
+
+
+class ControlUnavailable(Unavailable):
+    """The control-plane database does not answer."""
+
+    code = "control_unavailable"
+
+
+# Start-up and data.
+
+
+class ConfigurationError(TollkeeperError):
+    """A setting, file, port, directory or URL is unusable; the message says what to do about it."""
+
+    code = "configuration_error"
+
+
+class NewerSchema(ConfigurationError):
+    """A database was written by a newer version of Tollkeeper."""
+
+    code = "newer_schema"
+
+
+class InvalidUsage(TollkeeperError):
+    """A usage report contradicts itself, so its tokens cannot be put in disjoint leaves."""
+
+    code = "invalid_usage"
+
+
+class InvalidRecord(TollkeeperError):
+    """A packed record cannot be decoded: unknown kind, version or shape."""
+
+    code = "invalid_record"

@@ -1,0 +1,33 @@
+"""Who a request belongs to: tenant, team, project, key, end user, and free tags. Resolved once, at admission."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+MAX_TAGS: Final = 16
+MAX_TAG_LENGTH: Final = 128
+MAX_USER_LENGTH: Final = 256
+
+
+class Identity(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The payer of a request. Ids are the control plane's; empty means not set below the tenant.
+
+    `tags` are free key=value pairs from the caller (at most 16, each side at most 128 characters).
+    """
+
+    tenant: str
+    team: str = ""
+    project: str = ""
+    key_id: str = ""
+    user: str = ""
+    tags: dict[str, str] = {}
+
+    def with_caller(self, user: str, tags: Mapping[str, str]) -> "Identity":
+        """Add what the caller says of one request: its end user and tags."""
+        if not user and not tags:
+            return self
+        return Identity(self.tenant, self.team, self.project, self.key_id, user or self.user, {**self.tags, **tags})
+
+
+ANONYMOUS: Final = Identity(tenant="")

@@ -1,0 +1,12 @@
+"""Moments as integers: Unix nanoseconds of a UTC datetime, exactly."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def unix_ns(moment: datetime) -> int:
+    """Convert an aware datetime to Unix nanoseconds. Integers only: a float would lose the last three digits."""
+    return (moment - EPOCH) // _MICROSECOND * 1_000

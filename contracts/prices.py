@@ -1,0 +1,274 @@
+"""Dated price cards, standard cost cards, and the pure function that prices usage with either.
+
+A card is immutable and carries a version; the version is written on every row it priced, so a bill can be
+recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final, Literal, Protocol
+
+from contracts.errors import ConfigurationError
+from contracts.money import pico_usd, pico_usd_per_token
+from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
+
+CostBasis = Literal["price_card", "standard_card", "unpriced"]
+
+# What a leaf costs when a card has no price of its own for it: the price of the leaf it is a kind of.
+# Cached input is NOT here for price cards: a provider without a cache price does not sell it at full price
+# by our guess; it is unpriced and visible. Reasoning is billed as output by every provider we know of.
+_PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What usage costs under one card, in pico-USD.
+
+    `total_pico_usd` is `None` when any used leaf has no price: unknown is not zero. `parts` then still holds
+    what could be priced and `unpriced` names the rest. `parts` includes `request` for a fee per request.
+    """
+
+    total_pico_usd: int | None
+    parts: Mapping[str, int]
+    unpriced: tuple[Leaf, ...]
+    version: str
+    basis: CostBasis
+
+
+class Card(Protocol):
+    """What `cost_of` asks of a card."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def basis(self) -> CostBasis: ...
+    @property
+    def request_pico_usd(self) -> int: ...
+    def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
+        """Give pico-USD per token, or `None` where the card does not price this leaf.
+
+        `input_tokens` is the whole request's input, `None` where it is not known.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Prices that hold for the whole request once its input exceeds `above_input_tokens` (a cliff)."""
+
+    above_input_tokens: int
+    rates: Mapping[Leaf, int]
+
+    def __post_init__(self) -> None:
+        if self.above_input_tokens < 0:
+            raise ConfigurationError(f"a tier's threshold must be >= 0 tokens, not {self.above_input_tokens}")
+
+
+@dataclass(frozen=True, slots=True)
+class PriceCard:
+    """What a model costs by list price or contract, from `valid_from` until `valid_to` (exclusive, UTC).
+
+    `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds.
+    """
+
+    model: str
+    version: str
+    valid_from: datetime
+    rates: Mapping[Leaf, int]
+    valid_to: datetime | None = None
+    tiers: tuple[Tier, ...] = ()
+    request_pico_usd: int = 0
+    provider: str = ""
+    tenant: str = ""  # empty: holds for every tenant
+    basis: CostBasis = field(default="price_card", init=False)
+
+    def __post_init__(self) -> None:
+        _check_validity(self.version, self.valid_from, self.valid_to)
+        _check_rates(self.version, self.rates)
+        for tier in self.tiers:
+            _check_rates(self.version, tier.rates)
+        if len({tier.above_input_tokens for tier in self.tiers}) < len(self.tiers):
+            raise ConfigurationError(f"card {self.version!r} has two tiers with the same threshold; join them")
+        if self.request_pico_usd < 0:
+            raise ConfigurationError(f"card {self.version!r}: the price per request must be >= 0")
+        object.__setattr__(self, "tiers", tuple(sorted(self.tiers, key=lambda tier: -tier.above_input_tokens)))
+
+    def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
+        """Give pico-USD per token of a leaf for a request of this many input tokens.
+
+        `None` also where tiers price the leaf and the input is not known: any tier would be a guess.
+        """
+        for tier in self.tiers:  # highest threshold first
+            if leaf not in tier.rates:
+                continue
+            if input_tokens is None:
+                return None
+            if input_tokens > tier.above_input_tokens:
+                return tier.rates[leaf]
+        return self.rates.get(leaf)
+
+    def is_valid_at(self, moment: datetime) -> bool:
+        """Say whether the card holds at this moment (UTC)."""
+        return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
+
+
+@dataclass(frozen=True, slots=True)
+class StandardCostCard:
+    """What a model of our own costs per token by standard: set by the operator or fitted from GPU cost.
+
+    Three rates, in pico-USD per token: uncached input, cached input, output.
+    """
+
+    model: str
+    version: str
+    valid_from: datetime
+    input_rate: int
+    cached_input_rate: int
+    output_rate: int
+    valid_to: datetime | None = None
+    request_pico_usd: int = field(default=0, init=False)
+    tenant: str = ""
+    basis: CostBasis = field(default="standard_card", init=False)
+
+    def __post_init__(self) -> None:
+        _check_validity(self.version, self.valid_from, self.valid_to)
+        for name in ("input_rate", "cached_input_rate", "output_rate"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"standard card {self.version!r}: {name} must be >= 0")
+
+    def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
+        """Give pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
+        if leaf in ("cache_read_text", "cache_read_audio"):
+            return self.cached_input_rate
+        return self.input_rate if leaf in INPUT_LEAVES else self.output_rate
+
+    def is_valid_at(self, moment: datetime) -> bool:
+        """Say whether the card holds at this moment (UTC)."""
+        return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
+
+
+AnyCard = PriceCard | StandardCostCard
+
+
+def _check_validity(version: str, valid_from: datetime, valid_to: datetime | None) -> None:
+    for name, moment in (("valid_from", valid_from), ("valid_to", valid_to)):
+        if moment is not None and moment.utcoffset() is None:
+            raise ConfigurationError(f"card {version!r}: {name} needs a time zone, use UTC")
+    if valid_to is not None and valid_to <= valid_from:
+        raise ConfigurationError(f"card {version!r} ends ({valid_to}) before it begins ({valid_from})")
+
+
+def _check_rates(version: str, rates: Mapping[Leaf, int]) -> None:
+    for leaf, rate in rates.items():
+        if leaf not in LEAVES:
+            raise ConfigurationError(f"card {version!r} prices {leaf!r}, which is no usage leaf")
+        if rate < 0:
+            raise ConfigurationError(f"card {version!r}: the price of {leaf} must be >= 0, not {rate}")
+
+
+def cost_of(usage: Usage, card: Card) -> Cost:
+    """Price usage with a card, exactly, in integer pico-USD.
+
+    Example: 1,000 uncached input tokens at 0.15 and 200 output tokens at 0.60 USD per million tokens
+    -> 150,000,000 + 120,000,000 = 270,000,000 pico-USD = 0.00027 USD.
+    """
+    parts: dict[str, int] = {}
+    unpriced: list[Leaf] = []
+    input_tokens = usage.input_tokens
+    for leaf, tokens in usage.reported().items():
+        rate = card.rate(leaf, input_tokens)
+        if rate is None and leaf in _PRICED_AS:
+            rate = card.rate(_PRICED_AS[leaf], input_tokens)
+        if rate is not None:
+            parts[leaf] = tokens * rate
+        elif tokens:
+            unpriced.append(leaf)
+    if card.request_pico_usd:
+        parts["request"] = card.request_pico_usd
+    known = usage.is_known and not unpriced
+    return Cost(
+        total_pico_usd=sum(parts.values()) if known else None,
+        parts=parts,
+        unpriced=tuple(unpriced),
+        version=card.version,
+        basis=card.basis,
+    )
+
+
+UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
+
+
+class PriceBook:
+    """All cards, found by model, tenant and time. A tenant's own card goes before the general one."""
+
+    def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
+        self._cards: dict[tuple[str, str], list[AnyCard]] = {}
+        for card in cards:
+            self._cards.setdefault((card.model, card.tenant), []).append(card)
+        for cards_of_one in self._cards.values():
+            cards_of_one.sort(key=lambda card: card.valid_from)
+            _check_disjoint(cards_of_one)
+
+    def card_for(self, model: str, tenant: str, moment: datetime) -> AnyCard | None:
+        """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free."""
+        for owner in (tenant, "") if tenant else ("",):
+            for card in reversed(self._cards.get((model, owner), ())):
+                if card.is_valid_at(moment):
+                    return card
+        return None
+
+
+def _check_disjoint(cards: list[AnyCard]) -> None:
+    for earlier, later in zip(cards, cards[1:], strict=False):
+        if earlier.valid_to is None or later.valid_from < earlier.valid_to:
+            raise ConfigurationError(
+                f"price cards {earlier.version!r} and {later.version!r} of model {earlier.model!r} overlap; "
+                f"end the first with valid_to <= {later.valid_from.isoformat()}"
+            )
+
+
+def price_card(
+    model: str,
+    version: str,
+    usd_per_mtok: Mapping[Leaf, Decimal],
+    *,
+    valid_from: datetime = datetime(1970, 1, 1, tzinfo=UTC),
+    valid_to: datetime | None = None,
+    tiers: Iterable[tuple[int, Mapping[Leaf, Decimal]]] = (),
+    usd_per_request: Decimal = Decimal(0),
+    provider: str = "",
+    tenant: str = "",
+) -> PriceCard:
+    """Build a price card from prices as people write them: USD per million tokens.
+
+    Raises ConfigurationError naming the leaf, or the fee per request, whose price is negative or too fine.
+    """
+    return PriceCard(
+        model=model,
+        version=version,
+        valid_from=valid_from,
+        valid_to=valid_to,
+        rates=_rates(version, usd_per_mtok),
+        tiers=tuple(Tier(threshold, _rates(version, rates)) for threshold, rates in tiers),
+        request_pico_usd=_fee(version, usd_per_request),
+        provider=provider,
+        tenant=tenant,
+    )
+
+
+def _fee(version: str, usd_per_request: Decimal) -> int:
+    try:
+        return pico_usd(usd_per_request)
+    except ValueError as error:
+        raise ConfigurationError(f"card {version!r}, fee per request: {error}") from error
+
+
+def _rates(version: str, usd_per_mtok: Mapping[Leaf, Decimal]) -> dict[Leaf, int]:
+    rates: dict[Leaf, int] = {}
+    for leaf, price in usd_per_mtok.items():
+        try:
+            rates[leaf] = pico_usd_per_token(price)
+        except ValueError as error:
+            raise ConfigurationError(f"card {version!r}, {leaf}: {error}") from error
+    return rates

@@ -1,0 +1,248 @@
+"""The records: one per request, per further attempt, per engine step, per KV event. Facts, not opinions.
+
+Packed, a record is one msgpack array that begins with its kind and schema version ("request.1"). Fields are
+only ever appended, with a default: an older reader skips what it does not know, a newer one fills in defaults.
+Times are Unix nanoseconds (UTC), durations nanoseconds, money integer pico-USD, `None` means not reported.
+Names of table columns and `gen_ai.*` attributes are not here but in `contracts/names.py`.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from contracts.errors import InvalidRecord, InvalidUsage
+from contracts.identity import ANONYMOUS, Identity
+from contracts.prices import CostBasis
+from contracts.usage import UNKNOWN_USAGE, Usage
+
+Outcome = Literal["ok", "error", "cancelled", "rejected"]
+GapClock = Literal["engine", "gateway", "none"]
+CountMethod = Literal["exact", "reported", "estimate", "none"]
+AttemptReason = Literal["first", "retry", "fallback", "hedge", "shadow", "continuation", "escalation"]
+StepKind = Literal["step", "idle", "load", "warmup", "sleep", "lost"]
+GapCause = Literal["host", "idle", "lifecycle", "unknown"]
+KvEvent = Literal["stored", "removed", "cleared"]
+
+GAP_UNIT_NS: Final = 10_000  # gaps are counted in 10 us units
+MAX_GAP_UNITS: Final = 2**32 - 1
+
+
+class GpuShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The GPU time one request was charged with, by phase, and how that was found out."""
+
+    prefill_ns: int = 0
+    decode_ns: int = 0
+    recompute_ns: int = 0
+    wasted_ns: int = 0
+    kv_block_seconds: float = 0.0
+    method: str = ""  # e.g. "steptime-as/1"
+    confidence: float | None = None  # 0 to 1
+
+
+class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="request.1", kw_only=True):
+    """One request as the gateway saw it, from admission to settlement.
+
+    `gaps` holds N-1 entries for N output tokens, in 10 us units; tokens that came in one chunk have zeros
+    between them. `attempts` counts tries; a request that succeeded at the first has no attempt records.
+    """
+
+    request_id: bytes  # 16 bytes, UUIDv7
+    started_at_ns: int
+    duration_ns: int
+    who: Identity = ANONYMOUS
+    operation: str = "chat"  # gen_ai.operation.name
+    api: str = ""  # the path's name: "chat.completions", "embeddings", ...
+    outcome: Outcome = "ok"
+    status: int = 200
+    error_code: str = ""
+    finish_reason: str = ""
+    stream: bool = False
+
+    requested_model: str = ""
+    route: str = ""
+    model: str = ""  # served
+    model_version: str = ""
+    provider: str = ""
+    pool: str = ""
+    replica: str = ""
+    adapter: str = ""
+    region: str = ""
+    gateway: str = ""  # which gateway process
+
+    ttft_ns: int | None = None
+    admission_ns: int | None = None
+    queue_ns: int | None = None
+    gaps: list[int] = []
+    gap_clock: GapClock = "none"
+
+    usage: Usage = UNKNOWN_USAGE
+    count_method: CountMethod = "none"
+    engine_output_tokens: int | None = None
+    recompute_tokens: int | None = None
+    overrun_tokens: int | None = None
+    wasted_tokens: int | None = None
+
+    cost_pico_usd: int | None = None
+    cost_basis: CostBasis = "unpriced"
+    price_version: str = ""
+    charged_pico_usd: int | None = None
+    gpu: GpuShare | None = None
+
+    attempts: int = 1
+    max_tokens: int | None = None
+    choices: int = 1
+    temperature: float | None = None
+    request_bytes: int = 0
+    response_bytes: int = 0
+    cache: str = ""  # "", "hit", "miss", "semantic_hit"
+    limit: str = ""  # which limit refused or clipped it
+    reserved_tokens: int | None = None
+    verdicts: list[str] = []
+    route_decision: str = ""  # JSON: policy, candidates, predictions
+
+    trace_id: bytes = b""
+    span_id: bytes = b""
+    run_id: str = ""
+    conversation_id: str = ""
+    prompt_name: str = ""
+    prompt_version: str = ""
+    tool_calls: int | None = None
+    schema_failed: bool | None = None
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
+    """One try at a target, written when a request took more than one."""
+
+    request_id: bytes
+    number: int  # from 1
+    started_at_ns: int
+    duration_ns: int
+    who: Identity = ANONYMOUS
+    reason: AttemptReason = "first"
+    outcome: Outcome = "ok"
+    status: int = 0
+    error_code: str = ""
+    model: str = ""
+    provider: str = ""
+    pool: str = ""
+    replica: str = ""
+    region: str = ""
+    gateway: str = ""
+    ttft_ns: int | None = None
+    gaps: list[int] = []
+    gap_clock: GapClock = "none"
+    usage: Usage = UNKNOWN_USAGE
+    count_method: CountMethod = "none"
+    cost_pico_usd: int | None = None
+    cost_basis: CostBasis = "unpriced"
+    price_version: str = ""
+    gpu: GpuShare | None = None
+    run_id: str = ""
+
+
+class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
+    """One engine step, or one stretch of a lifecycle state, on one engine host.
+
+    `sequence` has no holes within an `engine`: a hole is a loss. The lists run in parallel, one entry per
+    request in the step; `gpu_ns` sums to `busy_ns` exactly when `method` is set.
+    """
+
+    engine: str
+    sequence: int
+    started_at_ns: int
+    busy_ns: int
+    gap_ns: int = 0
+    kind: StepKind = "step"
+    gap_cause: GapCause = "unknown"
+    forward_ns: int | None = None
+    rank_skew_ns: int | None = None
+    model: str = ""
+    replica: str = ""
+    gateway: str = ""
+    devices: list[str] = []
+    ranks: int = 1
+    running: int | None = None
+    waiting: int | None = None
+    kv_blocks_used: int | None = None
+    kv_blocks_total: int | None = None
+    method: str = ""
+    fit_version: str = ""
+    confidence: float | None = None
+    request_ids: list[bytes] = []
+    tenants: list[str] = []
+    scheduled: list[int] = []
+    context: list[int] = []
+    cached: list[int] = []
+    phases: list[int] = []  # 0 prefill, 1 decode, 2 encode
+    recompute: list[int] = []
+    drafted: list[int] = []
+    accepted: list[int] = []
+    aborted: list[bool] = []
+    gpu_ns: list[int] = []
+
+
+class KvRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kv.1", kw_only=True):
+    """One change of an engine's KV cache. Token ids are prompt content and are never recorded."""
+
+    engine: str
+    sequence: int
+    at_ns: int
+    event: KvEvent
+    block_hashes: list[int] = []  # unsigned 64 bit
+    parent_hash: int | None = None
+    block_size: int = 0
+    medium: str = "gpu"
+    group: int = 0
+    adapter: str = ""
+    tenant: str = ""
+    model: str = ""
+    replica: str = ""
+
+
+Record = RequestRecord | AttemptRecord | StepRecord | KvRecord
+
+EVENT_NAMES: Final[dict[type[Record], str]] = {
+    RequestRecord: "tollkeeper.request",
+    AttemptRecord: "tollkeeper.attempt",
+    StepRecord: "tollkeeper.step",
+    KvRecord: "tollkeeper.kv",
+}
+EVENT_PREFIX: Final = "tollkeeper."
+
+_encoder: Final = msgspec.msgpack.Encoder()
+# The packed tag carries its length, so that "step.1" is not found in "step.10".
+_EVENT_OF_TAG: Final = tuple((_encoder.encode(kind.__struct_config__.tag), name) for kind, name in EVENT_NAMES.items())
+_ARRAY_HEADER_BYTES: Final = {**{bytes([first]): 1 for first in range(0x90, 0xA0)}, b"\xdc": 3, b"\xdd": 5}  # msgpack
+_decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """Pack a record: one msgpack array beginning with its kind and schema version."""
+    return _encoder.encode(record)
+
+
+def decode_record(packed: bytes | memoryview) -> Record:
+    """Unpack a record. Raises InvalidRecord on an unknown kind or version or a broken body."""
+    try:
+        return _decoder.decode(packed)
+    except (msgspec.MsgspecError, InvalidUsage, ValueError, RecursionError) as error:
+        raise InvalidRecord(f"a packed record of {len(packed)} bytes cannot be decoded: {error}") from error
+
+
+def event_name_of(packed: bytes) -> str:
+    """Tell a packed record's event name from its tag, without decoding the rest.
+
+    Only the place where `encode_record` puts the tag is read: a caller's text may spell another kind's.
+    Raises InvalidRecord on an unknown kind or version.
+    """
+    start = _ARRAY_HEADER_BYTES.get(packed[:1])
+    if start is not None:
+        for tag, event_name in _EVENT_OF_TAG:
+            if packed.startswith(tag, start):
+                return event_name
+    raise InvalidRecord(f"a packed record of {len(packed)} bytes names no known kind")
+
+
+def gap_units(gap_ns: int) -> int:
+    """Convert a gap to 10 us units, rounded to the nearest and clamped to UInt32 (at most 11.9 hours)."""
+    return min(max((gap_ns + GAP_UNIT_NS // 2) // GAP_UNIT_NS, 0), MAX_GAP_UNITS)

@@ -1,0 +1,220 @@
+"""Token usage in disjoint leaves: each token stands in exactly one, and `None` means not reported, never zero.
+
+Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
+once, here, so that no later sum can count a token twice.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, Self
+
+import msgspec
+
+from contracts.errors import InvalidUsage
+
+Leaf = Literal[
+    "input_text",
+    "input_audio",
+    "input_image",
+    "cache_read_text",
+    "cache_read_audio",
+    "cache_write_5m",
+    "cache_write_1h",
+    "output_text",
+    "output_reasoning",
+    "output_audio",
+    "output_image",
+]
+
+INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
+    "input_text",
+    "input_audio",
+    "input_image",
+    "cache_read_text",
+    "cache_read_audio",
+    "cache_write_5m",
+    "cache_write_1h",
+)
+OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
+LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
+
+MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one request used. Every field counts tokens no other field counts.
+
+    `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
+    output. A leaf the source did not report is `None`; a leaf it reported as none is 0.
+    """
+
+    input_text: int | None = None
+    input_audio: int | None = None
+    input_image: int | None = None
+    cache_read_text: int | None = None
+    cache_read_audio: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    output_text: int | None = None
+    output_reasoning: int | None = None
+    output_audio: int | None = None
+    output_image: int | None = None
+
+    def __post_init__(self) -> None:
+        for leaf in LEAVES:
+            count = getattr(self, leaf)
+            if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
+                raise InvalidUsage(f"{leaf} is {count}; a token count must be within 0 to {MAX_TOKENS_PER_LEAF}")
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Sum the input leaves; `None` when no input leaf is known."""
+        return self._sum(INPUT_LEAVES)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Sum the output leaves; `None` when no output leaf is known."""
+        return self._sum(OUTPUT_LEAVES)
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Sum all leaves; `None` when none is known."""
+        return self._sum(LEAVES)
+
+    @property
+    def is_known(self) -> bool:
+        """Say whether at least one leaf was reported."""
+        return any(getattr(self, leaf) is not None for leaf in LEAVES)
+
+    @property
+    def cache_read_tokens(self) -> int | None:
+        """Sum the input read from a cache; `None` when it was not reported."""
+        return _add(self.cache_read_text, self.cache_read_audio)
+
+    @property
+    def cache_write_tokens(self) -> int | None:
+        """Sum the input written to a cache, for however long; `None` when it was not reported."""
+        return _add(self.cache_write_5m, self.cache_write_1h)
+
+    def reported(self) -> dict[Leaf, int]:
+        """Give the reported leaves with their counts, in the order of `LEAVES`."""
+        return {leaf: count for leaf in LEAVES if (count := getattr(self, leaf)) is not None}
+
+    def plus(self, other: Self) -> "Usage":
+        """Add leaf by leaf. A leaf is `None` only where both sides are: a known part is never lost."""
+        return Usage(*(_add(getattr(self, leaf), getattr(other, leaf)) for leaf in LEAVES))
+
+    def _sum(self, leaves: tuple[Leaf, ...]) -> int | None:
+        total: int | None = None
+        for leaf in leaves:
+            total = _add(total, getattr(self, leaf))
+        return total
+
+
+UNKNOWN_USAGE: Final = Usage()
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    if right is None:
+        return left
+    return left + right
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True, gc=False):
+    """OpenAI's breakdown of `prompt_tokens`: overlapping parts of the total."""
+
+    cached_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
+    """OpenAI's breakdown of `completion_tokens`."""
+
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+
+
+class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
+    """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+
+
+_NO_PROMPT_DETAILS = PromptTokensDetails()
+_NO_COMPLETION_DETAILS = CompletionTokensDetails()
+
+
+def usage_from_openai(reported: OpenAIUsage) -> Usage:
+    """Take OpenAI's overlapping totals apart into leaves.
+
+    Cached audio is not told apart on this API: all cached tokens are taken as text, all audio and images as
+    uncached. Raises InvalidUsage where the parts exceed their total.
+    Example: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60.
+    """
+    prompt = reported.prompt_tokens_details or _NO_PROMPT_DETAILS
+    completion = reported.completion_tokens_details or _NO_COMPLETION_DETAILS
+    return Usage(
+        input_text=_remainder(
+            "prompt_tokens",
+            reported.prompt_tokens,
+            (prompt.cached_tokens, prompt.audio_tokens, prompt.image_tokens, prompt.cache_write_tokens),
+        ),
+        input_audio=prompt.audio_tokens,
+        input_image=prompt.image_tokens,
+        cache_read_text=prompt.cached_tokens,
+        cache_write_5m=prompt.cache_write_tokens,
+        output_text=_remainder(
+            "completion_tokens",
+            reported.completion_tokens,
+            (completion.reasoning_tokens, completion.audio_tokens, completion.image_tokens),
+        ),
+        output_reasoning=completion.reasoning_tokens,
+        output_audio=completion.audio_tokens,
+        output_image=completion.image_tokens,
+    )
+
+
+def _remainder(name: str, total: int | None, parts: tuple[int | None, ...]) -> int | None:
+    if total is None:
+        return None
+    rest = total - sum(part for part in parts if part is not None)
+    if rest < 0:
+        raise InvalidUsage(f"the parts of {name} add up to {total - rest}, more than its total of {total}")
+    return rest
+
+
+def openai_usage(usage: Usage) -> dict[str, object]:
+    """Render leaves as OpenAI's `usage` object: totals that include their parts.
+
+    Unknown totals are rendered as 0, which the protocol's integer fields demand; the record keeps `None`.
+    """
+    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    cached = usage.cache_read_tokens
+    rendered: dict[str, object] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if cached is not None:
+        rendered["prompt_tokens_details"] = {"cached_tokens": cached}
+    if usage.output_reasoning is not None:
+        rendered["completion_tokens_details"] = {"reasoning_tokens": usage.output_reasoning}
+    return rendered
+
+
+def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:
+    """Build a usage from leaf names. Raises InvalidUsage on a name that is not a leaf."""
+    unknown = set(counts) - set(LEAVES)
+    if unknown:
+        raise InvalidUsage(f"unknown usage leaf {sorted(unknown)[0]!r}; leaves are {', '.join(LEAVES)}")
+    return Usage(**counts)

@@ -1,0 +1,1 @@
+"""Streamlit pages that call analytics and compute nothing."""

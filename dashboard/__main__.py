@@ -1,0 +1,75 @@
+"""`python -m dashboard`: check what can fail, then become the Streamlit server."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from contracts.errors import ConfigurationError, TollkeeperError
+from dashboard.settings import DashboardSettings
+from dashboard.theme import theme_flags
+
+
+def command(settings: DashboardSettings) -> list[str]:
+    """Give the Streamlit server's command line. All options are flags, so no file in the cwd changes the page."""
+    flags = {
+        "server.address": settings.host,
+        "server.port": str(settings.dashboard_port),
+        "server.headless": "true",
+        "server.fileWatcherType": "none",
+        "server.runOnSave": "false",
+        "browser.gatherUsageStats": "false",
+        "client.toolbarMode": "viewer",
+        "client.showErrorDetails": "none",
+        "runner.magicEnabled": "false",
+        **theme_flags(),
+    }
+    app = Path(__file__).with_name("app.py")
+    return [
+        sys.executable,
+        "-m",
+        "streamlit",
+        "run",
+        str(app),
+        *(f"--{name}={value}" for name, value in flags.items()),
+    ]
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise ConfigurationError where the address cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port} ({error.strerror}); "
+                "stop what uses it or choose another with TOLLKEEPER_DASHBOARD_PORT"
+            ) from error
+
+
+def main() -> None:
+    """Start the dashboard. Ends with one line on stderr and status 2 where it cannot start."""
+    try:
+        settings = DashboardSettings()
+        check_port(settings.host, settings.dashboard_port)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "TOLLKEEPER_" + "_".join(str(part) for part in first["loc"]).upper()
+        sys.exit(_refuse(f"{name}: {first['msg']}"))
+    except TollkeeperError as error:
+        sys.exit(_refuse(error.message))
+    arguments = command(settings)
+    os.execv(arguments[0], arguments)  # becomes the server: one process, which gets the signals itself
+
+
+def _refuse(message: str) -> int:
+    print(f"dashboard: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    main()

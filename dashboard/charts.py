@@ -1,0 +1,137 @@
+"""Plotly figures: one colour per tenant or model on every page, units in titles, quiet axes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2s
+from html import escape
+from typing import Final
+
+import plotly.graph_objects as go
+
+from analytics.series import Point, Series
+from dashboard import formats
+from dashboard.theme import GROUP_COLORS, REST_COLOR
+
+CHART_HEIGHT: Final = 230
+CHART_CONFIG: Final = {"displayModeBar": False, "displaylogo": False}
+_NO_NAME: Final = "(none)"
+_REST: Final = "all others"
+_PARTIAL_OPACITY: Final = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a chart shows of a point: `value` as its height, `text` when pointed at."""
+
+    title: str
+    value: Callable[[Point], float]
+    text: Callable[[Point], str]
+    prefix: str = ""
+
+
+REQUESTS: Final = Measure("Requests", lambda point: point.requests, lambda point: formats.count(point.requests))
+TOKENS: Final = Measure(
+    "Tokens",
+    lambda point: point.input_tokens + point.output_tokens,
+    lambda point: f"{formats.count(point.input_tokens)} in, {formats.count(point.output_tokens)} out",
+)
+COST: Final = Measure(
+    "Cost in USD", lambda point: float(point.cost_usd), lambda point: formats.money(point.cost_usd), prefix="$"
+)
+
+
+def assign_colors(names: Iterable[str]) -> dict[str, str]:
+    """Give each name a colour by its hash; of two that would share one, the later in the alphabet takes the next.
+
+    A name keeps its colour on every page and after every restart, as long as the same names are known.
+    """
+    colors: dict[str, str] = {}
+    free = set(range(len(GROUP_COLORS)))
+    for name in sorted(set(names)):
+        slot = int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "big") % len(GROUP_COLORS)
+        free = free or set(range(len(GROUP_COLORS)))
+        while slot not in free:
+            slot = (slot + 1) % len(GROUP_COLORS)
+        free.discard(slot)
+        colors[name] = GROUP_COLORS[slot]
+    return colors
+
+
+def group_name(group: str | None) -> str:
+    """Name a group for people: `None` is all that have no colour of their own, empty one that has no name."""
+    return _REST if group is None else group or _NO_NAME
+
+
+def color_of(group: str | None, colors: Mapping[str, str]) -> str:
+    """Give a group's colour."""
+    return REST_COLOR if group is None else colors.get(group, REST_COLOR)
+
+
+def step_name(step: timedelta) -> str:
+    """Name a bar's length: "minute", "5 minutes", "day"."""
+    seconds = int(step.total_seconds())
+    for size, unit in ((7 * 86_400, "week"), (86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds % size == 0:
+            number = seconds // size
+            return unit if number == 1 else f"{number} {unit}s"
+    return f"{seconds} seconds"
+
+
+def bars(series: Series, measure: Measure, colors: Mapping[str, str]) -> go.Figure:
+    """Draw stacked bars of one measure over time. Bars which the range covers only in part are paler."""
+    figure = go.Figure()
+    opacity = [_PARTIAL_OPACITY if index in series.partial else 1.0 for index in range(len(series.steps))]
+    for group in ordered_groups(series):
+        points = series.groups[group]
+        figure.add_bar(
+            name=group_name(group),
+            x=list(series.steps),
+            y=[measure.value(point) for point in points],
+            customdata=[measure.text(point) for point in points],
+            hovertemplate="%{customdata}",
+            marker={"color": color_of(group, colors), "opacity": opacity, "line": {"width": 0}},
+        )
+    figure.update_layout(
+        barmode="stack",
+        bargap=0.15,
+        height=CHART_HEIGHT,
+        margin={"l": 0, "r": 4, "t": 6, "b": 0},
+        showlegend=False,
+        hovermode="x unified",
+        hoverlabel={"namelength": 24},
+        uirevision="keep",  # a refresh keeps the viewer's zoom
+    )
+    if series.steps:
+        figure.update_xaxes(range=[series.steps[0], series.steps[-1] + series.step])
+    figure.update_xaxes(title=None, showgrid=False, tickformatstops=_TIME_TICKS, nticks=6, automargin=True)
+    figure.update_yaxes(
+        title=None, rangemode="tozero", tickprefix=measure.prefix, nticks=5, automargin=True, zeroline=False
+    )
+    return figure
+
+
+_TIME_TICKS: Final = [
+    {"dtickrange": [None, 86_400_000 - 1], "value": "%H:%M\n%-d %b"},
+    {"dtickrange": [86_400_000, None], "value": "%-d %b\n%Y"},
+]
+
+
+def ordered_groups(series: Series) -> list[str | None]:
+    """List a series' groups as they are stacked: most requests first, the rest last."""
+
+    def rank(group: str | None) -> tuple[bool, int, str]:
+        return (group is None, -sum(point.requests for point in series.groups[group]), group or "")
+
+    return sorted(series.groups, key=rank)
+
+
+def legend(series: Series, colors: Mapping[str, str]) -> str:
+    """Write the legend that all charts of a series share, as HTML. Names are escaped: callers choose them."""
+    entries = "".join(
+        '<span style="display:inline-flex;align-items:center;gap:6px;margin-right:16px;white-space:nowrap">'
+        f'<span style="width:10px;height:10px;border-radius:3px;background:{color_of(group, colors)}"></span>'
+        f"{escape(group_name(group))}</span>"
+        for group in ordered_groups(series)
+    )
+    return f'<div style="font-size:0.86rem;line-height:1.7;opacity:0.9">{entries}</div>'

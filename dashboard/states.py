@@ -1,0 +1,110 @@
+"""What a page says when it has no numbers: nothing asked yet, nothing found, a wrong address, a store that is down.
+
+Each says what is the case in one sentence, and offers the next step.
+"""
+
+import streamlit as st
+
+from contracts.errors import ConfigurationError, InvalidRequest, StoreUnavailable, TollkeeperError
+from dashboard import formats
+from dashboard.filters import Filters, clear_filters, set_range
+from dashboard.reader import settings
+
+
+def show_first_steps() -> None:
+    """Say that no request was ever recorded, and how to send the first one."""
+    url = settings().public_gateway_url()
+    with st.container(border=True):
+        st.markdown("#### No requests yet")
+        st.markdown("Point any OpenAI SDK at the gateway; its requests appear here within two seconds.")
+        shell, python = st.tabs(["curl", "Python"])
+        shell.code(
+            f"""curl {url}/v1/chat/completions \\
+  -H "Authorization: Bearer $TOLLKEEPER_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{{"model": "demo", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
+            language="bash",
+        )
+        python.code(
+            f"""import os
+from openai import OpenAI
+
+client = OpenAI(base_url="{url}/v1", api_key=os.environ["TOLLKEEPER_API_KEY"])
+reply = client.chat.completions.create(
+    model="demo", messages=[{{"role": "user", "content": "Hello"}}]
+)
+print(reply.choices[0].message.content)""",
+            language="python",
+        )
+        st.caption(
+            "`tollkeeper up` prints a key when it starts; `tollkeeper keys` makes more. "
+            "Use the name of a model of yours in place of `demo`."
+        )
+
+
+def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) -> None:
+    """Say that the filters match no request, and offer wider ones."""
+    whose = " of tenant " + quoted(filters.tenant) if filters.tenant else ""
+    what = " to model " + quoted(filters.model) if filters.model else ""
+    with st.container(border=True):
+        st.markdown("#### Nothing in this range")
+        st.markdown(f"No request{whose}{what} was recorded from {covered}.")
+        if last_seen:
+            st.caption(f"The last one before that came on {last_seen} UTC.")
+        with st.container(horizontal=True):
+            if filters.range != "30d":
+                st.button("Show the last 30 days", on_click=set_range, args=("30d",), key="widen_range")
+            if filters.tenant:
+                st.button("Show all tenants", on_click=clear_filters, args=("tenant",), key="widen_tenant")
+            if filters.model:
+                st.button("Show all models", on_click=clear_filters, args=("model",), key="widen_model")
+
+
+def show_unknown(kind: str, value: str) -> None:
+    """Say that the address names a tenant or model which no request has carried."""
+    with st.container(border=True):
+        st.markdown(f"#### No {kind} {quoted(value)} here")
+        st.markdown(
+            f"No recorded request carries that {kind}: it has not been used yet, or the link has a typing error."
+        )
+        st.button(f"Show all {kind}s", on_click=clear_filters, args=(kind,), key=f"forget_{kind}")
+
+
+def show_invalid(error: InvalidRequest) -> None:
+    """Say what of the address cannot be read."""
+    with st.container(border=True):
+        st.markdown("#### This view cannot be shown")
+        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.button("Show the last hour", on_click=clear_filters, key="reset_filters")
+
+
+def show_failure(error: TollkeeperError, retry_seconds: int | None) -> None:
+    """Say that the store does not answer, or not as it should, and what to do."""
+    with st.container(border=True):
+        if isinstance(error, StoreUnavailable):
+            st.markdown("#### The telemetry store does not answer")
+            st.markdown(
+                "Requests are not affected: their records wait in the collector's spool and appear here, each once, "
+                "when the store is back. Check that `python -m backends.store` runs, or see `tollkeeper doctor`."
+            )
+        elif isinstance(error, ConfigurationError):
+            st.markdown("#### The telemetry store is not set up for this dashboard")
+            st.markdown("It is there, but its schema, its credentials or a setting does not fit:")
+        else:
+            st.markdown("#### The telemetry store cannot answer this")
+            st.markdown("Its schema may be of another version than this program; `python -m migrations` updates it.")
+        st.caption(escaped(error.message))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.button("Try again", key="try_again")
+            if retry_seconds:
+                st.caption(f"This page tries by itself every {formats.counted(retry_seconds, 'second')}.")
+
+
+def quoted(name: str) -> str:
+    """Put a name in quotes; it came from outside and may hold Markdown."""
+    return f"‘{escaped(name)}’"
+
+
+def escaped(text: str) -> str:
+    """Keep Markdown from reading anything into text from outside."""
+    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>()#+-!|$~:" else letter for letter in text)

@@ -1,0 +1,63 @@
+"""How the dashboard looks in light and in dark: one place for colours, as flags of the Streamlit server."""
+
+from typing import Final
+
+_COMMON: Final = {
+    "baseFontSize": "14",
+    "baseRadius": "8px",
+    "metricValueFontSize": "1.6rem",
+    "metricValueFontWeight": "600",
+    "headingFontSizes": '["1.5rem", "1.35rem", "1.05rem", "1.05rem", "1rem", "1rem"]',
+    "headingFontWeights": "[600, 600, 600, 600, 600, 600]",
+    "paddingTop": "1rem",
+    "paddingBottom": "2rem",
+    "showWidgetBorder": "true",
+}
+_LIGHT: Final = {
+    "primaryColor": "#0f766e",
+    "backgroundColor": "#ffffff",
+    "secondaryBackgroundColor": "#f6f7f9",
+    "textColor": "#1b2330",
+    "borderColor": "#e3e7ed",
+    "grayBackgroundColor": "#f1f3f6",
+    "grayTextColor": "#566073",
+    "dataframeBorderColor": "#e8ebf0",
+    "dataframeHeaderBackgroundColor": "#f6f7f9",
+    "dataframeHeaderTextColor": "#566073",
+}
+_DARK: Final = {
+    "primaryColor": "#2dd4bf",
+    "backgroundColor": "#0f141b",
+    "secondaryBackgroundColor": "#171e28",
+    "textColor": "#e4e9f0",
+    "borderColor": "#29323f",
+    "grayBackgroundColor": "#1d2530",
+    "grayTextColor": "#a3afc0",
+    "dataframeBorderColor": "#242d39",
+    "dataframeHeaderBackgroundColor": "#171e28",
+    "dataframeHeaderTextColor": "#97a3b5",
+}
+
+# Distinct on white and on near-black (at least 3:1 against both), in an order that keeps neighbours apart.
+GROUP_COLORS: Final = (
+    "#2f7ed8",
+    "#d9702b",
+    "#1f9d76",
+    "#b0559f",
+    "#c2921a",
+    "#7065d8",
+    "#d0505c",
+    "#2a97a8",
+    "#5a9e3d",
+    "#c0689a",
+    "#5c86a8",
+    "#a8764a",
+)
+REST_COLOR: Final = "#8a94a6"
+
+
+def theme_flags() -> dict[str, str]:
+    """Give both themes as Streamlit options; the viewer's system chooses between them."""
+    flags = {f"theme.{name}": value for name, value in _COMMON.items()}
+    flags |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
+    return flags | {f"theme.dark.{name}": value for name, value in _DARK.items()}

@@ -1,0 +1,100 @@
+"""The overview's table: one line per tenant and model."""
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analytics.overview import MAX_LINES, Line, Overview
+from dashboard import formats
+from dashboard.charts import group_name
+
+_VISIBLE_ROWS = 12
+_SCROLLED_PIXELS = 400
+
+
+def show_table(answer: Overview) -> None:
+    """Draw the table, its definitions and what it leaves out."""
+    st.markdown("### By tenant and model")
+    frame = table_frame(answer)
+    st.dataframe(
+        frame,
+        key="overview_table",
+        hide_index=True,
+        height="content" if len(frame) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
+        placeholder=formats.UNKNOWN,
+        column_config=_columns(frame),
+        alt="Requests, tokens, cost and latency percentiles by tenant and model",
+    )
+    st.caption(_footnote(answer))
+
+
+def table_frame(answer: Overview) -> pd.DataFrame:
+    """Give the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
+    frame = pd.DataFrame([_cells(line) for line in answer.lines])
+    for name in ("Unpriced", "Usage unknown"):  # worth a column only where it says something
+        if not frame[name].any():
+            frame = frame.drop(columns=name)
+    return frame
+
+
+def _cells(line: Line) -> dict[str, object]:
+    volume, ttft, gap = line.volume, line.latency.ttft, line.latency.gap
+    rate = volume.error_rate
+    return {
+        "Tenant": group_name(line.tenant),
+        "Model": group_name(line.model),
+        "Requests": volume.requests,
+        "Errors": None if rate is None else rate * 100,
+        "Input": volume.input_tokens,
+        "Cached": volume.cached_input_tokens,
+        "Output": volume.output_tokens,
+        "Cost": None if volume.cost_usd is None else float(volume.cost_usd),
+        "Unpriced": volume.unpriced_requests,
+        "Usage unknown": volume.unknown_usage_requests,
+        "TTFT p50": _milliseconds(ttft.p50_ns if ttft else None),
+        "TTFT p95": _milliseconds(ttft.p95_ns if ttft else None),
+        "TTFT p99": _milliseconds(ttft.p99_ns if ttft else None),
+        "Token p50": _milliseconds(gap.p50_ns if gap else None),
+        "Token p95": _milliseconds(gap.p95_ns if gap else None),
+        "Token p99": _milliseconds(gap.p99_ns if gap else None),
+    }
+
+
+def _milliseconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    columns: dict[str, Any] = {
+        "Tenant": st.column_config.TextColumn(width="small"),
+        "Model": st.column_config.TextColumn(width="medium"),
+        "Requests": number(format="localized", help="All requests, refused ones included"),
+        "Errors": number("Errors %", format="%.1f", help="Failed over admitted requests, in per cent"),
+        "Input": number(format="localized", help="Prompt tokens, cached ones included"),
+        "Cached": number(format="localized", help="Prompt tokens read from a cache"),
+        "Output": number(format="localized", help="Generated tokens, reasoning included"),
+        "Cost": number("Cost $", format=_cost_format(frame), help="USD; unpriced requests are left out"),
+        "Unpriced": number(format="localized", help="Requests whose cost is unknown: no price card holds for them"),
+        "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
+    }
+    for name, meaning in (("TTFT", "Time to first token"), ("Token", "Time between two tokens")):
+        for level in ("p50", "p95", "p99"):
+            title = f"{name} {level}"
+            columns[title] = number(f"{title} ms", format="%.1f", help=f"{meaning}, {level}, in milliseconds")
+    return columns
+
+
+def _cost_format(frame: pd.DataFrame) -> str:
+    largest = frame["Cost"].max()
+    return "%.2f" if pd.notna(largest) and largest >= 1_000 else "%.4f" if largest >= 1 else "%.6f"
+
+
+def _footnote(answer: Overview) -> str:
+    if answer.method == "exact":
+        how = "Percentiles are exact: each is the measured time at its rank among all of the range."
+    else:
+        how = "Percentiles come from sketches and lie within ±1 % of the exact value (there are over 5 million gaps)."
+    cut = f" Only the {MAX_LINES} lines that cost most are shown; choose a tenant." if answer.has_more_lines else ""
+    return f"{how} — means not measured, not reported or not priced, never zero.{cut}"

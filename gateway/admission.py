@@ -1,0 +1,57 @@
+"""May this request begin now? Every admitted request holds a ticket until it is settled.
+
+Today admission protects what must never be lost, the journal's room, and the process itself by a cap on
+concurrent requests. Rate limits, budgets and fairness are further conditions of the same ticket.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.errors import JournalFull, Unavailable
+from contracts.identity import Identity
+from contracts.prices import Cost
+from contracts.usage import Usage
+from gateway.journal import Journal
+
+# What one request's records may need at most in the journal: 10,000 gaps of five bytes, and attempts.
+RECORD_ROOM_BYTES: Final = 64 * 1024
+
+
+@dataclass(slots=True)
+class Ticket:
+    """The right to run one request. Settled exactly once, whatever happens."""
+
+    who: Identity
+    is_settled: bool = False
+
+
+class Admission:
+    """Gives tickets and takes them back."""
+
+    def __init__(self, journal: Journal, max_concurrent: int) -> None:
+        self._journal = journal
+        self._max_concurrent = max_concurrent
+        self.in_flight = 0
+
+    def admit(self, who: Identity) -> Ticket:
+        """Give a ticket. Raises JournalFull or Unavailable."""
+        if self.in_flight >= self._max_concurrent:
+            raise Unavailable(
+                f"the gateway is serving its limit of {self._max_concurrent} concurrent requests",
+                code="overloaded",
+                retry_after_seconds=1.0,
+            )
+        if not self._journal.has_room((self.in_flight + 1) * RECORD_ROOM_BYTES):
+            raise JournalFull(
+                "usage cannot be recorded: the journal has reached its bound because the collector is away; "
+                "nothing is admitted until it drains",
+                retry_after_seconds=5.0,
+            )
+        self.in_flight += 1
+        return Ticket(who)
+
+    def settle(self, ticket: Ticket, usage: Usage, cost: Cost) -> None:
+        """Take a ticket back with what was used. A second call does nothing."""
+        if not ticket.is_settled:
+            ticket.is_settled = True
+            self.in_flight -= 1

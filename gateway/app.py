@@ -1,0 +1,169 @@
+"""Builds the data plane from its settings and runs it until it is told to stop."""
+
+import asyncio
+import contextlib
+import logging
+import platform
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from backends.secret_files import SecretFiles
+from contracts.configuration import Snapshot
+from contracts.ids import uuid7
+from gateway.admission import Admission
+from gateway.authentication import Authenticator
+from gateway.clock import Clock
+from gateway.config_file import FileSource
+from gateway.counting import TokenEstimator
+from gateway.directory import Directory, SnapshotSource
+from gateway.dispatch import Dispatcher, Stages
+from gateway.endpoints import Endpoints
+from gateway.guard import Guard
+from gateway.journal import Journal
+from gateway.recorder import Recorder
+from gateway.routing import Router
+from gateway.server import HttpServer
+from gateway.settings import GatewaySettings
+from gateway.settlement import Settlement
+from gateway.shipper import Shipper
+from gateway.targets import TargetRegistry
+
+if TYPE_CHECKING:
+    from gateway.tracing import SpanEmitter
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """The data plane of one process. `start`, then `stop`; `port` tells where it listens."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._clock = Clock()
+        secrets = SecretFiles(settings.data / "secrets")
+        pepper = secrets.get_or_create("key_pepper").encode()
+        source, first = _source_of(settings, pepper)
+        self.targets = TargetRegistry()
+        self._first = first
+        self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change)
+        directory = settings.data / "journal"
+        self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
+        name = settings.gateway_name or f"{platform.node()}:{settings.gateway_port}"
+        self._spans = _span_emitter(settings, name)
+        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None)
+        self.admission = Admission(self.journal, settings.max_concurrent)
+        authenticator = Authenticator(self.directory, pepper, secrets.get_or_create("cache_salt").encode(), self._clock)
+        stages = Stages(
+            directory=self.directory,
+            authenticator=authenticator,
+            admission=self.admission,
+            guard=Guard(),
+            router=Router(),
+            targets=self.targets,
+            settlement=Settlement(TokenEstimator()),
+            recorder=self.recorder,
+        )
+        self._endpoints = Endpoints(Dispatcher(stages, self._clock), self.directory, authenticator, self.health)
+        self._server = HttpServer(self._endpoints.handle, settings.http_limits)
+        self._shipper: Shipper | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Build targets, bind the port, begin polling and shipping."""
+        self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
+        await self._server.start(self._settings.host, self._settings.gateway_port)
+        self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
+        if self._settings.ships_to:
+            self._shipper = Shipper(
+                self.journal,
+                self._settings.data / "journal",
+                self._settings.ships_to,
+                lambda: uuid7(time.time_ns()),
+            )
+            self._tasks.append(asyncio.create_task(self._shipper.run(), name="shipper"))
+        _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})
+
+    async def stop(self) -> None:
+        """Let requests finish, ship what can be shipped, close everything."""
+        await self._server.stop(self._settings.drain_seconds)
+        await self._endpoints.settled()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._shipper is not None:
+            await self._shipper.flush(within_seconds=2.0)
+        await self.targets.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+        self.journal.close()
+
+    @property
+    def port(self) -> int:
+        """Give the port the data plane listens on."""
+        return self._server.port
+
+    def health(self) -> dict[str, object]:
+        """Give what GET /ready shows: is usage safe, are keys fresh, what waits."""
+        problems = []
+        if not self.journal.has_room(0):
+            problems.append("journal_full")
+        if self.directory.is_too_old:
+            problems.append("control_unavailable")
+        return {
+            "status": "not_ready" if problems else "ready",
+            "problems": problems,
+            "revision": self.directory.snapshot.revision,
+            "control_plane": "away" if self.directory.is_source_away else "reachable",
+            "collector": self._collector_state(),
+            "in_flight": self.admission.in_flight,
+            "connections": self._server.connection_count,
+            "journal_bytes": self.journal.pending_bytes,
+            "journal_max_bytes": self.journal.max_bytes,
+            "journal_corrupt_entries": self.journal.corrupt_entries,
+            "recorded_requests": self.recorder.recorded_requests,
+            "unauthenticated_requests": self.recorder.unauthenticated_requests,
+            "dropped_records": self.journal.dropped_records,
+            "misconfigured_targets": self.targets.broken,
+        }
+
+    def _collector_state(self) -> str:
+        if self._shipper is None:
+            return "none"
+        return "away" if self._shipper.failures_in_a_row else "reachable"
+
+    def _on_change(self) -> None:
+        self.targets.sync(self.directory.snapshot)
+
+
+def _source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
+    if settings.gateway_config is not None:
+        file = FileSource(settings.gateway_config, pepper)
+        return file, file.load()
+    from gateway.database_source import DatabaseSource  # here: the edge deployment runs without SQLAlchemy in memory
+
+    database = DatabaseSource(settings.database_address)
+    return database, database.load()
+
+
+def _span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":
+    if not settings.tracing or not settings.ships_to:
+        return None
+    from gateway.tracing import SpanEmitter  # here: the SDK costs memory that a gateway without tracing keeps
+
+    return SpanEmitter(f"{settings.ships_to.rstrip('/')}/v1/traces", name)
+
+
+async def run(settings: GatewaySettings) -> None:
+    """Run the data plane until SIGTERM or SIGINT."""
+    gateway = Gateway(settings)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        await gateway.start()
+        await stopped.wait()
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await gateway.stop()

@@ -1,0 +1,1 @@
+"""The control plane's HTTP API, on its own port."""

@@ -1,0 +1,89 @@
+"""Builds the control plane's HTTP: tenants to keys, models, pools, prices, and the page that documents them."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from fastapi import FastAPI
+
+from backends.control.bootstrap import DEMO_MODEL, DEMO_TENANT, Upstream, add_demo, add_upstream, is_fresh
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError, Conflict
+from contracts.keys import KEY_PREFIX
+from gateway.control import health, keys, models, pools, prices, projects, teams, tenants
+from gateway.control.access import AdminTokenCheck
+from gateway.control.body_limit import BodyLimit
+from gateway.control.replies import install_error_replies
+from gateway.control.settings import ControlSettings
+
+log = logging.getLogger(__name__)
+
+_DESCRIPTION = """
+Who may use which models, and at what price. Every request needs `Authorization: Bearer <admin token>`; the token
+lies in the data directory under `secrets/admin_token`. A change reaches every gateway within a second.
+
+Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+"""
+
+
+def create_app(settings: ControlSettings) -> FastAPI:
+    """Build the control plane over its database.
+
+    Raises ConfigurationError where the database's schema is missing or newer, or a secret cannot be written.
+    """
+    secrets = SecretFiles(settings.data / "secrets")
+    admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
+    key_pepper = secrets.get_or_create("key_pepper").encode()
+    database = ControlDatabase(settings.database_address)
+    database.check_schema()
+    _bootstrap(database, settings, secrets, key_pepper)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        database.close()
+
+    app = FastAPI(
+        title="Tollkeeper control plane",
+        description=_DESCRIPTION,
+        version="0.1.0",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.state.database = database
+    app.state.admin_token = AdminTokenCheck(admin_token)
+    app.state.key_pepper = key_pepper
+    for noun in (health, tenants, teams, projects, keys, models, pools, prices):
+        app.include_router(noun.router)
+    app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
+    install_error_replies(app)
+    return app
+
+
+def _bootstrap(database: ControlDatabase, settings: ControlSettings, secrets: SecretFiles, pepper: bytes) -> None:
+    author = Author(name="first start", at=datetime.now(UTC))
+    try:
+        with database.session() as session:
+            if is_fresh(session):
+                # Made here and kept in a file, so that `tollkeeper up` can print it at every start.
+                add_demo(session, author, secrets.get_or_create("demo_key", prefix=KEY_PREFIX), pepper)
+                log.info("demonstration_added", extra={"tenant": DEMO_TENANT, "model": DEMO_MODEL})
+    except Conflict:
+        log.info("demonstration_added_elsewhere")
+    if settings.upstream_url:
+        _add_upstream(database, settings, author)
+
+
+def _add_upstream(database: ControlDatabase, settings: ControlSettings, author: Author) -> None:
+    if not settings.upstream_model:
+        raise ConfigurationError(
+            "TOLLKEEPER_UPSTREAM_URL is set but TOLLKEEPER_UPSTREAM_MODEL is not; name the model it serves"
+        )
+    key_ref = "env:TOLLKEEPER_UPSTREAM_KEY" if settings.upstream_key else ""
+    upstream = Upstream(url=settings.upstream_url, model=settings.upstream_model, key_ref=key_ref)
+    with database.session() as session:
+        if add_upstream(session, author, upstream):
+            log.info("upstream_added", extra={"model": upstream.model, "url": upstream.url})

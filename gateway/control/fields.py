@@ -1,0 +1,89 @@
+"""Fields that several resources share, with their limits, and the page that every list answers with."""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Annotated, Generic, TypeVar
+from zoneinfo import available_timezones
+
+from fastapi import Depends, Path, Query, Request
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from backends.control.database import ControlDatabase
+from contracts.control.organisation import SLUG_PATTERN
+
+ItemT = TypeVar("ItemT")
+RowT = TypeVar("RowT")
+
+
+class Body(BaseModel):
+    """What a client sends: a field we do not know is refused, since it is most likely misspelt."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Resource(BaseModel):
+    """What a client gets, read off a row."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Page(BaseModel, Generic[ItemT]):
+    """Part of a list. When `has_more`, ask again with `after` set to the last item's id."""
+
+    object: str = "list"
+    data: list[ItemT]
+    has_more: bool = False
+
+
+class Deleted(BaseModel):
+    """The answer to a removal."""
+
+    id: str
+    deleted: bool = True
+
+
+class PageQuery(BaseModel):
+    """Which part of a list is wanted."""
+
+    after: str = Field(default="", max_length=200, description="Give what sorts after this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
+
+
+def page_of(rows: Sequence[RowT], wanted: PageQuery, shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
+    """Make a page of rows that were asked for with one more than its limit."""
+    return Page(data=[shape(row) for row in rows[: wanted.limit]], has_more=len(rows) > wanted.limit)
+
+
+def _known_time_zone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError("no such time zone; use an IANA name such as Europe/Berlin")
+    return name
+
+
+def _open_database(request: Request) -> ControlDatabase:
+    database: ControlDatabase = request.app.state.database
+    return database
+
+
+Database = Annotated[ControlDatabase, Depends(_open_database)]
+Wanted = Annotated[PageQuery, Query()]
+
+_SLUG_RULE = "1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit; it never changes"
+Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN, max_length=63), Field(description=_SLUG_RULE)]
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"),
+    Field(description="For people; may change"),
+]
+ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=200)]
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=120)]
+TimeZone = Annotated[str, AfterValidator(_known_time_zone), Field(max_length=64)]
+Moment = AwareDatetime
+# Finer than 0.000001 USD per million tokens is less than a pico-USD per token, the grain of all our money.
+UsdPerMtok = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6, allow_inf_nan=False)]
+UsdPerRequest = Annotated[Decimal, Field(ge=0, le=1_000, decimal_places=12, allow_inf_nan=False)]
+
+# In a path a bad slug names nothing, so it is looked up and not found; only its length is bounded.
+TenantPath = Annotated[str, Path(max_length=63, description="The tenant's id")]
+TeamPath = Annotated[str, Path(max_length=63, description="The team's id")]
+ProjectPath = Annotated[str, Path(max_length=63, description="The project's id")]

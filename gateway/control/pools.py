@@ -1,0 +1,118 @@
+"""Pools and their targets over HTTP: the replicas that serve models."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Path
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from backends.control import serving
+from backends.control.serving import NewTarget
+from contracts.control import Pool
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
+
+router = APIRouter(prefix="/v1/pools", tags=["pools"])
+
+PoolPath = Annotated[str, Path(max_length=63, description="The pool's id")]
+TargetPath = Annotated[str, Path(max_length=63, description="The target's id")]
+TargetUrl = Annotated[str, StringConstraints(pattern=r"^(https?://[^\s/?#]+[^\s?#]*)?$", max_length=500)]
+KeyRef = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)?$", max_length=200)]
+
+
+class PoolBody(Body):
+    """A new pool."""
+
+    id: Slug
+    policy: Literal["round_robin"] = "round_robin"
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)] = ""
+
+
+class TargetBody(Body):
+    """A new replica of a pool."""
+
+    id: Slug
+    kind: Literal["scripted", "openai_http"]
+    url: TargetUrl = Field(default="", description="Where an openai_http target listens, up to and with /v1")
+    model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
+    provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
+    key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME or file:/PATH")
+    weight: int = Field(default=1, ge=1, le=1000)
+    settings: dict[str, JsonValue] = Field(default_factory=dict, max_length=50)
+
+    @model_validator(mode="after")
+    def _check_url(self) -> Self:
+        if self.kind == "openai_http" and not self.url:
+            raise ValueError("an openai_http target needs a url such as http://127.0.0.1:8000/v1")
+        return self
+
+
+class TargetOut(Resource):
+    """A target. Its credential is never shown, only where it lies."""
+
+    id: str
+    kind: str
+    url: str
+    model: str
+    provider: str
+    key_ref: str
+    weight: int
+    settings: dict[str, JsonValue]
+
+
+class PoolOut(Resource):
+    """A pool."""
+
+    id: str
+    policy: str
+    region: str
+    created_at: datetime
+
+
+@router.post("", status_code=201, summary="Create a pool")
+def create(body: PoolBody, author: Admin, database: Database) -> PoolOut:
+    with database.session() as session:
+        pool: Pool = serving.create_pool(session, author, body.id, policy=body.policy, region=body.region)
+        return PoolOut.model_validate(pool)
+
+
+@router.get("", summary="List pools")
+def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[PoolOut]:
+    with database.session() as session:
+        rows = serving.list_pools(session, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, PoolOut.model_validate)
+
+
+@router.get("/{pool}", summary="Get a pool")
+def get(pool: PoolPath, author: Admin, database: Database) -> PoolOut:
+    with database.session() as session:
+        return PoolOut.model_validate(serving.get_pool(session, pool))
+
+
+@router.delete("/{pool}", summary="Delete a pool and its targets")
+def delete(pool: PoolPath, author: Admin, database: Database) -> Deleted:
+    """Refused while the pool serves a model."""
+    with database.session() as session:
+        serving.delete_pool(session, author, pool)
+    return Deleted(id=pool)
+
+
+@router.post("/{pool}/targets", status_code=201, summary="Add a target to a pool")
+def create_target(pool: PoolPath, body: TargetBody, author: Admin, database: Database) -> TargetOut:
+    with database.session() as session:
+        target = serving.create_target(session, author, pool, NewTarget(**body.model_dump()))
+        return TargetOut.model_validate(target)
+
+
+@router.get("/{pool}/targets", summary="List a pool's targets")
+def list_targets(pool: PoolPath, author: Admin, database: Database) -> Page[TargetOut]:
+    with database.session() as session:
+        return Page(data=[TargetOut.model_validate(target) for target in serving.list_targets(session, pool)])
+
+
+@router.delete("/{pool}/targets/{target}", summary="Remove a target from its pool")
+def delete_target(pool: PoolPath, target: TargetPath, author: Admin, database: Database) -> Deleted:
+    """The last target of a pool that serves a model stays."""
+    with database.session() as session:
+        serving.delete_target(session, author, pool, target)
+    return Deleted(id=target)

@@ -1,0 +1,153 @@
+"""Price cards and standard cost cards over HTTP. A card is never edited: it is ended, and the next one begins."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import Field, StringConstraints
+
+from backends.control import prices
+from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
+from contracts.usage import Leaf
+from gateway.control.access import Admin
+from gateway.control.fields import (
+    Body,
+    Database,
+    ModelId,
+    Moment,
+    Page,
+    Resource,
+    Slug,
+    UsdPerMtok,
+    UsdPerRequest,
+    Version,
+    Wanted,
+    page_of,
+)
+
+router = APIRouter(prefix="/v1", tags=["prices"])
+
+# A version may hold slashes ("scripted-1/2026-11"), so it takes the rest of the path.
+VersionPath = Annotated[str, Path(max_length=120, description="The card's version")]
+Rates = Annotated[
+    dict[Leaf, UsdPerMtok],
+    Field(min_length=1, description='USD per million tokens by usage leaf, such as {"input_text": "0.15"}'),
+]
+
+
+class TierBody(Body):
+    """Prices for the whole request once its input exceeds a number of tokens."""
+
+    above_input_tokens: int = Field(ge=0, le=1_000_000_000)
+    usd_per_mtok: Rates
+
+
+class PriceBody(Body):
+    """A new price card. A leaf without a price is unpriced and shown as such, never free."""
+
+    model: ModelId
+    version: Version = Field(description="Stands on every row it priced, and is never reused")
+    usd_per_mtok: Rates
+    tiers: list[TierBody] = Field(default_factory=list, max_length=20)
+    usd_per_request: UsdPerRequest = Decimal(0)
+    provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
+    tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
+    valid_from: Moment = BEGINNING
+    valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
+
+
+class StandardCostBody(Body):
+    """A new standard cost card of a model of our own, USD per million tokens."""
+
+    model: ModelId
+    version: Version
+    input_usd_per_mtok: UsdPerMtok
+    cached_input_usd_per_mtok: UsdPerMtok
+    output_usd_per_mtok: UsdPerMtok
+    valid_from: Moment = BEGINNING
+    valid_to: Moment | None = None
+
+
+class EndBody(Body):
+    """When a card ends."""
+
+    valid_to: Moment
+
+
+class PriceOut(Resource):
+    """A price card. `card` holds its prices as decimal text."""
+
+    version: str
+    model: str
+    provider: str
+    tenant_id: str
+    card: dict[str, object]
+    valid_from: datetime
+    valid_to: datetime | None
+    created_at: datetime
+
+
+class StandardCostOut(Resource):
+    """A standard cost card; `origin` says whether an operator set it or analytics fitted it."""
+
+    version: str
+    model: str
+    input_usd_per_mtok: Decimal
+    cached_input_usd_per_mtok: Decimal
+    output_usd_per_mtok: Decimal
+    origin: str
+    valid_from: datetime
+    valid_to: datetime | None
+    created_at: datetime
+
+
+@router.post("/prices", status_code=201, summary="Create a price card")
+def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
+    """Refused where it overlaps another card of the same model and tenant: end that one first."""
+    new = NewPrice(
+        model=body.model,
+        version=body.version,
+        usd_per_mtok=body.usd_per_mtok,
+        valid_from=body.valid_from,
+        valid_to=body.valid_to,
+        tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in body.tiers],
+        usd_per_request=body.usd_per_request,
+        provider=body.provider,
+        tenant=body.tenant or "",
+    )
+    with database.session() as session:
+        return PriceOut.model_validate(prices.create_price(session, author, new))
+
+
+@router.get("/prices", summary="List price cards")
+def list_prices(wanted: Wanted, author: Admin, database: Database) -> Page[PriceOut]:
+    with database.session() as session:
+        rows = prices.list_prices(session, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, PriceOut.model_validate)
+
+
+@router.patch("/prices/{version:path}", summary="End a price card")
+def end_price(version: VersionPath, body: EndBody, author: Admin, database: Database) -> PriceOut:
+    with database.session() as session:
+        return PriceOut.model_validate(prices.end_price(session, author, version, body.valid_to))
+
+
+@router.post("/standard-costs", status_code=201, summary="Create a standard cost card")
+def create_standard_cost(body: StandardCostBody, author: Admin, database: Database) -> StandardCostOut:
+    with database.session() as session:
+        row = prices.create_standard_cost(session, author, NewStandardCost(**body.model_dump()))
+        return StandardCostOut.model_validate(row)
+
+
+@router.get("/standard-costs", summary="List standard cost cards")
+def list_standard_costs(wanted: Wanted, author: Admin, database: Database) -> Page[StandardCostOut]:
+    with database.session() as session:
+        rows = prices.list_standard_costs(session, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, StandardCostOut.model_validate)
+
+
+@router.patch("/standard-costs/{version:path}", summary="End a standard cost card")
+def end_standard_cost(version: VersionPath, body: EndBody, author: Admin, database: Database) -> StandardCostOut:
+    with database.session() as session:
+        return StandardCostOut.model_validate(prices.end_standard_cost(session, author, version, body.valid_to))

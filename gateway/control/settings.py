@@ -1,0 +1,29 @@
+"""What the control plane needs to know to start, read from TOLLKEEPER_* variables."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ControlSettings(BaseSettings):
+    """Settings of the control plane's process. Ports are TCP ports, sizes bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    data: Path = Path(".tollkeeper")
+    host: str = "127.0.0.1"
+    control_port: int = Field(default=8081, ge=1, le=65535)
+    database_url: str = ""  # empty: SQLite in the data directory
+    control_max_body_bytes: int = Field(default=1_048_576, ge=1024)
+
+    # An OpenAI-compatible server to offer beside the demonstration. The key itself is read by the data plane,
+    # which is why only whether it is set matters here.
+    upstream_url: str = ""
+    upstream_model: str = ""
+    upstream_key: str = Field(default="", repr=False)
+
+    @property
+    def database_address(self) -> str:
+        """Give the control database's URL, SQLite in the data directory where none is set."""
+        return self.database_url or f"sqlite:///{(self.data / 'control.db').absolute()}"

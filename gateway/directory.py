@@ -1,0 +1,68 @@
+"""The snapshot the data plane decides by, kept fresh by polling one revision number."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from contracts.configuration import Snapshot
+from contracts.errors import TollkeeperError
+from gateway.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# Four looks a second at one row: a revoked key is refused everywhere in well under a second.
+_POLL_SECONDS: Final = 0.25
+
+
+class SnapshotSource(Protocol):
+    """Where snapshots come from: the control-plane database or a file. Calls may block."""
+
+    def poll(self, known_revision: int) -> Snapshot | None:
+        """Give a newer snapshot, or `None` where nothing has changed."""
+
+
+class Directory:
+    """Holds the current snapshot and swaps it whole.
+
+    While its source is away the last snapshot stays in use for `stale_seconds`; then keys can no longer be trusted.
+    """
+
+    def __init__(
+        self, source: SnapshotSource, first: Snapshot, clock: Clock, stale_seconds: float, on_change: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._stale_ns = round(stale_seconds * 1e9)
+        self._seen_ns = clock.monotonic_ns()
+        self._on_change = on_change
+        self.snapshot = first
+        self.is_source_away = False
+
+    @property
+    def is_too_old(self) -> bool:
+        """Say whether the source has been away for longer than keys may be served from memory."""
+        return self.is_source_away and self._clock.monotonic_ns() - self._seen_ns > self._stale_ns
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Look once for a newer snapshot."""
+        try:
+            newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
+        except TollkeeperError as error:
+            if not self.is_source_away:
+                _log.warning("control plane away, serving from memory", extra={"reason": error.message})
+            self.is_source_away = True
+            return
+        if self.is_source_away:
+            _log.info("control plane back")
+        self.is_source_away = False
+        self._seen_ns = self._clock.monotonic_ns()
+        if newer is not None:
+            self.snapshot = newer
+            self._on_change()

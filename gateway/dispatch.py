@@ -1,0 +1,174 @@
+"""The life of a request: admit, guard, choose, call, guard, settle, record. Always settle, always record.
+
+Ids and times are made here and nowhere else. Each stage is a neighbour with one verb; this file is their order.
+"""
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+
+from backends.llm.base import ModelCall
+from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
+from contracts.identity import MAX_USER_LENGTH
+from contracts.ids import uuid7
+from gateway.admission import Admission, Ticket
+from gateway.authentication import Authenticator
+from gateway.clock import Clock
+from gateway.directory import Directory
+from gateway.exchange import Exchange
+from gateway.guard import Guard
+from gateway.life import Attempt, Life
+from gateway.reading import read_chat, read_tags
+from gateway.recorder import Recorder
+from gateway.reply import ChatReply, send_error
+from gateway.routing import Router
+from gateway.settlement import Settlement
+from gateway.targets import TargetRegistry
+from gateway.trace_context import TraceContext
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The neighbours that a request passes through."""
+
+    directory: Directory
+    authenticator: Authenticator
+    admission: Admission
+    guard: Guard
+    router: Router
+    targets: TargetRegistry
+    settlement: Settlement
+    recorder: Recorder
+
+
+class Dispatcher:
+    """Leads every request through the stages."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._stages = stages
+        self._clock = clock
+
+    async def chat(self, exchange: Exchange) -> None:
+        """Serve POST /v1/chat/completions from its arrival to its record. Never raises."""
+        life = self._begin(exchange)
+        reply: ChatReply | None = None
+        ticket: Ticket | None = None
+        try:
+            reply = self._understand(life, exchange)
+            ticket = self._stages.admission.admit(life.who)
+            life.admitted_ns = self._clock.monotonic_ns()
+            await self._call(life, reply)
+        except asyncio.CancelledError:
+            self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+        except TollkeeperError as error:
+            self._fail(life, error)
+        except Exception:  # the edge of the data plane: one request's bug must not take the others down
+            _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
+            self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
+        life.ended_ns = self._clock.monotonic_ns()
+        self._settle(life, ticket)
+        life.response_bytes = exchange.bytes_sent
+        if reply is not None and life.error is None:
+            life.response_bytes += reply.prepare_end(life.usage)
+        self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
+        self._conclude(life, exchange, reply)
+
+    def _begin(self, exchange: Exchange) -> Life:
+        now = self._clock.wall_ns()
+        trace = TraceContext.parse(exchange.header(b"traceparent"))
+        return Life(
+            id=uuid7(now),
+            started_at_ns=now,
+            began_ns=self._clock.monotonic_ns(),
+            snapshot=self._stages.directory.snapshot,
+            body=exchange.body,
+            trace_id=trace.trace_id,
+            parent_span_id=trace.span_id,
+            span_id=os.urandom(8) if trace.trace_id else b"",
+        )
+
+    def _understand(self, life: Life, exchange: Exchange) -> ChatReply:
+        """Find out who asks for what. Raises what is wrong with either."""
+        key = self._stages.authenticator.authenticate(exchange.header(b"authorization"), life.snapshot)
+        life.who = key.identity
+        life.is_authenticated = True
+        life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
+        life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
+        request = life.request = read_chat(exchange.header(b"content-type"), exchange.body)
+        life.requested_model = request.model
+        tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
+        life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
+        life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
+        created_unix = life.started_at_ns // 1_000_000_000
+        return ChatReply(exchange, request, f"chatcmpl-{life.id.hex}", created_unix, self._clock)
+
+    async def _call(self, life: Life, reply: ChatReply) -> None:
+        """Try the candidates in order until one answers, or one fails in a way that no other can mend."""
+        assert life.model is not None
+        candidates = self._stages.router.choose(life.model, life.snapshot)
+        for number, spec in enumerate(candidates, start=1):
+            attempt = Attempt(
+                number=number,
+                target=spec,
+                reason="first" if number == 1 else "fallback",
+                started_at_ns=self._clock.wall_ns(),
+                began_ns=self._clock.monotonic_ns(),
+            )
+            life.attempts.append(attempt)
+            reply.begin_attempt(attempt.progress)
+            try:
+                attempt.result = await self._stages.targets.get(spec).call(self._model_call(life), reply)
+                self._stages.guard.after(attempt.result)
+                return
+            except asyncio.CancelledError:
+                attempt.error = ClientGone("the client closed the connection before the answer was complete")
+                raise
+            except TollkeeperError as error:
+                attempt.error = error
+                if not error.retryable or reply.has_begun or number == len(candidates):
+                    raise
+                _log.warning(
+                    "target failed, trying the next",
+                    extra={"request_id": str(life.id), "target": spec.id, "code": error.error_code},
+                )
+            finally:
+                attempt.ended_ns = self._clock.monotonic_ns()
+
+    def _model_call(self, life: Life) -> ModelCall:
+        assert life.request is not None
+        trace = TraceContext(life.trace_id, life.span_id)
+        return ModelCall(
+            request_id=life.id,
+            path="/chat/completions",
+            request=life.request,
+            body=life.body,
+            tenant=life.who.tenant,
+            cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
+            trace_parent=trace.header() if trace.trace_id else "",
+        )
+
+    def _fail(self, life: Life, error: TollkeeperError) -> None:
+        life.error = error
+        last = life.last_attempt
+        if last is not None and last.error is None and not last.ended_ns:
+            last.error = error
+            last.ended_ns = self._clock.monotonic_ns()
+
+    def _settle(self, life: Life, ticket: Ticket | None) -> None:
+        try:
+            self._stages.settlement.settle(life)
+        except InvalidUsage:
+            # Counts no column can hold come from a broken target: the record shows them as unknown.
+            _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
+        if ticket is not None:
+            self._stages.admission.settle(ticket, life.usage, life.cost)
+
+    def _conclude(self, life: Life, exchange: Exchange, reply: ChatReply | None) -> None:
+        headers = ((b"x-request-id", str(life.id).encode()),)
+        if life.error is not None:
+            send_error(exchange, life.error, headers)
+        elif reply is not None:
+            reply.conclude(headers)

@@ -1,0 +1,81 @@
+"""Which path is answered by what: chat through the dispatcher, the rest at once."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError, UnknownModel
+from gateway.authentication import Authenticator
+from gateway.directory import Directory
+from gateway.dispatch import Dispatcher
+from gateway.exchange import Exchange
+from gateway.rendering import model_list, model_object
+from gateway.reply import JSON, send_error
+
+_MODELS: Final = "/v1/models"
+_CHAT: Final = "/v1/chat/completions"
+_METHODS: Final = {_CHAT: "POST", _MODELS: "GET", "/health": "GET", "/ready": "GET"}
+
+
+class Endpoints:
+    """The data plane's paths."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        directory: Directory,
+        authenticator: Authenticator,
+        health: Callable[[], dict[str, object]],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._directory = directory
+        self._authenticator = authenticator
+        self._health = health
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, exchange: Exchange) -> asyncio.Task[None] | None:
+        """Answer an exchange; chats run in the task that is returned."""
+        if exchange.path == _CHAT and exchange.method == "POST":
+            task = asyncio.get_running_loop().create_task(self._dispatcher.chat(exchange))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return task
+        try:
+            self._answer_now(exchange)
+        except TollkeeperError as error:
+            send_error(exchange, error)
+        return None
+
+    async def settled(self) -> None:
+        """Wait for every request under way, including those whose client has left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _answer_now(self, exchange: Exchange) -> None:
+        path, method = exchange.path, exchange.method
+        expected = "GET" if path.startswith(_MODELS + "/") else _METHODS.get(path)
+        if expected is None:
+            raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
+        if method != expected:
+            raise MethodNotAllowed(f"{path[:100]} answers {expected}, not {method}")
+        if path == "/health":
+            exchange.send(200, JSON, b'{"status":"ok"}')
+        elif path == "/ready":
+            state = self._health()
+            exchange.send(200 if state["status"] == "ready" else 503, JSON, msgspec.json.encode(state))
+        else:
+            self._answer_models(exchange)
+
+    def _answer_models(self, exchange: Exchange) -> None:
+        snapshot = self._directory.snapshot
+        key = self._authenticator.authenticate(exchange.header(b"authorization"), snapshot)
+        visible = {name: model for name, model in snapshot.models.items() if key.models is None or name in key.models}
+        if exchange.path == _MODELS:
+            exchange.send(200, JSON, model_list([(name, model.created_unix) for name, model in visible.items()]))
+            return
+        name = exchange.path.removeprefix(_MODELS + "/")
+        if name not in visible:
+            raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
+        exchange.send(200, JSON, model_object(name, visible[name].created_unix))

@@ -1,0 +1,163 @@
+"""One HTTP request and the means to answer it, as the rest of the gateway sees them."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+_REASONS: Final = {
+    200: b"OK",
+    204: b"No Content",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Line(Protocol):
+    """What an exchange needs of its connection."""
+
+    def write(self, data: bytes) -> None: ...
+    def finished(self, *, keep_alive: bool) -> None: ...
+    def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None: ...
+    async def drained(self) -> None: ...
+
+
+class Exchange:
+    """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
+
+    __slots__ = (
+        "_is_chunked",
+        "_is_finished",
+        "_keep_alive",
+        "_line",
+        "address",
+        "body",
+        "bytes_sent",
+        "headers",
+        "is_gone",
+        "is_started",
+        "method",
+        "path",
+        "received_at",
+        "version",
+    )
+
+    def __init__(
+        self,
+        line: Line,
+        *,
+        method: str,
+        path: str,
+        version: str,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        keep_alive: bool,
+        address: str,
+        received_at: float,
+    ) -> None:
+        self._line = line
+        self._keep_alive = keep_alive
+        self._is_chunked = False
+        self._is_finished = False
+        self.method = method
+        self.path = path
+        self.version = version
+        self.headers = headers  # names in lower case; the last of a repeated header holds
+        self.body = body
+        self.address = address
+        self.received_at = received_at  # the event loop's time, seconds
+        self.bytes_sent = 0
+        self.is_started = False  # the answer's head has been written
+        self.is_gone = False  # the client has left
+
+    def header(self, name: bytes) -> str:
+        """Give a header's value as text, empty where it is absent. `name` in lower case."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
+        """Answer with a whole body and end the exchange."""
+        head = _head(status, content_type, headers, b"content-length: %d\r\n" % len(body), self._connection_line())
+        self.is_started = True
+        self._write(head + body)
+        self.finish()
+
+    def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
+        """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing."""
+        self._is_chunked = self.version == "1.1"
+        if not self._is_chunked:
+            self._keep_alive = False
+        framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
+        self.is_started = True
+        self._write(_head(status, content_type, headers, framing, self._connection_line()))
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the answer at once."""
+        if data:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+    def end(self, last: bytes = b"") -> None:
+        """End an answer begun with `start`, its last piece and the terminator in one write."""
+        if self._is_chunked:
+            self._write((b"%x\r\n%b\r\n" % (len(last), last) if last else b"") + b"0\r\n\r\n")
+        elif last:
+            self._write(last)
+        self.finish()
+
+    def finish(self) -> None:
+        """Hand the connection back. Happens once; further calls do nothing."""
+        if not self._is_finished:
+            self._is_finished = True
+            self._line.finished(keep_alive=self._keep_alive)
+
+    def close_after(self) -> None:
+        """Let this answer be the connection's last."""
+        self._keep_alive = False
+
+    def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Register how to hold the producer back while the client is slow to read."""
+        self._line.hold(pause, resume)
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough for more to be produced."""
+        await self._line.drained()
+
+    def _write(self, data: bytes) -> None:
+        if not self.is_gone and not self._is_finished:
+            self.bytes_sent += len(data)
+            self._line.write(data)
+
+    def _connection_line(self) -> bytes:
+        if not self._keep_alive:
+            return b"connection: close\r\n"
+        return b"connection: keep-alive\r\n" if self.version == "1.0" else b""
+
+
+Handler = Callable[[Exchange], "asyncio.Task[None] | None"]
+"""Answers an exchange: at once and returns None, or in the task it returns. A client that leaves cancels the task."""
+
+
+def _head(status: int, content_type: bytes, headers: Headers, framing: bytes, connection: bytes) -> bytes:
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+    reason = _REASONS.get(status, b"Unknown")
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
+        status,
+        reason,
+        content_type,
+        framing,
+        connection,
+        lines,
+    )

@@ -1,0 +1,35 @@
+"""What a request may ask for: the stage before and after the model where policies stand.
+
+Today it holds a key to its scopes and a model to its context; detectors and redaction join here as further checks.
+"""
+
+from contracts.chat import ChatRequest
+from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
+from contracts.generation import Result
+
+
+class Guard:
+    """Checks before a model is called and after it has answered."""
+
+    def before(self, key: KeyEntry, request: ChatRequest, api: str, snapshot: Snapshot) -> ModelSpec:
+        """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
+        if key.endpoints is not None and api not in key.endpoints:
+            raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
+        model = snapshot.models.get(request.model)
+        if model is None or (key.models is not None and model.id not in key.models):
+            # The same answer for both: a key does not learn of models it may not use.
+            raise UnknownModel(
+                f"the model {request.model[:80]!r} does not exist or is not for this key; GET /v1/models lists yours",
+                param="model",
+            )
+        limit = request.output_limit
+        if limit is not None and model.context_tokens is not None and limit > model.context_tokens:
+            raise InvalidRequest(
+                f"max_tokens is {limit}; the context of {model.id!r} is {model.context_tokens} tokens",
+                param="max_tokens",
+            )
+        return model
+
+    def after(self, result: Result) -> None:
+        """Check a finished answer. Nothing is refused here yet: the built-in policies act before the model."""

@@ -1,0 +1,313 @@
+"""The data plane's HTTP/1.1: an asyncio Protocol on httptools that turns bytes into exchanges, and its limits.
+
+Ambiguous framing is refused by the parser (both Content-Length and Transfer-Encoding, repeated lengths, folded
+headers, bad chunk sizes); what it lets through and we do not read (other transfer codings) is refused here.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import httptools
+
+from contracts.errors import (
+    AmbiguousFraming,
+    BodyTooLarge,
+    HeadersTooLarge,
+    InvalidRequest,
+    RequestTimeout,
+    TollkeeperError,
+    UnsupportedMediaType,
+)
+from gateway.exchange import Exchange, Handler
+from gateway.rendering import error_body
+
+_log = logging.getLogger(__name__)
+
+_MAX_PIPELINED: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one connection may ask of us. Sizes in bytes, times in seconds."""
+
+    header_bytes: int = 32 * 1024
+    header_count: int = 100
+    body_bytes: int = 32 * 1024 * 1024
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    idle_seconds: float = 75.0
+    write_seconds: float = 60.0
+    connections: int = 10_000
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client connection. Requests on it are answered one after another, in order."""
+
+    def __init__(self, limits: HttpLimits, handle: Handler, connections: set["HttpConnection"]) -> None:
+        self._limits = limits
+        self._handle = handle
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._address = ""
+        # the request being read
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_count = 0
+        self._header_size = 0
+        self._head_bytes = 0  # received while no head is complete, whether or not it parsed yet
+        self._in_head = False
+        self._in_body = False
+        self._pieces: list[bytes] = []
+        self._body_size = 0
+        self._refusal: TollkeeperError | None = None
+        # the requests being answered
+        self._waiting: deque[Exchange] = deque()
+        self._current: Exchange | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+        # flow
+        self._deadline = self._loop.time() + limits.idle_seconds
+        self._is_read_paused = False
+        self._is_write_paused = False
+        self._pause: Callable[[], None] | None = None
+        self._resume: Callable[[], None] | None = None
+        self._drain_waiter: asyncio.Future[None] | None = None
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        if len(self._connections) >= self._limits.connections:
+            self._transport.abort()  # an answer would cost what the limit protects
+            return
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        if not self._in_body and not self._in_head:
+            self._deadline = self._loop.time() + self._limits.head_seconds
+        if not self._in_body:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(InvalidRequest("protocol upgrades are not offered; send plain HTTP/1.1"))
+        except httptools.HttpParserError as error:
+            self._refuse(self._refusal or AmbiguousFraming(f"the request is not valid HTTP/1.1: {error}"))
+        else:
+            if self._in_head and self._head_bytes > self._limits.header_bytes:
+                self._refuse(_headers_too_large(self._limits))
+
+    def eof_received(self) -> bool:
+        return False  # a client that closes its side has left: transports then call connection_lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._is_closing = True
+        self._waiting.clear()
+        if self._current is not None:
+            self._current.is_gone = True
+        self._wake_drain()
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._deadline = self._loop.time() + self._limits.write_seconds
+        if self._pause is not None:
+            self._pause()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._wake_drain()
+        if self._resume is not None:
+            self._resume()
+
+    # httptools' side
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = {}
+        self._header_count = 0
+        self._header_size = 0
+        self._pieces = []
+        self._body_size = 0
+        self._in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        self._header_size += len(name) + len(value) + 4
+        if self._header_size + len(self._url) > self._limits.header_bytes:
+            self._stop_parsing(_headers_too_large(self._limits))
+        if self._header_count > self._limits.header_count:
+            self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        headers = self._headers
+        if self._parser.get_http_version() == "1.1" and b"host" not in headers:
+            self._stop_parsing(InvalidRequest("the Host header is missing"))
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked'"))
+        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            self._stop_parsing(UnsupportedMediaType("compressed request bodies are not read; send them plain"))
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._limits.body_bytes:
+            self._stop_parsing(_body_too_large(int(length), self._limits))
+        self._in_head = False
+        self._in_body = True
+        self._deadline = self._loop.time() + self._limits.body_seconds
+        if headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, data: bytes) -> None:
+        self._body_size += len(data)
+        if self._body_size > self._limits.body_bytes:
+            self._stop_parsing(_body_too_large(self._body_size, self._limits))
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._head_bytes = 0
+        pieces = self._pieces
+        exchange = Exchange(
+            self,
+            method=self._parser.get_method().decode("ascii"),
+            path=self._url.partition(b"?")[0].decode("latin-1"),
+            version=self._parser.get_http_version(),
+            headers=self._headers,
+            body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            keep_alive=self._parser.should_keep_alive(),
+            address=self._address,
+            received_at=self._loop.time(),
+        )
+        self._waiting.append(exchange)
+        if self._current is None:
+            self._answer_next()
+        elif len(self._waiting) >= _MAX_PIPELINED:
+            self._stop_parsing(InvalidRequest(f"more than {_MAX_PIPELINED} requests are pipelined on one connection"))
+        elif self._transport is not None and not self._is_read_paused:
+            self._is_read_paused = True
+            self._transport.pause_reading()  # read on once this one is answered
+
+    # the exchange's side
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to the client."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def finished(self, *, keep_alive: bool) -> None:
+        """Take the connection back after an answer."""
+        self._current = self._task = self._pause = self._resume = None
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._deadline = self._loop.time() + self._limits.idle_seconds
+        if not keep_alive or self._is_closing:
+            self._is_closing = True
+            self._transport.close()
+        elif self._waiting:
+            self._loop.call_soon(self._answer_next)
+        elif self._is_read_paused:
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Register the producer's brakes, and apply them where the client is already behind."""
+        self._pause, self._resume = pause, resume
+        if self._is_write_paused:
+            pause()
+
+    async def drained(self) -> None:
+        """Wait while the client is behind."""
+        if self._is_write_paused and not self._is_closing:
+            self._drain_waiter = self._loop.create_future()
+            await self._drain_waiter
+
+    # the server's side
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether an answer is under way."""
+        return self._current is not None
+
+    def check_deadline(self, now: float) -> None:
+        """Close a connection that is too slow to send, to read, or to come back."""
+        if now < self._deadline or self._transport is None:
+            return
+        if self._current is not None:
+            if self._is_write_paused:
+                _log.info("client too slow to read", extra={"address": self._address})
+                self._transport.abort()
+        elif self._in_head or self._in_body or self._head_bytes:
+            self._refuse(RequestTimeout("the request did not arrive in time"))
+        else:
+            self._transport.close()
+
+    def close_when_done(self) -> None:
+        """Close now, or after the answer under way."""
+        self._is_closing = True
+        if self._current is not None:
+            self._current.close_after()
+        elif self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; an answer under way is cancelled."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answer_next(self) -> None:
+        if not self._waiting or self._current is not None:
+            return
+        exchange = self._current = self._waiting.popleft()
+        task = self._handle(exchange)
+        if self._current is exchange:
+            self._task = task
+
+    def _stop_parsing(self, refusal: TollkeeperError) -> None:
+        self._refusal = refusal
+        raise refusal  # out of the parser's callback; it comes back as HttpParserError in data_received
+
+    def _refuse(self, error: TollkeeperError) -> None:
+        """Answer what cannot be read and close: where the next request would begin is not known."""
+        self._refusal = None
+        self._is_closing = True
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._current is not None:
+            self._current.close_after()  # the request before it still gets its answer
+            return
+        body = error_body(error)
+        self.write(
+            b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            % (error.status, len(body))
+            + body
+        )
+        self._transport.close()
+
+    def _wake_drain(self) -> None:
+        waiter, self._drain_waiter = self._drain_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _headers_too_large(limits: HttpLimits) -> HeadersTooLarge:
+    return HeadersTooLarge(f"the request line and headers exceed {limits.header_bytes} bytes")
+
+
+def _body_too_large(size: int, limits: HttpLimits) -> BodyTooLarge:
+    return BodyTooLarge(f"the body has {size} bytes or more; the limit is {limits.body_bytes}")

@@ -1,0 +1,87 @@
+"""The facts of one request while it lives: what each stage learned, for settlement and the record."""
+
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from contracts.chat import ChatRequest
+from contracts.configuration import ModelSpec, Snapshot, TargetSpec
+from contracts.errors import TollkeeperError
+from contracts.generation import Result
+from contracts.identity import ANONYMOUS, Identity
+from contracts.prices import UNPRICED, Cost
+from contracts.records import AttemptReason, CountMethod, Outcome
+from contracts.usage import UNKNOWN_USAGE, Usage
+from gateway.progress import Progress
+
+NO_RESULT: Final = Result()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at a target. Times are monotonic nanoseconds except `started_at_ns`."""
+
+    number: int
+    target: TargetSpec
+    reason: AttemptReason
+    started_at_ns: int  # Unix
+    began_ns: int
+    ended_ns: int = 0
+    progress: Progress = field(default_factory=Progress)
+    result: Result = NO_RESULT
+    error: TollkeeperError | None = None
+    usage: Usage = UNKNOWN_USAGE
+    count_method: CountMethod = "none"
+    cost: Cost = UNPRICED
+
+
+@dataclass(slots=True)
+class Life:
+    """One request from its arrival to its record."""
+
+    id: UUID
+    started_at_ns: int  # Unix
+    began_ns: int  # monotonic
+    snapshot: Snapshot
+    body: bytes = b""  # as the application sent it
+    api: str = "chat.completions"
+    operation: str = "chat"
+    who: Identity = ANONYMOUS
+    is_authenticated: bool = False
+    request: ChatRequest | None = None
+    response_bytes: int = 0
+    model: ModelSpec | None = None
+    requested_model: str = ""
+    admitted_ns: int | None = None
+    ended_ns: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    error: TollkeeperError | None = None
+    usage: Usage = UNKNOWN_USAGE
+    count_method: CountMethod = "none"
+    cost: Cost = UNPRICED
+    trace_id: bytes = b""
+    parent_span_id: bytes = b""
+    span_id: bytes = b""
+    run_id: str = ""
+    conversation_id: str = ""
+    route_decision: str = ""
+    reserved_tokens: int | None = None
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """Give the attempt whose answer the client got, or the last that failed."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Say how it ended: ok, cancelled by the client, rejected before any model, or failed at one."""
+        if self.error is None:
+            return "ok"
+        if self.error.code == "client_closed_request":
+            return "cancelled"
+        return "error" if self.attempts else "rejected"
+
+    @property
+    def status(self) -> int:
+        """Give the HTTP status that the outcome stands for, also where a stream had already said 200."""
+        return 200 if self.error is None else self.error.status

@@ -1,0 +1,51 @@
+"""When tokens arrived: first token, gaps between tokens, counts. One per attempt."""
+
+from contracts.generation import Delta
+from contracts.records import CountMethod, gap_units
+from contracts.usage import UNKNOWN_USAGE, Usage
+
+
+class Progress:
+    """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds."""
+
+    __slots__ = ("_last_at", "count_method", "first_at_ns", "gaps", "tokens", "usage")
+
+    def __init__(self) -> None:
+        self.first_at_ns: int | None = None
+        self.gaps: list[int] = []  # 10 us units
+        self.tokens = 0
+        self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
+        self.count_method: CountMethod = "none"
+        self._last_at: dict[int, int] = {}  # by choice
+
+    def take(self, delta: Delta, now_ns: int) -> None:
+        """Count a delta's tokens. Tokens that come in one piece have gaps of zero between them."""
+        if not delta.tokens:
+            return
+        last = self._last_at.get(delta.index)
+        if last is not None:
+            self.gaps.append(gap_units(now_ns - last))
+        elif self.first_at_ns is None:
+            self.first_at_ns = now_ns
+        if delta.tokens > 1:
+            self.gaps.extend([0] * (delta.tokens - 1))
+        self._last_at[delta.index] = now_ns
+        self.tokens += delta.tokens
+
+    def gaps_for(self, output_tokens: int | None) -> list[int]:
+        """Give the gaps so that N tokens of each choice have N-1.
+
+        A target that reports another count than the pieces we saw put several tokens in a piece (zeros are added)
+        or split one over pieces (gaps are joined, the sum of time staying the same).
+        """
+        if output_tokens is None or not self.gaps and output_tokens <= 1:
+            return self.gaps
+        wanted = max(output_tokens - len(self._last_at), 0) if self._last_at else 0
+        excess = len(self.gaps) - wanted
+        if excess < 0:
+            return self.gaps + [0] * -excess if self._last_at else self.gaps
+        if excess == 0:
+            return self.gaps
+        if wanted == 0:
+            return []
+        return [*self.gaps[: wanted - 1], sum(self.gaps[wanted - 1 :])]

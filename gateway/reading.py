@@ -1,0 +1,104 @@
+"""Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from contracts.chat import ChatRequest
+from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
+from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
+
+_chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
+_AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_MAX_SHOWN: Final = 60
+
+
+def read_chat(content_type: str, body: bytes) -> ChatRequest:
+    """Read the body of POST /v1/chat/completions.
+
+    Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
+    """
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        shown = content_type or "none"
+        raise UnsupportedMediaType(f"the content type is {shown[:_MAX_SHOWN]!r}; send application/json")
+    try:
+        request = _chat_decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid_field(str(error), body) from None
+    except msgspec.DecodeError as error:
+        raise _malformed(str(error), body) from None
+    except UnicodeDecodeError:
+        raise MalformedBody("the body contains bytes that are not UTF-8") from None
+    except RecursionError:
+        raise MalformedBody("the body is nested too deeply") from None
+    if request.stream_options is not None and not request.is_streamed:
+        raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
+    return request
+
+
+def read_tags(header: str) -> dict[str, str]:
+    """Read `x-tollkeeper-tags: key=value, key=value`. Raises InvalidRequest on more than the record can carry."""
+    tags: dict[str, str] = {}
+    for pair in filter(None, (piece.strip() for piece in header.split(","))):
+        key, equals, value = pair.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals or not key or len(key) > MAX_TAG_LENGTH or len(value) > MAX_TAG_LENGTH:
+            raise InvalidRequest(
+                f"tag {pair[:_MAX_SHOWN]!r} must be key=value with at most {MAX_TAG_LENGTH} characters a side",
+                param="x-tollkeeper-tags",
+            )
+        tags[key] = value
+    if len(tags) > MAX_TAGS:
+        raise InvalidRequest(f"{len(tags)} tags given; at most {MAX_TAGS} are kept", param="x-tollkeeper-tags")
+    return tags
+
+
+def _malformed(message: str, body: bytes) -> MalformedBody:
+    found = _AT_BYTE.search(message)
+    position = int(found.group(1)) if found else len(body)
+    reason = (
+        "it ends too early"
+        if "truncated" in message
+        else message.partition(" (byte")[0].removeprefix("JSON is malformed: ")
+    )
+    return MalformedBody(f"the body is not valid JSON: {reason}, at byte {position} of {len(body)}")
+
+
+def _invalid_field(message: str, body: bytes) -> InvalidRequest:
+    found = _PATH.search(message)
+    if found is None:
+        missing = re.search(r"missing required field `([^`]+)`", message)
+        if missing:
+            return InvalidRequest(f"{missing.group(1)} is required", param=missing.group(1))
+        return InvalidRequest(f"the body is not a chat request: {message}")
+    path = found.group(1)
+    param = path.removeprefix("$").lstrip(".") or None
+    expected = message[: found.start()].replace("`", "")
+    value = _shown(_value_at(path, body))
+    given = f"{param} is {value}: " if param and value is not None else ""
+    return InvalidRequest(f"{given}{expected[:1].lower()}{expected[1:]}", param=param)
+
+
+def _value_at(path: str, body: bytes) -> Any:
+    """Find what stands at a path of the body. Only called on the way to a refusal, so a second parse is no matter."""
+    value = msgspec.json.decode(body)
+    for name, index in _STEP.findall(path.removeprefix("$")):
+        try:
+            value = value[int(index)] if index else value[name]
+        except (LookupError, TypeError):
+            return None
+    return value
+
+
+def _shown(value: Any) -> str | None:
+    # Numbers and booleans are shown; text may be the prompt and is described instead.
+    if isinstance(value, bool) or value is None:
+        return str(value).lower() if value is not None else "null"
+    if isinstance(value, int | float):
+        return str(value)[:_MAX_SHOWN]
+    if isinstance(value, str):
+        return f"a string of {len(value)} characters"
+    return f"an array of {len(value)}" if isinstance(value, list) else "an object"

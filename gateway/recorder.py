@@ -1,0 +1,123 @@
+"""A finished request becomes its record: built once, journalled, and shown to tracing."""
+
+from collections.abc import Callable
+
+from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record
+from gateway.journal import Journal
+from gateway.life import Attempt, Life
+
+
+class Recorder:
+    """Writes the records of requests whose payer is known. Others are counted, not recorded: no flood fills a disk."""
+
+    def __init__(
+        self, journal: Journal, gateway: str, emit_span: Callable[[RequestRecord], None] | None = None
+    ) -> None:
+        self._journal = journal
+        self._gateway = gateway
+        self._emit_span = emit_span
+        self.recorded_requests = 0
+        self.unauthenticated_requests = 0
+
+    def record(self, life: Life) -> None:
+        """Write a request's record, and its attempts' where there was more than one."""
+        if not life.is_authenticated:
+            self.unauthenticated_requests += 1
+            return
+        request_record = _request_record(life, self._gateway)
+        if len(life.attempts) > 1:
+            for attempt in life.attempts:
+                record = _attempt_record(life, attempt, self._gateway)
+                self._journal.append(record.started_at_ns, encode_record(record))
+        if self._journal.append(life.started_at_ns, encode_record(request_record)):
+            self.recorded_requests += 1
+        if self._emit_span is not None:
+            self._emit_span(request_record)
+
+
+def _request_record(life: Life, gateway: str) -> RequestRecord:
+    request, attempt = life.request, life.last_attempt
+    target = attempt.target if attempt else None
+    result = attempt.result if attempt else None
+    first_at = attempt.progress.first_at_ns if attempt else None
+    gaps = attempt.progress.gaps_for(life.usage.output_tokens) if attempt else []
+    return RequestRecord(
+        request_id=life.id.bytes,
+        started_at_ns=life.started_at_ns,
+        duration_ns=max(life.ended_ns - life.began_ns, 0),
+        who=life.who,
+        operation=life.operation,
+        api=life.api,
+        outcome=life.outcome,
+        status=life.status,
+        error_code=life.error.error_code if life.error else "",
+        finish_reason=result.finish_reason if result else "",
+        stream=request.is_streamed if request else False,
+        requested_model=life.requested_model,
+        route=life.model.id if life.model else "",
+        model=life.model.id if life.model else "",
+        model_version=result.model if result else "",
+        provider=target.provider or target.kind if target else "",
+        pool=target.pool if target else "",
+        replica=target.id if target else "",
+        region=target.region if target else "",
+        gateway=gateway,
+        ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
+        admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        gaps=gaps,
+        gap_clock=_gap_clock(attempt),
+        usage=life.usage,
+        count_method=life.count_method,
+        engine_output_tokens=result.engine_output_tokens if result else None,
+        cost_pico_usd=life.cost.total_pico_usd,
+        cost_basis=life.cost.basis,
+        price_version=life.cost.version,
+        gpu=result.gpu if result else None,
+        attempts=len(life.attempts),
+        max_tokens=request.output_limit if request else None,
+        choices=request.choice_count if request else 1,
+        temperature=request.temperature if request else None,
+        request_bytes=len(life.body),
+        response_bytes=life.response_bytes,
+        reserved_tokens=life.reserved_tokens,
+        route_decision=life.route_decision,
+        trace_id=life.trace_id,
+        span_id=life.span_id,
+        run_id=life.run_id,
+        conversation_id=life.conversation_id,
+    )
+
+
+def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord:
+    first_at, error = attempt.progress.first_at_ns, attempt.error
+    return AttemptRecord(
+        request_id=life.id.bytes,
+        number=attempt.number,
+        started_at_ns=attempt.started_at_ns,
+        duration_ns=max(attempt.ended_ns - attempt.began_ns, 0),
+        who=life.who,
+        reason=attempt.reason,
+        outcome="ok" if error is None else "cancelled" if error.code == "client_closed_request" else "error",
+        status=200 if error is None else error.status,
+        error_code=error.error_code if error else "",
+        model=life.model.id if life.model else "",
+        provider=attempt.target.provider or attempt.target.kind,
+        pool=attempt.target.pool,
+        replica=attempt.target.id,
+        region=attempt.target.region,
+        gateway=gateway,
+        ttft_ns=None if first_at is None else max(first_at - attempt.began_ns, 0),
+        gaps=attempt.progress.gaps_for(attempt.usage.output_tokens),
+        gap_clock=_gap_clock(attempt),
+        usage=attempt.usage,
+        count_method=attempt.count_method,
+        cost_pico_usd=attempt.cost.total_pico_usd,
+        cost_basis=attempt.cost.basis,
+        price_version=attempt.cost.version,
+        gpu=attempt.result.gpu,
+        run_id=life.run_id,
+    )
+
+
+def _gap_clock(attempt: Attempt | None) -> GapClock:
+    return attempt.result.gap_clock if attempt is not None and attempt.progress.gaps else "none"

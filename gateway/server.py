@@ -1,0 +1,80 @@
+"""Binds the data plane's port, watches slow connections, and lets the last requests finish at a stop."""
+
+import asyncio
+import errno
+import socket
+from typing import Final
+
+from contracts.errors import ConfigurationError
+from gateway.exchange import Handler
+from gateway.http import HttpConnection, HttpLimits
+
+_SWEEP_SECONDS: Final = 0.5
+_BACKLOG: Final = 4096
+
+
+class HttpServer:
+    """One listening socket and its connections."""
+
+    def __init__(self, handle: Handler, limits: HttpLimits) -> None:
+        self._handle = handle
+        self._limits = limits
+        self._connections: set[HttpConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind and listen. Raises ConfigurationError where the port cannot be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self._limits, self._handle, self._connections), host, port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise ConfigurationError(_bind_failure(host, port, error)) from error
+        self._sweeper = asyncio.create_task(self._sweep(), name="connection deadlines")
+
+    @property
+    def port(self) -> int:
+        """Give the port bound, which differs from the one asked for where that was 0."""
+        assert self._server is not None
+        address: tuple[str, int] = self._server.sockets[0].getsockname()
+        return address[1]
+
+    @property
+    def connection_count(self) -> int:
+        """Give the number of open connections."""
+        return len(self._connections)
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Take no new connections, let answers under way finish within the time, then cut the rest."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in tuple(self._connections):
+            connection.close_when_done()
+        deadline = asyncio.get_running_loop().time() + drain_seconds
+        while any(connection.is_busy for connection in self._connections):
+            if asyncio.get_running_loop().time() >= deadline:
+                break
+            await asyncio.sleep(0.02)
+        for connection in tuple(self._connections):
+            connection.abort()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for connection in tuple(self._connections):
+                connection.check_deadline(now)
+
+
+def _bind_failure(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; stop what holds it, or choose another with TOLLKEEPER_GATEWAY_PORT"
+    if isinstance(error, socket.gaierror):
+        return f"host {host!r} cannot be resolved; set TOLLKEEPER_HOST to an address of this machine"
+    return f"port {port} on {host} cannot be bound: {error.strerror}; set TOLLKEEPER_HOST and TOLLKEEPER_GATEWAY_PORT"

@@ -1,0 +1,65 @@
+"""What the data plane needs to know to start, read from TOLLKEEPER_* variables."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from gateway.http import HttpLimits
+
+
+class GatewaySettings(BaseSettings):
+    """Settings of the data plane's process. Ports are TCP ports, sizes bytes, times seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    data: Path = Path(".tollkeeper")
+    host: str = "127.0.0.1"
+    gateway_port: int = Field(default=8080, ge=0, le=65535)
+    gateway_name: str = ""  # on every record; empty: host name and port
+    gateway_config: Path | None = None  # a YAML file instead of database and store
+    database_url: str = ""  # empty: SQLite in the data directory
+    collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
+    tracing: bool = False  # send a GenAI span per request as well
+
+    journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    journal_when_full: Literal["refuse", "drop"] = "refuse"
+    max_concurrent: int = Field(default=4096, ge=1)
+    stale_keys_seconds: float = Field(default=3600.0, ge=0)
+    drain_seconds: float = Field(default=10.0, ge=0)
+
+    max_header_bytes: int = Field(default=32 * 1024, ge=1024)
+    max_header_count: int = Field(default=100, ge=8)
+    max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
+    head_seconds: float = Field(default=10.0, gt=0)
+    body_seconds: float = Field(default=60.0, gt=0)
+    idle_seconds: float = Field(default=75.0, gt=0)
+    write_seconds: float = Field(default=60.0, gt=0)
+    max_connections: int = Field(default=10_000, ge=1)
+
+    @property
+    def database_address(self) -> str:
+        """Give the control database's URL, SQLite in the data directory where none is set."""
+        return self.database_url or f"sqlite:///{(self.data / 'control.db').absolute()}"
+
+    @property
+    def ships_to(self) -> str:
+        """Give the collector's URL, or nothing where records stay in the journal (a YAML file and no URL set)."""
+        if self.gateway_config is not None and "collector_url" not in self.model_fields_set:
+            return ""
+        return self.collector_url
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        """Give the limits of one connection."""
+        return HttpLimits(
+            header_bytes=self.max_header_bytes,
+            header_count=self.max_header_count,
+            body_bytes=self.max_body_bytes,
+            head_seconds=self.head_seconds,
+            body_seconds=self.body_seconds,
+            idle_seconds=self.idle_seconds,
+            write_seconds=self.write_seconds,
+            connections=self.max_connections,
+        )

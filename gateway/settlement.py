@@ -1,0 +1,54 @@
+"""What each attempt used and what it costs: reported usage first, what was counted on the way next, never a zero."""
+
+from datetime import UTC, datetime
+
+from contracts.chat import ChatRequest
+from contracts.configuration import Snapshot
+from contracts.prices import UNPRICED, Cost, cost_of
+from contracts.records import CountMethod
+from contracts.usage import UNKNOWN_USAGE, Usage
+from gateway.counting import TokenEstimator
+from gateway.life import Attempt, Life
+
+
+class Settlement:
+    """Prices attempts and sums them up for the request."""
+
+    def __init__(self, estimator: TokenEstimator) -> None:
+        self._estimator = estimator
+
+    def settle(self, life: Life) -> None:
+        """Set usage and cost on every attempt and on the request, which pays for the answer it got.
+
+        A failed attempt's usage stands on its own record; the request's usage is its last attempt's.
+        """
+        request = life.request
+        if request is None:
+            return
+        for attempt in life.attempts:
+            attempt.usage, attempt.count_method = self._usage_of(attempt, request, len(life.body))
+            attempt.cost = _price(attempt.usage, request.model, life.who.tenant, life.snapshot, life.started_at_ns)
+        last = life.last_attempt
+        if last is not None:
+            life.usage, life.count_method, life.cost = last.usage, last.count_method, last.cost
+
+    def _usage_of(self, attempt: Attempt, request: ChatRequest, request_bytes: int) -> tuple[Usage, CountMethod]:
+        result, progress = attempt.result, attempt.progress
+        if result.usage.is_known:
+            if result.count_method == "reported" and result.usage.input_tokens:
+                self._estimator.learn(request.model, request_bytes, result.usage.input_tokens)
+            return result.usage, result.count_method
+        if progress.usage.is_known:  # cut short: the input is known exactly, the output by what passed
+            return progress.usage.plus(Usage(output_text=progress.tokens)), progress.count_method
+        if attempt.error is not None and not progress.tokens:
+            return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
+        tokens_in = self._estimator.estimate(request.model, request_bytes)
+        tokens_out = progress.tokens or None
+        return Usage(input_text=tokens_in, output_text=tokens_out), "estimate"
+
+
+def _price(usage: Usage, model: str, tenant: str, snapshot: Snapshot, started_at_ns: int) -> Cost:
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return UNPRICED  # half a usage would give half a price, which looks like a whole one
+    card = snapshot.prices.card_for(model, tenant, datetime.fromtimestamp(started_at_ns / 1e9, UTC))
+    return UNPRICED if card is None else cost_of(usage, card)

@@ -1,0 +1,97 @@
+"""The targets a snapshot names, built once and kept as long as their specification stays the same."""
+
+import asyncio
+import importlib
+import logging
+import os
+from pathlib import Path
+
+from backends.llm.base import TARGET_KINDS, Target, TargetFactory
+from contracts.configuration import Snapshot, TargetSpec
+from contracts.errors import ConfigurationError, TollkeeperError, UpstreamError
+
+_log = logging.getLogger(__name__)
+
+
+class TargetRegistry:
+    """Gives the adapter for a target's specification."""
+
+    def __init__(self) -> None:
+        self._targets: dict[tuple[str, str], Target] = {}
+        self._broken: dict[tuple[str, str], str] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def get(self, spec: TargetSpec) -> Target:
+        """Give a target. Raises UpstreamError where its configuration cannot be used."""
+        key = (spec.pool, spec.id)
+        target = self._targets.get(key)
+        if target is None:
+            reason = self._broken.get(key, "it has been removed")
+            raise UpstreamError(f"target {spec.id!r} cannot be used: {reason}", code="target_misconfigured")
+        return target
+
+    def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
+        """Build what is new, close what is gone.
+
+        A target that cannot be built raises ConfigurationError when `strict` (at start, from a file), and is
+        otherwise logged and left out: one bad row must not take the others down.
+        """
+        wanted = {(spec.pool, spec.id): spec for pool in snapshot.pools.values() for spec in pool.targets}
+        for key, target in list(self._targets.items()):
+            if wanted.get(key) != target.spec:
+                del self._targets[key]
+                self._close(target)
+        self._broken = {}
+        for key, spec in wanted.items():
+            if key in self._targets:
+                continue
+            try:
+                self._targets[key] = _build(spec)
+            except TollkeeperError as error:
+                if strict:
+                    raise
+                self._broken[key] = error.message
+                _log.error("target left out", extra={"target": spec.id, "pool": spec.pool, "reason": error.message})
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Give the targets that were left out, by "pool/id", with the reason."""
+        return {"/".join(key): reason for key, reason in self._broken.items()}
+
+    async def close(self) -> None:
+        """Close all targets."""
+        for target in self._targets.values():
+            self._close(target)
+        self._targets = {}
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _close(self, target: Target) -> None:
+        task = asyncio.get_running_loop().create_task(target.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _build(spec: TargetSpec) -> Target:
+    import_string = TARGET_KINDS.get(spec.kind)
+    if import_string is None:
+        known = ", ".join(sorted(TARGET_KINDS))
+        raise ConfigurationError(f"target {spec.id!r} has kind {spec.kind!r}; known kinds: {known}")
+    module, _, name = import_string.partition(":")
+    factory: TargetFactory = getattr(importlib.import_module(module), name)
+    return factory(spec, resolve_key)
+
+
+def resolve_key(key_ref: str) -> str:
+    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH". Raises ConfigurationError."""
+    kind, _, place = key_ref.partition(":")
+    if kind == "env" and place:
+        value = os.environ.get(place, "")
+        if not value:
+            raise ConfigurationError(f"the environment variable {place} is not set; it should hold a credential")
+        return value
+    if kind == "file" and place:
+        try:
+            return Path(place).read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"credential file {place} cannot be read: {error.strerror}") from error
+    raise ConfigurationError("a key_ref is 'env:NAME' or 'file:PATH', never the credential itself")

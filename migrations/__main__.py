@@ -1,0 +1,38 @@
+"""`python -m migrations [--only control|store]`: bring database and store to head, one line per thing done."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from pydantic import ValidationError
+
+from contracts.errors import TollkeeperError
+from migrations.database import migrate_database
+from migrations.settings import MigrationSettings
+from migrations.store import migrate_store, read_migrations
+
+
+def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
+    """Migrate; 0 when all is at head, 2 where it cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m migrations", description=__doc__)
+    parser.add_argument("--only", choices=("control", "store"), help="leave the other one alone")
+    only: str | None = parser.parse_args(arguments).only
+    try:
+        settings = MigrationSettings()
+        if only != "store":
+            migrate_database(settings.database_address, say=say)
+        if only != "control":
+            migrate_store(settings.store_address, read_migrations(), wait_seconds=settings.store_wait_seconds, say=say)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "_".join(str(part) for part in first["loc"]).upper()
+        print(f"migrations: TOLLKEEPER_{name}: {first['msg']}", file=sys.stderr)
+        return 2
+    except TollkeeperError as error:
+        print(f"migrations: {error.message}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

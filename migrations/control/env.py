@@ -1,0 +1,47 @@
+"""Alembic's environment: runs the revisions on the connection of the database that `migrations.database` passes.
+
+`alembic revision --autogenerate` from the command line uses TOLLKEEPER_DATABASE_URL, or the data directory's SQLite.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
+
+from backends.control.database import ControlDatabase
+from contracts.control import Base
+from migrations.settings import MigrationSettings
+
+
+def _say_step(
+    ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
+) -> None:
+    say = context.config.attributes.get("say")
+    if say is not None:
+        say(f"control: applied {step.up_revision_id}")
+
+
+def run() -> None:
+    """Run what was asked for, in one transaction where the database can."""
+    if context.is_offline_mode():
+        context.configure(dialect_name="postgresql", target_metadata=Base.metadata, literal_binds=True)
+        with context.begin_transaction():
+            context.run_migrations()
+        return
+    passed = context.config.attributes.get("database")
+    database = passed or ControlDatabase(MigrationSettings().database_address)
+    with database.engine.begin() as connection:
+        context.configure(
+            connection=connection,
+            target_metadata=Base.metadata,
+            render_as_batch=connection.dialect.name == "sqlite",
+            on_version_apply=_say_step,
+        )
+        with context.begin_transaction():
+            context.run_migrations()
+    if passed is None:
+        database.close()
+
+
+run()

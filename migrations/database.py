@@ -1,0 +1,68 @@
+"""Brings the control-plane database to head with Alembic."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy.exc import DBAPIError
+
+from backends.control.database import ControlDatabase
+from contracts.control import SCHEMA_HEAD
+from contracts.errors import ConfigurationError, ControlUnavailable, NewerSchema
+
+SCRIPTS: Final = Path(__file__).parent / "control"
+
+
+def alembic_config() -> Config:
+    """Give Alembic's configuration, independent of the working directory and of any ini file."""
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    return config
+
+
+def migrate_database(url: str, *, say: Callable[[str], None]) -> None:
+    """Upgrade the database to head, one line per revision through `say`. Safe to repeat.
+
+    Raises NewerSchema where it is at a revision this code does not know, ControlUnavailable where it does not
+    answer, ConfigurationError where its directory cannot be written or a migration fails.
+    """
+    database = ControlDatabase(url)
+    try:
+        _make_directory(database)
+        config = alembic_config()
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        before = database.revision()
+        if before is not None and before not in known:
+            database.check_schema()
+            raise NewerSchema(f"the control database {database.shown_url} is at the unknown revision {before}")
+        if before == SCHEMA_HEAD:
+            say(f"control: at head ({SCHEMA_HEAD})")
+            return
+        config.attributes["database"] = database
+        config.attributes["say"] = say
+        command.upgrade(config, "head")
+    except (CommandError, DBAPIError) as error:
+        raise ConfigurationError(
+            f"the control database {database.shown_url} could not be migrated ({type(error).__name__}); "
+            "nothing of the failed step is kept"
+        ) from error
+    finally:
+        database.close()
+
+
+def _make_directory(database: ControlDatabase) -> None:
+    if database.url.get_backend_name() != "sqlite" or database.url.database in (None, "", ":memory:"):
+        return
+    directory = Path(str(database.url.database)).parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        database.revision()  # opens the file, which is where an unwritable directory shows
+    except (OSError, ControlUnavailable) as error:
+        raise ConfigurationError(
+            f"the control database {database.url.database} cannot be opened; "
+            "choose a writable data directory with --data or TOLLKEEPER_DATA"
+        ) from error

@@ -1,0 +1,138 @@
+"""Brings the store to head: numbered SQL files, each applied once and recorded with its checksum.
+
+ClickHouse has no transactions over DDL, so every statement in the files can be repeated: a migration that was cut
+half-way is run again from its first statement, and recorded only after its last.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
+
+SCRIPTS: Final = Path(__file__).parent / "clickhouse"
+_FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+_POLL_SECONDS: Final = 0.1
+_RECORD_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS schema_migrations
+(
+    version UInt32,
+    name String,
+    checksum String,
+    applied_at DateTime64(3, 'UTC') DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree
+ORDER BY version
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMigration:
+    """One numbered SQL file."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def label(self) -> str:
+        """Give its name as it is shown: "0001_requests"."""
+        return f"{self.version:04}_{self.name}"
+
+    @property
+    def checksum(self) -> str:
+        """Give the SHA-256 of its text, which must never change once it was applied anywhere."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    def statements(self) -> Iterator[str]:
+        """Give its statements. A statement ends with a semicolon at a line's end; comment lines are dropped."""
+        code = "\n".join(line for line in self.sql.splitlines() if not line.lstrip().startswith("--"))
+        for statement in re.split(r";[ \t]*(?:\n|$)", code):
+            if statement.strip():
+                yield statement.strip()
+
+
+def read_migrations(directory: Path = SCRIPTS) -> list[StoreMigration]:
+    """Read the files in order. Raises ConfigurationError on a misnamed, doubled or missing number."""
+    found = []
+    for path in sorted(directory.glob("*.sql")):
+        matched = _FILE_NAME.match(path.name)
+        if matched is None:
+            raise ConfigurationError(f"migration {path.name} must be called NNNN_name.sql")
+        found.append(StoreMigration(int(matched[1]), matched[2], path.read_text()))
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise ConfigurationError(f"the migrations in {directory} must be numbered from 0001 without doubles or holes")
+    return found
+
+
+def migrate_store(
+    address: StoreAddress,
+    migrations: Sequence[StoreMigration],
+    *,
+    wait_seconds: float,
+    say: Callable[[str], None],
+) -> None:
+    """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read and write.
+
+    Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema where the store has
+    a migration this code does not know, ConfigurationError where an applied file has changed since.
+    """
+    _create_database(address, wait_seconds)
+    client = StoreClient(address)
+    try:
+        client.command(_RECORD_TABLE)
+        rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
+        applied = {int(str(row["version"])): row for row in rows}
+        _check_history(migrations, applied)
+        missing = [migration for migration in migrations if migration.version not in applied]
+        for migration in missing:
+            for statement in migration.statements():
+                client.command(statement)
+            client.command(
+                "INSERT INTO schema_migrations (version, name, checksum) "
+                "VALUES ({version:UInt32}, {name:String}, {checksum:String})",
+                {"version": migration.version, "name": migration.name, "checksum": migration.checksum},
+            )
+            say(f"store: applied {migration.label}")
+        if not missing:
+            say(f"store: at head ({migrations[-1].label})" if migrations else "store: nothing to apply")
+    finally:
+        client.close()
+
+
+def _create_database(address: StoreAddress, wait_seconds: float) -> None:
+    server = StoreClient(replace(address, database="default"))
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while True:
+            try:
+                server.command("CREATE DATABASE IF NOT EXISTS {name:Identifier}", {"name": address.database})
+                return
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+    finally:
+        server.close()
+
+
+def _check_history(migrations: Sequence[StoreMigration], applied: dict[int, dict[str, object]]) -> None:
+    known = {migration.version: migration for migration in migrations}
+    for version, row in applied.items():
+        migration = known.get(version)
+        if migration is None:
+            raise NewerSchema(
+                f"the store has migration {version:04}_{row['name']}, this version of Tollkeeper knows up to "
+                f"{max(known, default=0):04}; install the version that migrated it, or a later one"
+            )
+        if row["checksum"] != migration.checksum:
+            raise ConfigurationError(
+                f"migration {migration.label} has changed since the store applied it; restore the file and put the "
+                "change in a new one"
+            )

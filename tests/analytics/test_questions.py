@@ -1,0 +1,74 @@
+"""What holds for all queries, and the values that filters offer."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from analytics.distinct import distinct
+from analytics.overview import overview
+from analytics.queries import query, query_names
+from analytics.rows import UnexpectedRow, money_of, number_of, numbers_of, text_of
+from analytics.scope import Scope
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from contracts.errors import StoreUnavailable
+from contracts.identity import Identity
+from contracts.records import RequestRecord
+
+NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+NO_TIME_RANGE = {"distinct"}  # a row per value, not per request
+
+
+@pytest.mark.parametrize("name", query_names())
+def test_every_query_says_what_it_asks_and_can_be_held_to_one_tenant(name: str) -> None:
+    text = query(name)
+    assert text.startswith("-- ")
+    reads = text.count("FROM requests") + text.count("FROM {rollup:Identifier}") + text.count("FROM distinct_values")
+    assert reads > 0
+    assert text.count("{tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)}") == reads
+    if name not in NO_TIME_RANGE:
+        assert text.count(" >= toDateTime") >= reads and text.count(" < toDateTime") >= reads
+
+
+def test_values_come_sorted_with_the_moment_they_were_last_seen(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    tenant, other = f"tenant-{uuid4()}", f"tenant-{uuid4()}"
+    second = 10**9
+    at_ns = int(NOON.timestamp()) * second
+    record(
+        [
+            RequestRecord(
+                request_id=uuid4().bytes,
+                started_at_ns=at_ns + late * second,
+                duration_ns=1,
+                who=Identity(who),
+                model=model,
+            )
+            for who, model, late in ((tenant, "qwen", 0), (tenant, "llama", 5), (tenant, "qwen", 7), (other, "phi", 9))
+        ]
+    )
+    seen = distinct(reader, "model", tenant)
+    assert [one.value for one in seen] == ["llama", "qwen"]
+    assert [(one.last_seen - NOON).total_seconds() for one in seen] == [5, 7]
+    assert {tenant, other} <= {one.value for one in distinct(reader, "tenant")}
+    assert distinct(reader, "team", tenant) == ()
+
+
+def test_a_tenant_cannot_widen_the_question_by_its_name(reader: StoreClient) -> None:
+    assert distinct(reader, "model", "' OR 1 = 1 --") == ()
+
+
+def test_a_store_that_is_gone_is_unavailable() -> None:
+    client = StoreClient(StoreAddress("http://127.0.0.1:1", "tollkeeper", "reader", ""))
+    with pytest.raises(StoreUnavailable, match="http://127.0.0.1:1 does not answer"):
+        overview(client, Scope(NOON, NOON.replace(hour=13)))
+
+
+@pytest.mark.parametrize("read", [number_of, text_of, money_of, numbers_of])
+def test_a_value_of_another_type_is_an_error_that_names_the_remedy(read: Callable[[object], Any]) -> None:
+    with pytest.raises(UnexpectedRow, match="run `python -m migrations`"):
+        read(None)

@@ -1,0 +1,154 @@
+"""A collector process to test against, and records to send it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request
+from contracts.identity import Identity
+from contracts.ids import uuid7
+from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from contracts.usage import Usage
+
+PATIENCE_SECONDS = 20.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    """Poll a condition and give its first true value."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not happen within {seconds:g} seconds")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def make_request_record(**changes: Any) -> RequestRecord:
+    now = time.time_ns()
+    fields: dict[str, Any] = {
+        "request_id": uuid7(now).bytes,
+        "started_at_ns": now,
+        "duration_ns": 1_500_000_000,
+        "who": Identity("acme", user="ada", tags={"feature": "search"}),
+        "stream": True,
+        "requested_model": "tiny",
+        "model": "tiny",
+        "provider": "scripted",
+        "ttft_ns": 80_000_000,
+        "gaps": [0, 2000, 1900],
+        "gap_clock": "gateway",
+        "usage": Usage(input_text=12, output_text=4),
+        "cost_pico_usd": 123_456_789,
+        **changes,
+    }
+    return RequestRecord(**fields)
+
+
+def packed_batch(batch_id: str, *records: RequestRecord) -> bytes:
+    packed = [(EVENT_NAMES[type(record)], record.started_at_ns, encode_record(record)) for record in records]
+    return build_export_request(batch_id, "tollkeeper-gateway", packed)
+
+
+class CollectorProcess:
+    """`python -m collector` on free ports. It may be killed and started again on the same data directory."""
+
+    def __init__(self, data: Path, **settings: object) -> None:
+        self.port, self.health_port = free_port(), free_port()
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},
+            "TOLLKEEPER_DATA": str(data),
+            "TOLLKEEPER_COLLECTOR_PORT": str(self.port),
+            "TOLLKEEPER_COLLECTOR_HEALTH_PORT": str(self.health_port),
+            **{f"TOLLKEEPER_{name.upper()}": str(value) for name, value in settings.items()},
+        }
+        self.log = data.parent / f"{data.name}.collector.log"
+        self.client = httpx.Client(timeout=10)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "CollectorProcess":
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "collector"], env=self.environment, stdout=log, stderr=log
+            )
+        wait_until(self._answers, "the collector's start")
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.client.get(f"http://127.0.0.1:{self.health_port}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def post(
+        self, body: bytes, path: str = LOGS_PATH, content_type: str = CONTENT_TYPE, **headers: str
+    ) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return self.client.post(url, content=body, headers={"Content-Type": content_type, **named})
+
+    def health(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.get(f"http://127.0.0.1:{self.health_port}/health").json()
+        return found
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        self.client.close()
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+@pytest.fixture
+def start_collector(tmp_path: Path) -> Iterator[Callable[..., CollectorProcess]]:
+    """Starts collectors with the given settings; without `store_url` there is no store behind them."""
+    started: list[CollectorProcess] = []
+
+    def start(data: Path = tmp_path / "data", **settings: object) -> CollectorProcess:
+        settings.setdefault("store_url", f"http://127.0.0.1:{free_port()}")
+        collector = CollectorProcess(data, **settings)
+        started.append(collector)
+        return collector.start()
+
+    yield start
+    for collector in started:
+        collector.close()
+
+
+@pytest.fixture
+def request_record() -> Callable[..., RequestRecord]:
+    return make_request_record
+
+
+@pytest.fixture
+def batch_of() -> Callable[..., bytes]:
+    return packed_batch
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    return wait_until

@@ -1,0 +1,258 @@
+"""Real servers for every test: the embedded store, and the control database on SQLite and PostgreSQL."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
+from backends.store.address import StoreAddress, StoreRole
+from backends.store.client import StoreClient
+from migrations.database import migrate_database
+from migrations.store import migrate_store, read_migrations
+
+PATIENCE_SECONDS = 30.0
+
+
+def find_free_ports(count: int) -> list[int]:
+    """Give ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
+    finally:
+        for listener in sockets:
+            listener.close()
+
+
+def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} seconds"
+        time.sleep(0.01)
+
+
+class StoreProcess:
+    """`python -m backends.store` on ports and a directory of its own; can be killed and started again."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.http_port, self.native_port = find_free_ports(2)
+        self.database = "tollkeeper"
+        self.log = data / "store.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that any process needs to find this store, and the store to be this one."""
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},
+            "TOLLKEEPER_DATA": str(self.data),
+            "TOLLKEEPER_STORE_URL": self.url,
+            "TOLLKEEPER_STORE_HTTP_PORT": str(self.http_port),
+            "TOLLKEEPER_STORE_NATIVE_PORT": str(self.native_port),
+        }
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the store was not started"
+        return self._process
+
+    def address(self, role: StoreRole = "writer") -> StoreAddress:
+        return StoreAddress.resolve(self.url, self.database, role, SecretFiles(self.data / "secrets"))
+
+    def client(self, role: StoreRole = "writer") -> StoreClient:
+        return StoreClient(self.address(role))
+
+    def start(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "backends.store"]
+            self._process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        poll(self._answers, "the store's start")
+
+    def migrate(self) -> None:
+        migrate_store(self.address(), read_migrations(), wait_seconds=PATIENCE_SECONDS, say=lambda line: None)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(signal_number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            with urllib.request.urlopen(f"{self.url}/ping", timeout=1) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+
+class PostgresServer:
+    """A PostgreSQL of the system's packages on a port and a directory of its own, under a user that is not root."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        (self.port,) = find_free_ports(1)
+        self.directory = Path(tempfile.mkdtemp(prefix="tollkeeper-postgres-"))
+        self._as_user: list[str] = []
+        if os.geteuid() == 0:  # which postgres refuses to run as
+            user = pwd.getpwnam("postgres")
+            os.chown(self.directory, user.pw_uid, user.pw_gid)
+            self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        cluster = self.directory / "cluster"
+        initialise: list[str | Path] = [
+            binaries / "initdb",
+            "-D",
+            cluster,
+            "-A",
+            "trust",
+            "-U",
+            "tollkeeper",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
+        subprocess.run([*self._as_user, *initialise], check=True, capture_output=True, cwd=self.directory)
+        serve: list[str | Path] = [binaries / "postgres", "-D", cluster, "-k", self.directory, "-p", str(self.port)]
+        quick = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=50"]
+        with (self.directory / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*self._as_user, *serve, *quick], stdout=log, stderr=log, cwd=self.directory
+            )
+        poll(self._answers, "PostgreSQL's start")
+        self._made = 0
+
+    def url(self, database: str) -> str:
+        return f"postgresql://tollkeeper@127.0.0.1:{self.port}/{database}"
+
+    def create_database(self, template: str = "template1") -> str:
+        """Make a database and give its URL."""
+        self._made += 1
+        name = f"test_{self._made}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+        return self.url(name)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)  # "fast shutdown": does not wait for clients
+        self._process.wait(PATIENCE_SECONDS)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self.directory / "log").read_text()
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=1).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="session")
+def require_service() -> Callable[[str, bool, str], None]:
+    """Give `require(name, is_available, how_to_get_it)`: skips where it is missing, fails where REQUIRE_SERVICES=1."""
+
+    def require(name: str, is_available: bool, how_to_get_it: str) -> None:
+        if is_available:
+            return
+        if os.environ.get("REQUIRE_SERVICES") == "1":
+            pytest.fail(f"{name} is missing and REQUIRE_SERVICES=1: {how_to_get_it}")
+        pytest.skip(f"{name} is missing: {how_to_get_it}")
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def free_ports() -> Callable[[int], list[int]]:
+    return find_free_ports
+
+
+@pytest.fixture
+def new_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A store of the test's own, not started: for tests that kill, stop or break it."""
+    process = StoreProcess(tmp_path / "tollkeeper")
+    yield process
+    if process._process is not None and process.process.poll() is None:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    """A running, migrated store that all tests share; `empty_store` is the same without rows."""
+    process = StoreProcess(tmp_path_factory.mktemp("store") / "tollkeeper")
+    try:
+        process.start()
+        process.migrate()
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def empty_store(store: StoreProcess) -> StoreProcess:
+    client = store.client()
+    filled = client.query(
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0 "
+        "AND name != 'schema_migrations'"
+    )
+    for row in filled:
+        client.command("TRUNCATE TABLE {name:Identifier}", {"name": row["name"]})
+    client.close()
+    return store
+
+
+@pytest.fixture(scope="session")
+def postgres(require_service: Callable[[str, bool, str], None]) -> Iterator[PostgresServer]:
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    require_service("PostgreSQL", bool(binaries), "apt-get install postgresql")
+    server = PostgresServer(binaries[-1].parent)
+    try:
+        migrate_database(server.create_database(), say=lambda line: None)  # becomes every other database's template
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("control") / "control.db"
+    migrate_database(f"sqlite:///{file}", say=lambda line: None)
+    return file
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def control_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a migrated control database of the test's own, on each of the two databases."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return server.create_database(template="test_1")
+    copy = tmp_path / "control.db"
+    shutil.copy(request.getfixturevalue("migrated_sqlite"), copy)
+    return f"sqlite:///{copy}"
+
+
+@pytest.fixture
+def control_database(control_database_url: str) -> Iterator[ControlDatabase]:
+    database = ControlDatabase(control_database_url)
+    yield database
+    database.close()

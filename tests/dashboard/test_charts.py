@@ -1,0 +1,62 @@
+"""Colours that stay, legends that cannot be written into, bars that say when they are not whole."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.series import Point, Series
+from dashboard import charts
+from dashboard.theme import GROUP_COLORS, REST_COLOR
+
+START = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+
+
+def two_minutes(**tenants: tuple[Point, ...]) -> Series:
+    steps = (START, START + timedelta(minutes=1))
+    groups: dict[str | None, tuple[Point, ...]] = dict(tenants.items())
+    return Series("tenant", timedelta(minutes=1), steps, groups, frozenset({1}))
+
+
+@given(st.sets(st.text(min_size=1), max_size=len(GROUP_COLORS)))
+def test_no_two_names_share_a_colour_while_there_are_enough(names: set[str]) -> None:
+    assert len(set(charts.assign_colors(names).values())) == len(names)
+
+
+@given(st.sets(st.text(min_size=1), min_size=1, max_size=40))
+def test_every_name_has_a_colour_that_does_not_depend_on_order(names: set[str]) -> None:
+    assert charts.assign_colors(sorted(names)) == charts.assign_colors(sorted(names, reverse=True))
+    assert set(charts.assign_colors(names)) == names
+
+
+def test_a_bar_that_is_still_filling_is_paler() -> None:
+    figure = charts.bars(two_minutes(acme=(Point(requests=3), Point(requests=1))), charts.REQUESTS, {})
+    assert figure.data[0].y == (3, 1)
+    assert figure.data[0].marker.opacity[0] == 1.0
+    assert figure.data[0].marker.opacity[1] < 1.0
+
+
+def test_pointing_at_a_bar_shows_exact_cost() -> None:
+    series = two_minutes(acme=(Point(cost_usd=Decimal("0.00027")), Point()))
+    figure = charts.bars(series, charts.COST, {})
+    assert figure.data[0].customdata[0] == "$0.00027"
+
+
+def test_the_rest_is_grey_and_last() -> None:
+    steps = (START,)
+    groups = {None: (Point(requests=9),), "b": (Point(requests=1),), "a": (Point(requests=2),)}
+    series = Series("tenant", timedelta(minutes=1), steps, groups, frozenset())
+    assert charts.ordered_groups(series) == ["a", "b", None]
+    figure = charts.bars(series, charts.REQUESTS, charts.assign_colors(["a", "b"]))
+    assert figure.data[2].name == "all others" and figure.data[2].marker.color == REST_COLOR
+
+
+def test_a_name_cannot_write_html_into_the_legend() -> None:
+    html = charts.legend(two_minutes(**{"<script>alert(1)</script>": (Point(), Point())}), {})
+    assert "<script>" not in html and "&lt;script&gt;" in html
+
+
+def test_steps_are_named_in_words() -> None:
+    names = {60: "minute", 300: "5 minutes", 3_600: "hour", 10_800: "3 hours", 86_400: "day", 604_800: "week"}
+    assert {seconds: charts.step_name(timedelta(seconds=seconds)) for seconds in names} == names

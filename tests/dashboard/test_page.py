@@ -1,0 +1,219 @@
+"""The overview page as a viewer meets it: with numbers, without, with a wrong address, with the store gone."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import streamlit
+from streamlit.testing.v1 import AppTest
+
+import dashboard
+from backends.store.columns import arrow_batch
+from contracts.identity import Identity
+from contracts.names import REQUESTS
+from contracts.records import RequestRecord
+from contracts.usage import Usage
+
+APP = str(Path(dashboard.__file__).with_name("app.py"))
+
+
+def page(**address: str) -> AppTest:
+    """Open the dashboard at an address."""
+    app = AppTest.from_file(APP, default_timeout=30)
+    for name, value in address.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def words(app: AppTest) -> str:
+    """Everything the page says, but for its metrics."""
+    return "\n".join(str(element.value) for element in [*app.markdown, *app.caption, *app.code])
+
+
+@pytest.fixture(autouse=True)
+def _fresh_caches() -> None:
+    streamlit.cache_data.clear()
+    streamlit.cache_resource.clear()
+
+
+@pytest.fixture
+def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Point the dashboard at a port where nothing listens."""
+    monkeypatch.setenv("TOLLKEEPER_DATA", str(tmp_path))
+    monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
+
+
+@pytest.fixture
+def page_store(empty_store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Point the dashboard at a running store without rows."""
+    for name, value in empty_store.environment.items():
+        if name.startswith("TOLLKEEPER_"):
+            monkeypatch.setenv(name, value)
+    return empty_store
+
+
+@pytest.fixture
+def record(page_store: Any) -> Callable[[Sequence[RequestRecord]], None]:
+    """Give `record(records)`: rows of the page's store, as the collector inserts them."""
+
+    def insert(records: Sequence[RequestRecord]) -> None:
+        client = page_store.client("writer")
+        client.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=uuid4().hex)
+        client.close()
+
+    return insert
+
+
+def request(seconds_ago: float = 5, tenant: str = "acme", model: str = "llama", **fields: object) -> RequestRecord:
+    moment = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    values: dict[str, object] = {
+        "request_id": uuid4().bytes,
+        "started_at_ns": int(moment.timestamp() * 1e9),
+        "duration_ns": 10**9,
+        "who": Identity(tenant),
+        "model": model,
+        "ttft_ns": 250_000_000,
+        "gaps": [1_000, 2_000],
+        "usage": Usage(input_text=1_000, output_text=3),
+        "cost_pico_usd": 270_000_000,
+        **fields,
+    }
+    return RequestRecord(**values)  # type: ignore[arg-type]  # the tests name fields by keyword
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request(), request(tenant="globex"), request(outcome="rejected", ttft_ns=None, gaps=[], usage=Usage())])
+    app = page()
+    assert not app.exception
+    assert metrics(app) == {
+        "Requests": "3",
+        "Error rate": "0 %",
+        "Input tokens": "2,000",
+        "Output tokens": "6",
+        "Cost": "$0.0008",
+        "TTFT p50": "250 ms",
+        "Inter-token p50": "20 ms",
+    }
+    assert "Percentiles are exact" in words(app)
+    (table,) = app.dataframe
+    assert sorted(zip(table.value["Tenant"], table.value["Model"], table.value["Requests"], strict=True)) == [
+        ("acme", "llama", 2),
+        ("globex", "llama", 1),
+    ]
+
+
+def test_what_is_unknown_is_a_dash_and_not_zero(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request(ttft_ns=None, gaps=[], usage=Usage(), cost_pico_usd=None)])
+    app = page()
+    found = metrics(app)
+    for name in ("Input tokens", "Output tokens", "Cost", "TTFT p50", "Inter-token p50"):
+        assert found[name] == "—"
+    assert "The cost of 1 request is unknown" in words(app)
+
+
+def test_the_address_filters_the_numbers(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request(), request(model="qwen"), request(tenant="globex"), request(seconds_ago=1_800)])
+    assert metrics(page(tenant="acme"))["Requests"] == "3"
+    assert metrics(page(tenant="acme", model="llama"))["Requests"] == "2"
+    assert metrics(page(tenant="acme", model="llama", range="15m"))["Requests"] == "1"
+
+
+def test_a_new_request_appears_and_its_tenant_can_be_chosen(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request()])
+    app = page()
+    assert metrics(app)["Requests"] == "1"
+    record([request(tenant="newcomer")])
+    streamlit.cache_data.clear()  # what a second's wait would do
+    app.run()
+    assert metrics(app)["Requests"] == "2"
+    assert "newcomer" in app.selectbox[0].options
+
+
+@pytest.mark.usefixtures("page_store")
+def test_a_store_without_a_single_request_shows_the_first_steps() -> None:
+    app = page()
+    assert not app.exception
+    assert "No requests yet" in words(app)
+    assert "curl http://127.0.0.1:8080/v1/chat/completions" in words(app)
+
+
+def test_an_empty_range_says_so_and_offers_a_wider_one(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request(seconds_ago=86_400 * 3)])
+    app = page(range="1h", tenant="acme")
+    assert "No request of tenant ‘acme’ was recorded" in words(app)
+    assert "The last one before that came on" in words(app)
+    (wider,) = (button for button in app.button if button.label == "Show the last 30 days")
+    wider.click().run()
+    assert metrics(app)["Requests"] == "1"
+
+
+def test_a_tenant_nobody_knows_is_a_sentence_with_a_way_on(record: Callable[[Sequence[RequestRecord]], None]) -> None:
+    record([request()])
+    app = page(tenant="*acme*")
+    assert not app.exception and not app.metric
+    assert r"No tenant ‘\*acme\*’ here" in words(app)
+    app.button[0].click().run()
+    assert metrics(app)["Requests"] == "1"
+
+
+@pytest.mark.usefixtures("page_store")
+def test_a_store_without_its_schema_says_to_migrate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOLLKEEPER_STORE_DATABASE", "default")
+    app = page()
+    assert not app.exception
+    assert "python -m migrations" in words(app).replace("\\", "")
+
+
+def test_a_wrong_password_is_a_sentence(page_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOLLKEEPER_STORE_PASSWORD", "wrong")
+    app = page()
+    assert not app.exception
+    assert "refuses user 'reader'" in words(app).replace("\\", "")
+
+
+@pytest.mark.usefixtures("no_store")
+def test_a_store_that_is_down_is_a_sentence_with_a_way_on() -> None:
+    app = page()
+    assert not app.exception
+    assert "The telemetry store does not answer" in words(app)
+    assert "Requests are not affected" in words(app)
+    assert [button.label for button in app.button] == ["Try again"]
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ({"from": "2026-11-02", "to": "2026-11-01"}, "before it begins"),
+        ({"range": "9y"}, "No range is called '9y'"),
+        ({"by": "colour"}, "Cannot group by 'colour'"),
+        ({"from": "soon", "to": "later"}, "'soon' is no date and time"),
+    ],
+)
+def test_a_senseless_address_is_a_sentence_with_a_way_on(address: dict[str, str], sentence: str) -> None:
+    app = page(**address)
+    assert not app.exception
+    assert sentence in words(app).replace("\\", "")
+    app.button[0].click().run()
+    assert dict(app.query_params) == {}
+
+
+@pytest.mark.usefixtures("no_store")
+def test_the_bar_shows_what_the_address_asks_for() -> None:
+    app = page(range="7d", tenant="acme", model="llama")
+    assert app.session_state["filter_range"] == "7d"
+    assert [box.value for box in app.selectbox] == ["acme", "llama"]
+
+
+@pytest.mark.usefixtures("no_store")
+def test_a_choice_goes_into_the_address() -> None:
+    app = page(tenant="acme", model="llama")
+    app.selectbox[0].select("").run()
+    assert "tenant" not in app.query_params and "model" in app.query_params

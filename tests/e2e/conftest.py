@@ -1,0 +1,44 @@
+"""The installation that the tests of this folder share."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.installation import READY_SECONDS, Installation, free_base
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    home = tmp_path_factory.mktemp("installation")
+    data, port_base = home / "data", free_base()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
+    log = (home / "up.log").open("w")
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tollkeeper", "up", "--data", str(data), "--port-base", str(port_base)],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=home,
+        env={**environment, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "200"},
+    )
+    running = Installation(process, data, port_base, 0.0)
+    try:
+        while "Tollkeeper is ready" not in running.output():
+            if process.poll() is not None or time.monotonic() - began > 2 * READY_SECONDS:
+                pytest.fail(f"`tollkeeper up` is not ready:\n{running.output()[-5000:]}")
+            time.sleep(0.05)
+        running.ready_after_seconds = time.monotonic() - began
+        yield running
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        log.close()

@@ -1,0 +1,121 @@
+"""A whole installation as a newcomer starts it: `tollkeeper up` on free ports and an empty data directory."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from backends.secret_files import SecretFiles
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from contracts.errors import StoreUnavailable
+
+READY_SECONDS = 30  # what the README promises
+
+
+@dataclass
+class Installation:
+    """A running `tollkeeper up`."""
+
+    process: subprocess.Popen
+    data: Path
+    port_base: int
+    ready_after_seconds: float
+
+    @property
+    def gateway_url(self) -> str:
+        return f"http://127.0.0.1:{self.port_base}"
+
+    @property
+    def control_url(self) -> str:
+        return f"http://127.0.0.1:{self.port_base + 1}"
+
+    @property
+    def dashboard_url(self) -> str:
+        return f"http://127.0.0.1:{self.port_base + 3}"
+
+    @property
+    def store_url(self) -> str:
+        return f"http://127.0.0.1:{self.port_base + 7}"
+
+    @property
+    def key(self) -> str:
+        return self._secret("demo_key")
+
+    @property
+    def admin_token(self) -> str:
+        return self._secret("admin_token")
+
+    def _secret(self, name: str) -> str:
+        secret = SecretFiles(self.data / "secrets").get(name)
+        assert secret is not None, f"{name} was not made at first start"
+        return secret
+
+    def store(self) -> StoreClient:
+        """A client that reads, as the dashboard does."""
+        return StoreClient(StoreAddress(self.store_url, "tollkeeper", "reader", self._secret("store_reader")))
+
+    def pid_of(self, name: str) -> int:
+        return int((self.data / "run" / f"{name}.pid").read_text())
+
+    def kill(self, name: str) -> int:
+        """End a process as the kernel would, without warning. Gives the pid it had."""
+        pid = self.pid_of(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def request(self, method: str, path: str, body: object = None) -> object:
+        """Call the control plane as its administrator."""
+        request = urllib.request.Request(
+            self.control_url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"authorization": f"Bearer {self.admin_token}", "content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            text = reply.read()
+        return json.loads(text) if text else None
+
+    def output(self) -> str:
+        return (self.data.parent / "up.log").read_text()
+
+
+def wait_until(condition: Callable[[], object], within_seconds: float, what: str) -> object:
+    """Poll until a condition gives something true, and give it; fail, saying what was waited for."""
+    deadline = time.monotonic() + within_seconds
+    while True:
+        try:
+            found = condition()
+        except (OSError, StoreUnavailable, urllib.error.URLError):
+            found = None
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {within_seconds:g} s")
+        time.sleep(0.02)
+
+
+def free_base(count: int = 9) -> int:
+    for base in range(21000 + os.getpid() % 500 * 10, 60000, count):
+        sockets = []
+        try:
+            for port in range(base, base + count):
+                probe = socket.socket()
+                sockets.append(probe)
+                probe.bind(("127.0.0.1", port))
+            return base
+        except OSError:
+            continue
+        finally:
+            for probe in sockets:
+                probe.close()
+    raise AssertionError("no free ports")

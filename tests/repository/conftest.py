@@ -1,0 +1,26 @@
+"""What the repository's tests share: the settings class of every process."""
+
+from collections.abc import Mapping
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from backends.store.settings import StoreSettings
+from collector.settings import CollectorSettings
+from dashboard.settings import DashboardSettings
+from gateway.control.settings import ControlSettings
+from gateway.settings import GatewaySettings
+from migrations.settings import MigrationSettings
+
+
+@pytest.fixture(scope="session")
+def settings_classes() -> Mapping[str, type[BaseSettings]]:
+    """Give the settings class by what follows `python -m`."""
+    return {
+        "backends.store": StoreSettings,
+        "collector": CollectorSettings,
+        "dashboard": DashboardSettings,
+        "gateway": GatewaySettings,
+        "gateway.control": ControlSettings,
+        "migrations": MigrationSettings,
+    }

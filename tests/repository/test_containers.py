@@ -1,0 +1,245 @@
+"""The Dockerfile and docker-compose.yml, read and held against the code: nothing here starts a container."""
+
+import importlib.util
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from pydantic_settings import BaseSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+OURS = sorted(name for name, service in SERVICES.items() if "build" in service)
+INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
+
+Settings = Mapping[str, type[BaseSettings]]
+
+
+def module_of(service: str) -> str:
+    """Give the module that a service of ours runs."""
+    command = SERVICES[service]["command"]
+    assert command[:2] == ["python", "-m"], command
+    return str(command[2])
+
+
+def environment_of(service: str) -> dict[str, str]:
+    environment = SERVICES[service].get("environment", {})
+    return {name: str(value) for name, value in environment.items()}
+
+
+def environment_of_image() -> dict[str, str]:
+    return dict(re.findall(r"(TOLLKEEPER_[A-Z_]+)=(\S+)", DOCKERFILE))
+
+
+def default_port(classes: Settings, service: str, suffix: str = "port") -> set[int]:
+    fields = classes[module_of(service)].model_fields
+    return {field.default for name, field in fields.items() if name.endswith(suffix)}
+
+
+def variables(classes: Settings, module: str) -> set[str]:
+    fields = classes[module].model_fields
+    return {f"{classes[module].model_config.get('env_prefix', '')}{name}".upper() for name in fields}
+
+
+def mounts() -> Iterator[tuple[str, str, str]]:
+    for name, service in SERVICES.items():
+        for mount in service.get("volumes", []):
+            source, target = mount.split(":")[:2]
+            yield name, source, target
+
+
+def health_url(service: str) -> tuple[int, str]:
+    found = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w/]*)", " ".join(SERVICES[service]["healthcheck"]["test"]))
+    assert found is not None, service
+    return int(found.group(1)), found.group(2)
+
+
+def test_every_process_has_a_service(settings_classes: Settings) -> None:
+    assert {module_of(service) for service in OURS} == set(settings_classes) - {"backends.store"}
+    assert {"store", "postgres", "redis", "engine"} <= set(SERVICES)
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_command_is_a_module_that_runs(service: str) -> None:
+    module = module_of(service)
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    if spec.submodule_search_locations is not None:
+        assert importlib.util.find_spec(f"{module}.__main__") is not None
+
+
+def test_the_image_starts_with_a_module_that_runs() -> None:
+    found = re.search(r'^CMD \["python", "-m", "([a-z.]+)"\]$', DOCKERFILE, re.MULTILINE)
+    assert found is not None
+    assert importlib.util.find_spec(f"{found.group(1)}.__main__") is not None
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_variable_is_a_setting_of_its_process(service: str, settings_classes: Settings) -> None:
+    known = variables(settings_classes, module_of(service))
+    # Beside its settings, the data plane reads what the control database names as the place of a target's key.
+    bootstrap = (ROOT / "gateway" / "control" / "app.py").read_text()
+    named_keys = set(re.findall(r'"env:(TOLLKEEPER_[A-Z_]+)"', bootstrap)) if service == "gateway" else set()
+    assert set(environment_of(service)) <= known | named_keys
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_value_is_one_that_its_process_takes(
+    service: str, settings_classes: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (environment_of_image() | environment_of(service)).items():
+        filled = re.sub(r"\$\{[A-Z_]+:\?[^}]*\}", "secret", value)
+        monkeypatch.setenv(name, re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", filled))
+    settings_classes[module_of(service)]()
+
+
+def test_the_image_s_variables_are_settings(settings_classes: Settings) -> None:
+    known = set().union(*(variables(settings_classes, module) for module in settings_classes))
+    assert environment_of_image()
+    assert set(environment_of_image()) <= known
+
+
+def test_processes_find_each_other(settings_classes: Settings) -> None:
+    """Every host in a URL is a service, on the port that it listens on."""
+    listening = {
+        "collector": default_port(settings_classes, "collector"),
+        "store": {8123, 9000},
+        "postgres": {5432},
+    }
+    for service in OURS:
+        for name, value in environment_of(service).items():
+            for host, port in re.findall(r"(?:://|@)([a-z]+):(\d+)(?:/|$)", value):
+                assert int(port) in listening[host], f"{service}: {name}"
+                needed = SERVICES[service].get("depends_on", {})
+                assert host in needed or "migrations" in needed or host == "collector", f"{service} needs {host}"
+
+
+@pytest.mark.parametrize("service", [name for name in OURS if "ports" in SERVICES[name]])
+def test_published_ports_are_the_settings_defaults(service: str, settings_classes: Settings) -> None:
+    published = {int(port.split(":")[-1]) for port in SERVICES[service]["ports"]}
+    assert published <= default_port(settings_classes, service)
+    exposed = {int(port) for port in re.findall(r"\d+", re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE)[0])}
+    assert published <= exposed
+
+
+def test_only_the_data_plane_is_published_beyond_this_host() -> None:
+    open_ports = [name for name in SERVICES for port in SERVICES[name].get("ports", []) if port.count(":") == 1]
+    assert open_ports == ["gateway"]
+
+
+@pytest.mark.parametrize("service", sorted(set(OURS) - {"migrations"}))
+def test_health_is_asked_where_the_process_answers(service: str, settings_classes: Settings) -> None:
+    port, path = health_url(service)
+    assert port in default_port(settings_classes, service)
+    if service == "dashboard":
+        return  # the path is Streamlit's own
+    package = ROOT.joinpath(*module_of(service).split("."))
+    sources = " ".join(file.read_text() for file in package.rglob("*.py"))
+    assert f'"{path}"' in sources
+
+
+def test_every_service_that_runs_on_has_a_health_check() -> None:
+    assert {name for name in SERVICES if "healthcheck" not in SERVICES[name]} == {"migrations"}
+
+
+def test_what_a_service_waits_for_exists_and_can_come_true() -> None:
+    for name, service in SERVICES.items():
+        for needed, how in service.get("depends_on", {}).items():
+            assert needed in SERVICES, f"{name} waits for {needed}"
+            assert "profiles" not in SERVICES[needed], f"{name} waits for {needed}, which a profile may leave out"
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in SERVICES[needed]
+            else:
+                assert SERVICES[needed]["restart"] in ("no", "on-failure"), f"{needed} never completes"
+
+
+def test_volumes_are_declared_and_used() -> None:
+    named = {source for _, source, _ in mounts() if not source.startswith(".")}
+    assert named == set(COMPOSE["volumes"])
+    for name, source, _ in mounts():
+        assert not source.startswith(".") or (ROOT / source).exists(), f"{name} mounts {source}"
+
+
+def test_volumes_of_ours_lie_on_directories_that_the_user_of_the_image_owns() -> None:
+    owned = set(re.findall(r"install --directory .*?((?: /\S+)+)$", DOCKERFILE, re.MULTILINE)[0].split())
+    assert {target for name, _, target in mounts() if name in OURS} <= owned
+    assert environment_of_image()["TOLLKEEPER_DATA"] in owned
+
+
+def test_no_secret_stands_in_the_files() -> None:
+    for name in SERVICES:
+        for variable, value in environment_of(name).items():
+            if re.search(r"PASSWORD|SECRET|TOKEN|(^|_)KEY$", variable):
+                assert re.fullmatch(r"\$\{[A-Z_]+:(\?[^}]+|-)\}", value), f"{name}: {variable}"
+            if "@" in value:
+                assert re.search(r"://\w+:\$\{[A-Z_]+:\?[^}]+\}@", value), f"{name}: {variable}"
+    assert not re.search(r"PASSWORD|SECRET|TOKEN", DOCKERFILE)
+
+
+def test_every_variable_taken_from_the_environment_is_explained() -> None:
+    taken = set(INTERPOLATION.findall((ROOT / "docker-compose.yml").read_text()))
+    explained = set(re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert taken <= explained
+
+
+def test_every_image_is_pinned() -> None:
+    images = [service["image"] for service in SERVICES.values()] + re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    for image in images:
+        assert re.search(r":v?\d+(\.\d+)*(-[a-z]+)?$", image), image
+
+
+def test_the_stores_and_engines_are_the_versions_that_are_tested() -> None:
+    pins = (ROOT / "constraints" / "base.txt").read_text()
+    engine = re.search(r"^chdb-core==(\d+\.\d+)\.", pins, re.MULTILINE)
+    assert engine is not None
+    assert SERVICES["store"]["image"] == f"clickhouse/clickhouse-server:{engine.group(1)}"
+    vllm = re.search(r"^vllm==(\S+)$", (ROOT / "constraints" / "vllm.txt").read_text(), re.MULTILINE)
+    assert vllm is not None
+    assert SERVICES["engine"]["image"] == f"vllm/vllm-openai:v{vllm.group(1)}"
+
+
+def test_the_image_has_our_version_and_the_extras_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for service in OURS:
+        assert SERVICES[service]["image"] == f"tollkeeper:{project['version']}"
+        assert set(SERVICES[service]["build"]["args"]["EXTRAS"].split(",")) <= set(project["optional-dependencies"])
+    assert re.findall(r"^ARG EXTRAS=(\S+)", DOCKERFILE, re.MULTILINE)[0] in project["optional-dependencies"]
+
+
+def test_what_the_image_copies_exists_and_it_does_not_run_as_root() -> None:
+    for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE):
+        assert all((ROOT / source).exists() for source in sources.split())
+    user = re.findall(r"^USER (\S+)", DOCKERFILE, re.MULTILINE)
+    assert user == ["tollkeeper"]
+    assert f"PYTHONPATH={re.findall(r'^COPY . (/[a-z]+)$', DOCKERFILE, re.MULTILINE)[0]}" in DOCKERFILE
+
+
+def test_the_build_does_not_see_secrets_or_environments() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {".env", ".tollkeeper", ".git", ".venv"} <= set(ignored)
+
+
+def test_the_server_s_users_have_the_embedded_store_s_rights() -> None:
+    """What runs against the embedded store's users runs against the server's, too."""
+    users = ElementTree.parse(ROOT / "deploy" / "clickhouse" / "users.xml").getroot()
+    embedded = (ROOT / "backends" / "store" / "engine_files.py").read_text().replace("{database}", "tollkeeper")
+    granted = {
+        name: [query.text or "" for query in users.findall(f"users/{name}/grants/query")]
+        for name in ("writer", "reader")
+    }
+    assert granted["writer"] and granted["reader"]
+    for grant in granted["writer"] + granted["reader"]:
+        assert grant in embedded
+    for name in granted:
+        password = users.find(f"users/{name}/password")
+        assert password is not None and password.text is None
+        assert password.get("from_env") in environment_of("store")
+    assert users.findtext("profiles/default/async_insert") == "0"
+    assert users.findtext("profiles/reading/readonly") == "2"

@@ -1,0 +1,88 @@
+"""What holds for every file: short enough to read, finished, and silent about the machine it was written on."""
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_LINES = 400
+MAX_FUNCTION_LINES = 70
+SKIPPED_FOLDERS = frozenset({".git", ".venv", ".tollkeeper", "__pycache__", "node_modules", "results"})
+SOURCE_SUFFIXES = frozenset({".py", ".sql", ".sh", ".css", ".js", ".html", ".xml", ".yaml", ".yml", ".toml", ".md"})
+DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".toml", ".yaml", ".yml"})
+
+# Path -> why it may be longer.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {}
+
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\bfor now\b|\bNotImplementedError\b")
+LOCAL_PATH = re.compile(r"(?<![\w.$}~-])/(?:work|root|home|Users)/[\w.]")
+
+
+def files(suffixes: frozenset[str]) -> Iterator[Path]:
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(name for name in folders if not is_skipped(name))  # os.walk then leaves the others out
+        yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in suffixes)
+
+
+def is_skipped(folder: str) -> bool:
+    return folder in SKIPPED_FOLDERS or folder.endswith(("_cache", ".egg-info"))
+
+
+def lines_with(pattern: re.Pattern[str], suffixes: frozenset[str]) -> list[str]:
+    """Find the pattern in every file but this one, which has to spell out what it looks for."""
+    return [
+        f"{path.relative_to(ROOT)}:{number} {line.strip()[:80]}"
+        for path in files(suffixes)
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files(SOURCE_SUFFIXES)}
+    assert len(lengths) > 50, "the walk does not find the sources"
+    assert {name: count for name, count in lengths.items() if count > MAX_LINES and name not in LONG_FILES} == {}
+    assert {name for name in LONG_FILES if lengths.get(name, 0) <= MAX_LINES} == set(), "an exemption is not needed"
+
+
+def test_no_function_is_too_long_to_read() -> None:
+    found: dict[str, int] = {}
+    for path in files(frozenset({".py"})):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                name = f"{path.relative_to(ROOT)}:{node.name}"
+                found[name] = max(found.get(name, 0), node.end_lineno - node.lineno + 1)
+    assert {
+        name: count for name, count in found.items() if count > MAX_FUNCTION_LINES and name not in LONG_FUNCTIONS
+    } == {}
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert lines_with(UNFINISHED, SOURCE_SUFFIXES) == []
+
+
+def test_nothing_names_a_path_of_somebody_s_machine() -> None:
+    assert lines_with(LOCAL_PATH, SOURCE_SUFFIXES | DOCUMENT_SUFFIXES) == []
+
+
+@pytest.mark.parametrize("text", ["see /home/me/notes.md", "cp x /root/y", "`/Users/me/x`"])
+def test_a_path_of_somebody_s_machine_is_recognised(text: str) -> None:
+    assert LOCAL_PATH.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["GET /v1/models", "/app/gateway", "~/home/x", "https://example.org/home/x", "/homeless"]
+)
+def test_other_paths_are_let_through(text: str) -> None:
+    assert not LOCAL_PATH.search(text)
+
+
+def test_tests_are_no_packages() -> None:
+    """With `__init__.py`, tests/gateway would become the package `gateway` and hide ours."""
+    assert [str(path) for path in (ROOT / "tests").rglob("__init__.py")] == []

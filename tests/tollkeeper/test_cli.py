@@ -1,0 +1,154 @@
+"""The command line against a real control plane, and its one-line refusals."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from typer.testing import CliRunner, Result
+
+from backends.control.database import ControlDatabase
+from contracts.keys import is_well_formed
+from gateway.control.app import create_app
+from gateway.control.settings import ControlSettings
+from tollkeeper.cli import app
+from tollkeeper.installation import Installation
+
+
+@pytest.fixture
+def data(control_database: ControlDatabase, tmp_path: Path) -> Iterator[Path]:
+    """A data directory whose control plane runs and has been announced, as by `tollkeeper up`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    settings = ControlSettings(
+        data=tmp_path / "data", database_url=control_database.url.render_as_string(hide_password=False)
+    )
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None, access_log=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    installation = Installation(settings.data)
+    installation.prepare()
+    installation.write_addresses({"control": f"http://127.0.0.1:{listener.getsockname()[1]}"})
+    try:
+        yield settings.data
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def run(*arguments: str, data: Path | None = None) -> Result:
+    where = ["--data", str(data)] if data is not None else []
+    return CliRunner().invoke(app, [*arguments, *where])
+
+
+def tollkeeper(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a process of its own, for what handles signals or prints to a real stderr."""
+    command = (sys.executable, "-m", "tollkeeper", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_key_is_created_listed_and_revoked(data: Path) -> None:
+    assert run("tenants", "create", "acme", "--name", "Acme", data=data).exit_code == 0
+    created = run("keys", "create", "--tenant", "acme", "--name", "app", data=data)
+    assert created.exit_code == 0, created.output
+    assert is_well_formed(created.stdout.splitlines()[0])  # alone on its line, so that a script can take it
+
+    listed = json.loads(run("keys", "list", "--tenant", "acme", "--json", data=data).stdout)
+    assert [key["name"] for key in listed] == ["app"]
+    assert created.stdout.splitlines()[0] not in json.dumps(listed)
+
+    revoked = run("keys", "revoke", listed[0]["id"], "--tenant", "acme", data=data)
+    assert revoked.exit_code == 0 and "revoked at" in revoked.stdout
+    shown = json.loads(run("keys", "list", "--tenant", "acme", "--json", data=data).stdout)
+    assert shown[0]["revoked_at"]
+
+
+def test_tenants_are_listed_for_people_and_for_machines(data: Path) -> None:
+    assert run("tenants", "create", "acme", "--name", "[bold]Acme", data=data).exit_code == 0
+    table = run("tenants", "list", data=data).stdout
+    assert "[bold]Acme" in table and "demo" in table
+    rows = json.loads(run("tenants", "list", "--json", data=data).stdout)
+    assert {row["id"]: row["is_active"] for row in rows} == {"acme": True, "demo": True}
+
+
+def test_json_of_a_created_key_holds_its_secret_once(data: Path) -> None:
+    created = json.loads(run("keys", "create", "--tenant", "demo", "--name", "app", "--json", data=data).stdout)
+    assert is_well_formed(created["secret"])
+    assert created["tenant_id"] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tenants", "create", "Acme Corp"), "id is 'Acme Corp'"),
+        (("tenants", "create", "demo"), "tenant 'demo' exists already"),
+        (("keys", "create", "--tenant", "nobody", "--name", "x"), "tenant 'nobody' does not exist"),
+        (("keys", "create", "--tenant", "demo", "--name", "x", "--expires-at", "tomorrow"), "expires_at is 'tomorrow'"),
+        (("keys", "create", "--tenant", "demo", "--name", "x", "--model", "gpt"), "models names 'gpt'"),
+        (("keys", "list", "--tenant", "../models"), "no such path"),
+        (("keys", "revoke", "key_none", "--tenant", "demo"), "no key 'key_none'"),
+        (("keys", "revoke", "tk-" + "a" * 43, "--tenant", "demo"), "a key's secret, not its id"),
+    ],
+)
+def test_a_refusal_is_the_control_planes_own_sentence(data: Path, arguments: tuple[str, ...], words: str) -> None:
+    refused = run(*arguments, data=data)
+    assert refused.exit_code == 2
+    assert words in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert "a" * 43 not in refused.output
+
+
+def test_without_a_running_control_plane_the_remedy_is_named(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    refused = run("tenants", "list", "--control-url", closed, data=data)
+    assert refused.exit_code == 2
+    assert f"does not answer at {closed}; start it with `tollkeeper up`" in refused.stderr
+
+
+def test_without_an_installation_the_remedy_is_named(tmp_path: Path) -> None:
+    refused = run("keys", "list", "--tenant", "demo", data=tmp_path / "nowhere")
+    assert refused.exit_code == 2
+    assert "holds no admin token; run `tollkeeper up` once" in refused.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_doctor_prints_one_json_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
+    examined = run("doctor", "--json", "--port-base", "25000", data=tmp_path)
+    report = json.loads(examined.stdout)
+    assert examined.exit_code == (0 if report["ok"] else 1)
+    assert "python" in {check["name"] for check in report["checks"]}
+    assert "python" in run("doctor", "--port-base", "25000", data=tmp_path).stdout
+
+
+def test_up_refuses_a_held_directory_a_held_port_and_a_file_in_one_line(tmp_path: Path) -> None:
+    installation = Installation(tmp_path / "data")
+    installation.prepare()
+    with installation.locked():
+        held = tollkeeper("up", "--data", str(installation.data), "--port-base", "26000")
+    assert (held.returncode, held.stderr.count("\n")) == (2, 1)
+    assert f"runs already on {installation.data} (pid {os.getpid()})" in held.stderr
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        base = min(port, 65527)
+        taken = tollkeeper("up", "--data", str(installation.data), "--port-base", str(base))
+    assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
+    assert f"port {port} (" in taken.stderr and f"(pid {os.getpid()})" in taken.stderr
+    assert "--port-base" in taken.stderr
+
+    (tmp_path / "file").write_text("")
+    unwritable = tollkeeper("up", "--data", str(tmp_path / "file"), "--port-base", "26000")
+    assert (unwritable.returncode, unwritable.stderr.count("\n")) == (2, 1)
+    assert "is not writable" in unwritable.stderr
+
+
+def test_the_version_is_printed() -> None:
+    assert run("version").stdout.strip() == "0.1.0"

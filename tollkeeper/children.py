@@ -1,0 +1,174 @@
+"""One supervised process: started on a leash, its output passed on line by line, restarted with backoff, ended."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.errors import ConfigurationError
+
+_LEASH = Path(__file__).with_name("leash.py")
+_CHUNK = 65_536
+_REMEMBERED_LINES = 20
+UNUSABLE = 2  # the exit status of a process that cannot start as it is configured
+
+PrintLine = Callable[[str, str], None]  # process, line
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A process to run. `ready_url` answers 200 once it can serve; empty: ready as soon as it runs."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before a restart, in seconds: doubling, and starting over after a healthy stretch."""
+
+    first_seconds: float = 0.2
+    longest_seconds: float = 10.0
+    healthy_seconds: float = 30.0
+
+    def after(self, previous_seconds: float, uptime_seconds: float) -> float:
+        """Give the wait after a run of this length, which followed a wait of `previous_seconds` (0: the first run)."""
+        if previous_seconds == 0 or uptime_seconds >= self.healthy_seconds:
+            return self.first_seconds
+        return min(previous_seconds * 2, self.longest_seconds)
+
+
+class Child:
+    """Runs one process, again and again, until `stop`. Its pid lies in `<run>/NAME.pid` while it lives."""
+
+    def __init__(self, spec: ChildSpec, run_directory: Path, print_line: PrintLine, backoff: Backoff) -> None:
+        self.spec = spec
+        self.restarts = 0
+        self.was_ready = False
+        self._pid_file = run_directory / f"{spec.name}.pid"
+        self._print_line = print_line
+        self._backoff = backoff
+        self._process: asyncio.subprocess.Process | None = None
+        self._last_lines: deque[str] = deque(maxlen=_REMEMBERED_LINES)
+        self._stopping = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The running process's id; `None` between two runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def last_line(self) -> str:
+        """The last thing it said, for a message about why it ended."""
+        return self._last_lines[-1] if self._last_lines else "it said nothing"
+
+    async def run_once(self) -> int:
+        """Run to the end and give the exit status; negative for a signal, as `subprocess` has it."""
+        # A pipe of our own: asyncio's would hide the end of the process for as long as a grandchild holds it open.
+        reading_end, writing_end = os.pipe()
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())),
+                *self.spec.command,
+                env=dict(self.spec.environment),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing_end,
+                stderr=writing_end,
+                # A session of its own: Ctrl-C reaches the supervisor alone, which ends its children in order.
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing_end)
+        output = asyncio.create_task(self._pass_output_on(reading_end))
+        self._pid_file.write_text(f"{process.pid}\n")
+        if self._stopping.is_set():  # while it was being started
+            process.kill()
+        try:
+            return await process.wait()
+        finally:
+            _end_session(process.pid)
+            await output
+            self._pid_file.unlink(missing_ok=True)
+
+    async def keep_running(self) -> None:
+        """Run, and run again after every end, until `stop`.
+
+        Raises ConfigurationError with the process's own last line where it says, before it was ever ready,
+        that it cannot run as configured: another try would say the same.
+        """
+        wait_seconds = 0.0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            status = await self.run_once()
+            if self._stopping.is_set():
+                return
+            if status == UNUSABLE and not self.was_ready:
+                raise ConfigurationError(self.last_line)
+            wait_seconds = self._backoff.after(wait_seconds, time.monotonic() - started)
+            self._print_line(self.spec.name, f"ended ({describe_status(status)}); again in {wait_seconds:g} s")
+            self.restarts += 1
+            try:
+                await asyncio.wait_for(self._stopping.wait(), wait_seconds)
+            except TimeoutError:
+                continue
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End the process: ask with SIGTERM, wait, then SIGKILL it and whatever it left in its session."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), grace_seconds)
+            except TimeoutError:
+                self._print_line(self.spec.name, f"did not end within {grace_seconds:g} s; killed")
+                _end_session(process.pid)
+        await process.wait()
+
+    async def _pass_output_on(self, reading_end: int) -> None:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading_end, "rb", buffering=0)
+        )
+        rest = b""
+        while chunk := await reader.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _CHUNK:  # a line without end must not grow for ever
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._say(line)
+        if rest:
+            self._say(rest)
+        transport.close()
+
+    def _say(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip()
+        self._last_lines.append(text)
+        self._print_line(self.spec.name, text)
+
+
+def _end_session(leader: int) -> None:
+    # What a process leaves behind when it is killed would hold its ports and files.
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # nobody is left, as it should be
+
+
+def describe_status(status: int) -> str:
+    """Say in words how a process ended."""
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

@@ -1,0 +1,80 @@
+"""The command line. Commands read their options, call what does the work, and print; nothing is decided here."""
+
+import os
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tollkeeper import keys, tenants
+from tollkeeper.doctor import Check, examine
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data
+from tollkeeper.plan import LOOPBACK, Choices
+from tollkeeper.ports import Ports
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.up import up as run_up
+
+app = typer.Typer(
+    name="tollkeeper",
+    help="The LLM gateway whose books close.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
+)
+app.add_typer(keys.app, name="keys")
+app.add_typer(tenants.app, name="tenants")
+
+PortBase = Annotated[int | None, typer.Option("--port-base", help="Lay all ports out from here upwards.")]
+
+
+@app.command()
+def up(
+    data: Data = DEFAULT_DATA,
+    host: Annotated[
+        str, typer.Option(envvar="TOLLKEEPER_HOST", help="Where gateway, control plane and dashboard listen.")
+    ] = LOOPBACK,
+    port_base: PortBase = None,
+    dashboard: Annotated[bool, typer.Option(help="Run the dashboard.")] = True,
+    store_url: Annotated[
+        str,
+        typer.Option(envvar="TOLLKEEPER_STORE_URL", help="Use this ClickHouse server instead of the embedded store."),
+    ] = "",
+) -> None:
+    """Run everything on this machine until Ctrl-C."""
+    with one_line_errors():
+        ports = _ports(port_base)
+        choices = Choices(data=data, ports=ports, host=host, store_url=store_url, has_dashboard=dashboard)
+        status = run_up(choices, os.environ, Console())
+    raise typer.Exit(status)
+
+
+@app.command()
+def doctor(data: Data = DEFAULT_DATA, port_base: PortBase = None, as_json: AsJson = False) -> None:
+    """Say what this machine has, what it lacks and how to get it. Status 1 where Tollkeeper cannot run."""
+    with one_line_errors():
+        report = examine(data, _ports(port_base), os.environ)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print_checks(report.checks)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("tollkeeper"))
+
+
+def _ports(port_base: int | None) -> Ports:
+    return Ports.from_environment(os.environ) if port_base is None else Ports.from_base(port_base)
+
+
+def _print_checks(checks: tuple[Check, ...]) -> None:
+    rows = [{"check": check.name, "status": check.status, "detail": _with_remedy(check)} for check in checks]
+    print_table(("check", "status", "detail"), rows, lambda row, column: str(row[column]), "nothing was checked")
+
+
+def _with_remedy(check: Check) -> str:
+    return check.detail if check.status == "ok" or not check.remedy else f"{check.detail}\n→ {check.remedy}"

@@ -1,0 +1,96 @@
+"""The command line's side of the control plane's HTTP. Every failure is one sentence that says what to do."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError, TollkeeperError
+from tollkeeper.installation import Installation
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class ControlPlaneRefused(TollkeeperError):
+    """The control plane understood and said no; the message is its own."""
+
+    code = "control_plane_refused"
+
+
+class ControlClient:
+    """Calls the control plane as the administrator of this installation."""
+
+    def __init__(self, url: str, admin_token: str, transport: httpx.BaseTransport | None = None) -> None:
+        self._url = url
+        # No proxy from the environment: the admin token must not travel through one.
+        self._client = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {admin_token}"},
+            timeout=_TIMEOUT_SECONDS,
+            trust_env=False,
+            transport=transport,
+        )
+
+    @classmethod
+    def of_installation(cls, data: Path, control_url: str, default_port: int) -> "ControlClient":
+        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the default port.
+
+        Raises ConfigurationError where the installation has no admin token yet.
+        """
+        installation = Installation(data)
+        token = SecretFiles(installation.secrets).get("admin_token")
+        if token is None:
+            raise ConfigurationError(
+                f"{installation.data} holds no admin token; run `tollkeeper up` once, or name another --data"
+            )
+        url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
+        return cls(url, token)
+
+    def get_all(self, path: str) -> list[dict[str, Any]]:
+        """Read a whole list, page by page."""
+        rows: list[dict[str, Any]] = []
+        while True:
+            after = {"after": rows[-1]["id"]} if rows else {}
+            page = self._call("GET", path, query={"limit": "1000", **after})
+            rows.extend(page["data"])
+            if not page["has_more"]:
+                return rows
+
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Create something."""
+        return self._call("POST", path, body)
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Remove or revoke something."""
+        return self._call("DELETE", path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, object] | None = None, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        try:
+            reply = self._client.request(method, path, json=body, params=query)
+        except httpx.InvalidURL as error:
+            raise ConfigurationError(f"{self._url} is not a URL; it looks like http://127.0.0.1:8081") from error
+        except httpx.HTTPError as error:
+            raise ConfigurationError(
+                f"the control plane does not answer at {self._url}; start it with `tollkeeper up`, "
+                "or name its address with --control-url"
+            ) from error
+        try:
+            answer: dict[str, Any] = reply.json()
+            if reply.is_success:
+                return answer
+            message = str(answer["error"]["message"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
+            ) from error
+        raise ControlPlaneRefused(message)

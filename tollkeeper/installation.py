@@ -1,0 +1,96 @@
+"""One installation on disk: its directory, the lock that one supervisor holds, and where its processes answer."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from contracts.errors import ConfigurationError
+
+_LEFTOVER_SECONDS = 5.0
+
+
+class Installation:
+    """The data directory as the command line sees it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data.absolute()
+        self.run = self.data / "run"
+        self.secrets = self.data / "secrets"
+        self._addresses = self.run / "addresses.json"
+
+    def prepare(self) -> None:
+        """Make the directories. Raises ConfigurationError where that, or writing in them, is not allowed."""
+        try:
+            self.run.mkdir(parents=True, exist_ok=True)
+            probe = self.run / f".probe.{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise ConfigurationError(
+                f"data directory {self.data} is not writable ({error.strerror}); "
+                "choose another with --data or TOLLKEEPER_DATA"
+            ) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold this installation for one supervisor. Raises ConfigurationError where another holds it.
+
+        The kernel lets go when the process ends, however it ends.
+        """
+        path = self.run / "up.lock"
+        with path.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise ConfigurationError(
+                    f"`tollkeeper up` runs already on {self.data} (pid {holder}); stop it or choose another --data"
+                ) from error
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def write_addresses(self, addresses: Mapping[str, str]) -> None:
+        """Say where the processes answer, for the other commands."""
+        draft = self._addresses.with_suffix(".draft")
+        draft.write_text(json.dumps(dict(addresses), indent=2) + "\n")
+        draft.replace(self._addresses)
+
+    def forget_addresses(self) -> None:
+        """Take back what `write_addresses` said."""
+        self._addresses.unlink(missing_ok=True)
+
+    def address_of(self, process: str) -> str | None:
+        """Give the URL where a process answers, or `None` where no supervisor has said."""
+        try:
+            addresses = json.loads(self._addresses.read_text())
+        except (OSError, ValueError):
+            return None
+        address = addresses.get(process) if isinstance(addresses, dict) else None
+        return address if isinstance(address, str) else None
+
+    def end_leftovers(self, commands: Mapping[str, Sequence[str]]) -> list[str]:
+        """End processes of a supervisor that was killed, which would hold ports and files; give their names.
+
+        Only a process that a pid file names and that runs that very command is one of ours.
+        """
+        ended = []
+        for name, command in commands.items():
+            path = self.run / f"{name}.pid"
+            try:
+                process = psutil.Process(int(path.read_text()))
+                if process.cmdline()[-len(command) :] == list(command):
+                    process.kill()
+                    process.wait(_LEFTOVER_SECONDS)
+                    ended.append(name)
+            except (OSError, ValueError, psutil.Error):
+                pass  # no file, no such process, or not ours
+            path.unlink(missing_ok=True)
+        return ended

@@ -1,0 +1,90 @@
+"""Which processes one machine runs, in which order, with which settings: the table that `up` supervises."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tollkeeper.children import ChildSpec
+from tollkeeper.ports import Ports
+from tollkeeper.supervisor import Stage
+
+LOOPBACK = "127.0.0.1"
+_EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "[::1]"}  # addresses to listen on, not to connect to
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the operator chose for `up`. `store_url` empty means the embedded store."""
+
+    data: Path
+    ports: Ports
+    host: str = LOOPBACK
+    store_url: str = ""
+    has_dashboard: bool = True
+
+    def listening(self) -> dict[str, int]:
+        """Give the ports that will be listened on, by name."""
+        ports = self.ports.by_name()
+        names = ["gateway", "control", "collector", "collector_health"]
+        names += [] if self.store_url else ["store_http", "store_native"]
+        names += ["dashboard"] if self.has_dashboard else []
+        return {name: ports[name] for name in names}
+
+    def addresses(self) -> dict[str, str]:
+        """Give the URLs where the processes answer on this machine."""
+        reachable = _EVERYWHERE.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        ports = self.ports
+        addresses = {
+            "gateway": f"http://{reachable}:{ports.gateway}",
+            "control": f"http://{reachable}:{ports.control}",
+            "collector": f"http://{LOOPBACK}:{ports.collector}",
+            "store": self.store_url or f"http://{LOOPBACK}:{ports.store_http}",
+        }
+        if self.has_dashboard:
+            addresses["dashboard"] = f"http://{reachable}:{ports.dashboard}"
+        return addresses
+
+
+def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
+    """Lay out the stages: store, migrations, then all that stands on them.
+
+    The store and the collector listen on the loopback interface whatever the host: one holds the books, the
+    other writes them, and neither asks its callers who they are.
+    """
+    addresses = choices.addresses()
+    shared = {
+        **environment,
+        **choices.ports.environment(),
+        "TOLLKEEPER_DATA": str(choices.data.absolute()),
+        "TOLLKEEPER_STORE_URL": addresses["store"],
+        "TOLLKEEPER_COLLECTOR_URL": addresses["collector"],
+        "TOLLKEEPER_CONTROL_URL": addresses["control"],
+        "PYTHONUNBUFFERED": "1",
+    }
+    inside = {**shared, "TOLLKEEPER_HOST": LOOPBACK}
+    outside = {**shared, "TOLLKEEPER_HOST": choices.host}
+    health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
+    services = [
+        ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
+        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
+        ChildSpec("gateway", module("gateway"), outside, f"{addresses['gateway']}/ready"),
+    ]
+    if choices.has_dashboard:
+        ready = f"{addresses['dashboard']}/_stcore/health"
+        services.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
+    stages = [
+        Stage((ChildSpec("migrations", module("migrations"), inside),), runs_once=True),
+        Stage(tuple(services)),
+    ]
+    if not choices.store_url:
+        stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
+    return tuple(stages)
+
+
+def module(name: str) -> tuple[str, ...]:
+    """Give the command that runs a process of ours.
+
+    `-P`: a folder `gateway` where the operator happens to stand must not go before the package.
+    """
+    return (sys.executable, "-P", "-m", name)

@@ -1,0 +1,121 @@
+"""The TCP ports of one installation: their names, defaults, variables, and who holds one that is taken."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import psutil
+
+from contracts.errors import ConfigurationError
+
+_HIGHEST = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Every port that the processes of one installation listen on, or will."""
+
+    gateway: int = 8080
+    control: int = 8081
+    analytics: int = 8082
+    dashboard: int = 8501
+    otlp_grpc: int = 4317
+    collector: int = 4318  # OTLP/HTTP
+    collector_health: int = 13133
+    store_http: int = 8123
+    store_native: int = 9000
+
+    @classmethod
+    def from_base(cls, base: int) -> "Ports":
+        """Lay all ports out from `base` upwards, in the order of the fields. Raises ConfigurationError."""
+        count = len(fields(cls))
+        highest = _HIGHEST - count + 1
+        if not 1 <= base <= highest:
+            raise ConfigurationError(f"--port-base {base} leaves no room for {count} ports; use 1 to {highest}")
+        return cls(*range(base, base + count))
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Ports":
+        """Take the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is no port."""
+        chosen: dict[str, int] = {}
+        for name in port_names():
+            text = environment.get(variable_of(name), "")
+            if not text:
+                continue
+            if not text.isdecimal() or not 1 <= int(text) <= _HIGHEST:
+                raise ConfigurationError(f"{variable_of(name)} is {text!r}; a port is a number from 1 to {_HIGHEST}")
+            chosen[name] = int(text)
+        return cls(**chosen)
+
+    def by_name(self) -> dict[str, int]:
+        """Give the ports by name."""
+        return {name: getattr(self, name) for name in port_names()}
+
+    def environment(self) -> dict[str, str]:
+        """Give the variables that tell every process its ports."""
+        return {variable_of(name): str(port) for name, port in self.by_name().items()}
+
+
+def port_names() -> tuple[str, ...]:
+    """Give the names of all ports, in the order `--port-base` lays them out."""
+    return tuple(field.name for field in fields(Ports))
+
+
+def variable_of(name: str) -> str:
+    """Give the environment variable that sets a port."""
+    return f"TOLLKEEPER_{name.upper()}_PORT"
+
+
+def is_free(host: str, port: int) -> bool:
+    """Say whether this process could listen on a port now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a connection of a finished server that lingers in TIME_WAIT is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def holder_of(port: int) -> str:
+    """Name the process that listens on a port, as far as this user may know."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.AccessDenied, OSError):  # macOS shows other processes' sockets to root only
+        return "another process"
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return _describe(connection.pid)
+    return "another process"
+
+
+def require_free(host: str, ports: Mapping[str, int]) -> None:
+    """Raise ConfigurationError on the first port that is taken, naming it, its holder and the remedy."""
+    for name, port in ports.items():
+        if not is_free(host, port):
+            raise ConfigurationError(
+                f"port {port} ({name}) is in use by {holder_of(port)}; "
+                f"stop it, or shift all ports with `--port-base`, such as --port-base {_free_base(host)}"
+            )
+
+
+def _free_base(host: str) -> int:
+    count = len(port_names())
+    for base in range(18080, 60000, 100):
+        if all(is_free(host, port) for port in range(base, base + count)):
+            return base
+    return 18080
+
+
+def _describe(pid: int | None) -> str:
+    if pid is None:
+        return "another user's process"
+    if pid == os.getpid():
+        return "this process"
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"

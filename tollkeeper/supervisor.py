@@ -1,0 +1,124 @@
+"""Starts the processes of one installation in order, keeps them running, and ends them in reverse order."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from contracts.errors import ConfigurationError
+from tollkeeper.children import Backoff, Child, ChildSpec, PrintLine, describe_status
+
+_POLL_SECONDS = 0.1
+_PROBE_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Processes that start together, once the stage before is ready. `runs_once`: they must end with status 0."""
+
+    children: tuple[ChildSpec, ...]
+    runs_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds: for a stage to be ready, for a process to end, between restarts."""
+
+    ready_seconds: float = 60.0
+    grace_seconds: float = 25.0  # the embedded store may take 20 to write its parts
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Supervisor:
+    """Holds the children of one installation. One instance runs once."""
+
+    def __init__(
+        self, stages: Sequence[Stage], run_directory: Path, print_line: PrintLine, patience: Patience | None = None
+    ) -> None:
+        self._stages = stages
+        self._run_directory = run_directory
+        self._print_line = print_line
+        self._patience = patience or Patience()
+        self._started: list[list[Child]] = []  # by stage, in the order they were started
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def children(self) -> list[Child]:
+        """Those that are kept running."""
+        return [child for stage in self._started for child in stage]
+
+    async def start(self) -> None:
+        """Start stage by stage, each when the one before is ready.
+
+        Raises ConfigurationError where a process cannot run as configured or is not ready in time; what was
+        started then still runs, until `stop`.
+        """
+        for stage in self._stages:
+            if stage.runs_once:
+                for spec in stage.children:
+                    await self._run_to_the_end(spec)
+            else:
+                await self._start_stage(stage)
+
+    async def wait_for_failure(self) -> None:
+        """Wait until a process cannot be kept running, and raise why. Restarts are not failures."""
+        done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+
+    async def stop(self, *, grace_seconds: float | None = None) -> None:
+        """End everything, last stage first. Safe to call at any moment, and again to hurry."""
+        grace = self._patience.grace_seconds if grace_seconds is None else grace_seconds
+        for stage in reversed(self._started):
+            await asyncio.gather(*(child.stop(grace) for child in stage))
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _run_to_the_end(self, spec: ChildSpec) -> None:
+        child = self._child(spec)
+        self._started.append([child])  # so that a stop in the middle ends it too
+        status = await child.run_once()
+        self._started.pop()
+        if status != 0:
+            reason = child.last_line if status > 0 else describe_status(status)
+            raise ConfigurationError(f"{spec.name} failed: {reason}")
+
+    async def _start_stage(self, stage: Stage) -> None:
+        children = [self._child(spec) for spec in stage.children]
+        self._started.append(children)
+        for child in children:
+            self._tasks[child.spec.name] = asyncio.create_task(child.keep_running(), name=child.spec.name)
+        await asyncio.gather(*(self._wait_until_ready(child) for child in children))
+
+    async def _wait_until_ready(self, child: Child) -> None:
+        task = self._tasks[child.spec.name]
+        deadline = asyncio.get_running_loop().time() + self._patience.ready_seconds
+        # No proxy from the environment: these are our own processes.
+        async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
+            while not await _answers(client, child):
+                if task.done():
+                    task.result()  # raises why it cannot run
+                    return  # it was stopped
+                if asyncio.get_running_loop().time() > deadline:
+                    raise ConfigurationError(
+                        f"{child.spec.name} is not ready after {self._patience.ready_seconds:g} s; "
+                        f"it last said: {child.last_line}"
+                    )
+                await asyncio.sleep(_POLL_SECONDS)
+        child.was_ready = True
+
+    def _child(self, spec: ChildSpec) -> Child:
+        return Child(spec, self._run_directory, self._print_line, self._patience.backoff)
+
+
+async def _answers(client: httpx.AsyncClient, child: Child) -> bool:
+    if child.pid is None:
+        return False
+    if not child.spec.ready_url:
+        return True
+    try:
+        reply = await client.get(child.spec.ready_url)
+    except httpx.HTTPError:
+        return False
+    return reply.status_code == 200

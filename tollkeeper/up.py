@@ -1,0 +1,147 @@
+"""`tollkeeper up`: everything on one machine, from one command to a ready key, until Ctrl-C."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+
+import httpx
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from backends.secret_files import SecretFiles
+from contracts.errors import TollkeeperError
+from tollkeeper.installation import Installation
+from tollkeeper.plan import LOOPBACK, Choices, plan
+from tollkeeper.ports import require_free
+from tollkeeper.supervisor import Patience, Stage, Supervisor
+
+_COLOURS = {
+    "store": "yellow",
+    "migrations": "bright_black",
+    "collector": "magenta",
+    "control": "blue",
+    "gateway": "green",
+    "dashboard": "cyan",
+}
+_INSIDE = frozenset({"store_http", "store_native", "collector", "collector_health"})
+_PROBE_TIMEOUT_SECONDS = 5.0
+
+
+def up(choices: Choices, environment: Mapping[str, str], console: Console, patience: Patience | None = None) -> int:
+    """Run the installation until a signal; give the exit status.
+
+    Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start or a
+    port in use.
+    """
+    installation = Installation(choices.data)
+    installation.prepare()
+    stages = plan(choices, environment)
+    with installation.locked():
+        for name in installation.end_leftovers(_commands(stages)):
+            console.print(_line(name, "was left by a supervisor that was killed; ended"))
+        listening = choices.listening()
+        require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
+        require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
+        supervisor = Supervisor(
+            stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True), patience
+        )
+        return asyncio.run(_supervise(supervisor, installation, choices, console))
+
+
+async def _supervise(supervisor: Supervisor, installation: Installation, choices: Choices, console: Console) -> int:
+    signalled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, signalled.set)
+    installation.write_addresses(choices.addresses())
+    try:
+        return await _run_until(signalled, supervisor, installation, choices, console)
+    except TollkeeperError as error:
+        console.print(_line("tollkeeper", error.message), style="red", soft_wrap=True)
+        return 2
+    finally:
+        installation.forget_addresses()
+        signalled.clear()
+        stopping = asyncio.create_task(supervisor.stop())
+        hurry = asyncio.create_task(signalled.wait())
+        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():  # asked twice: no more waiting
+            await supervisor.stop(grace_seconds=0)
+        await stopping
+        hurry.cancel()
+        console.print(_line("tollkeeper", "stopped"))
+
+
+async def _run_until(
+    signalled: asyncio.Event, supervisor: Supervisor, installation: Installation, choices: Choices, console: Console
+) -> int:
+    stop = asyncio.create_task(signalled.wait())
+    work = asyncio.create_task(_start_and_watch(supervisor, installation, choices, console))
+    try:
+        await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()  # raises why the installation cannot run
+        return 0
+    finally:
+        for task in (stop, work):
+            task.cancel()
+        await asyncio.gather(stop, work, return_exceptions=True)
+
+
+async def _start_and_watch(
+    supervisor: Supervisor, installation: Installation, choices: Choices, console: Console
+) -> None:
+    await supervisor.start()
+    addresses = choices.addresses()
+    key = SecretFiles(installation.secrets).get("demo_key")
+    model = None if key is None else await _first_model(addresses["gateway"], key)
+    for part in _welcome(addresses, key, model):
+        console.print(part, soft_wrap=True)
+    await supervisor.wait_for_failure()
+
+
+async def _first_model(gateway: str, key: str) -> str | None:
+    """Name a model this key may use; `None` where the key was revoked or nothing is served."""
+    async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
+        try:
+            reply = await client.get(f"{gateway}/v1/models", headers={"Authorization": f"Bearer {key}"})
+            return str(reply.json()["data"][0]["id"]) if reply.status_code == 200 else None
+        except (httpx.HTTPError, ValueError, LookupError):
+            return None
+
+
+def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("gateway", f"{addresses['gateway']}/v1")
+    if "dashboard" in addresses:
+        table.add_row("dashboard", addresses["dashboard"])
+    table.add_row("control plane", f"{addresses['control']}/docs")
+    if key is not None and model is not None:
+        table.add_row("key", key)
+    panel = Panel(table, title="Tollkeeper is ready", title_align="left", expand=False, border_style="green")
+    if key is None or model is None:
+        hint = (
+            "Make a key: tollkeeper tenants create ID --name NAME, then tollkeeper keys create --tenant ID --name NAME"
+        )
+        return [panel, Text(hint)]
+    example = f"""
+export OPENAI_BASE_URL={addresses["gateway"]}/v1
+export OPENAI_API_KEY={key}
+curl -sN $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
+"""
+    return [panel, Text("Paste this into another terminal; Ctrl-C here stops everything."), Text(example)]
+
+
+def _commands(stages: tuple[Stage, ...]) -> dict[str, tuple[str, ...]]:
+    return {spec.name: spec.command for stage in stages for spec in stage.children}
+
+
+def _line(name: str, line: str) -> Text:
+    # Text, not markup: a log line may hold square brackets.
+    return Text.assemble((f"{name:<10} | ", _COLOURS.get(name, "white")), line)
