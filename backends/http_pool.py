@@ -56,6 +56,8 @@ class Origin:
             port = parts.port
         except ValueError as error:
             raise ConfigurationError(f"{url!r} is not a URL: {error}") from error
+        if not url.isascii() or any(character <= " " for character in url):
+            raise ConfigurationError(f"{url!r} is not a URL: it contains spaces or characters that must be escaped")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise ConfigurationError(f"{url!r} must look like http://host:port/path, without query or user")
         default_port = 443 if parts.scheme == "https" else 80
@@ -90,7 +92,9 @@ class _Connection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
         self._has_head = False
+        self._has_body = False
         self._keep = False
+        self._is_paused = False
 
     # asyncio's side
 
@@ -121,7 +125,7 @@ class _Connection(asyncio.Protocol):
         parser, self._parser = self._parser, None
         if self.done is None or self.done.done():
             return
-        if parser is not None and self._has_head and self._ends_with_connection():
+        if parser is not None and self._has_head and exc is None and self._ends_with_connection():
             self.done.set_result(None)
         elif self._has_head:
             self.done.set_exception(UpstreamBroken("the target closed the connection in the middle of its reply"))
@@ -129,6 +133,10 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(UpstreamBroken("the target closed the connection before it replied"))
 
     # httptools' side
+
+    def on_message_begin(self) -> None:
+        if self._has_head:
+            raise UpstreamBroken("the target sent more than the one reply it was asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
@@ -143,6 +151,7 @@ class _Connection(asyncio.Protocol):
         self.receiver.on_head(status, self._headers)
 
     def on_body(self, data: bytes) -> None:
+        self._has_body = True
         self.deadline = self.pool.clock() + self.pool.timeouts.between
         assert self.receiver is not None
         self.receiver.on_body(data)
@@ -164,7 +173,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers = {}
         self._head_bytes = 0
-        self._has_head = self._keep = False
+        self._has_head = self._has_body = self._keep = False
         self.deadline = now + self.pool.timeouts.first_byte
         self.expires = now + self.pool.timeouts.total
         self.done = asyncio.get_running_loop().create_future()
@@ -179,19 +188,33 @@ class _Connection(asyncio.Protocol):
         if finished and self.done is not None and self.done.exception() is not None:
             finished = False
         self.done = None
+        self.resume()
         if finished and self._keep and self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
             self.pool.keep(self)
         else:
+            self.pool.forget(self)
             self.abort()
+
+    def pause(self) -> None:
+        """Stop reading. A target that may not send is not silent: its deadline between pieces rests."""
+        if self.transport is not None and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._is_paused and self.transport is not None and not self.transport.is_closing():
+            self._is_paused = False
+            self.deadline = self.pool.clock() + self.pool.timeouts.between
+            self.transport.resume_reading()
 
     def expire(self, now: float) -> None:
         """End the exchange where one of its deadlines has passed."""
         if now >= self.expires:
             self._fail(UpstreamTimeout(f"the target took more than {self.pool.timeouts.total:g} s in total"))
-        elif now >= self.deadline:
-            waited = self.pool.timeouts.between if self._has_head else self.pool.timeouts.first_byte
-            where = "between two pieces of its reply" if self._has_head else "before it replied"
+        elif now >= self.deadline and not self._is_paused:
+            waited = self.pool.timeouts.between if self._has_body else self.pool.timeouts.first_byte
+            where = "between two pieces of its reply" if self._has_body else "before it replied"
             self._fail(UpstreamTimeout(f"the target was silent for {waited:g} s {where}"))
 
     def abort(self) -> None:
@@ -214,25 +237,25 @@ class Exchange:
     def __init__(self, connection: _Connection, done: asyncio.Future[None]) -> None:
         self._connection = connection
         self._done = done
+        self._is_over = False
 
     async def finished(self) -> None:
         """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once."""
         try:
             await self._done
         finally:
+            self._is_over = True
             self._connection.release()
 
     def pause(self) -> None:
         """Stop reading, so that a slow client holds the target back instead of filling memory."""
-        transport = self._connection.transport
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
+        if not self._is_over:  # afterwards the connection is another exchange's
+            self._connection.pause()
 
     def resume(self) -> None:
         """Read again."""
-        transport = self._connection.transport
-        if transport is not None and not transport.is_closing():
-            transport.resume_reading()
+        if not self._is_over:
+            self._connection.resume()
 
 
 class HttpPool:
@@ -247,6 +270,7 @@ class HttpPool:
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._sweeper: asyncio.Task[None] | None = None
+        self._connecting = 0
         self._is_closed = False
 
     def clock(self) -> float:
@@ -258,7 +282,13 @@ class HttpPool:
 
         `head` is the complete request head including the blank line.
         """
-        connection = self._take_idle() or await self._connect()
+        connection = self._take_idle()
+        if connection is None:
+            self._connecting += 1
+            try:
+                connection = await self._connect()
+            finally:
+                self._connecting -= 1
         self._busy.add(connection)
         return Exchange(connection, connection.send(head, body, receiver, self.clock()))
 
@@ -278,13 +308,15 @@ class HttpPool:
             self._idle.remove(connection)
 
     async def close(self) -> None:
-        """Close every connection; exchanges under way fail as broken."""
+        """Close idle connections now and the others when their exchange has ended, which their timeouts bound."""
         self._is_closed = True
+        for connection in tuple(self._idle):
+            connection.abort()
+        while self._busy or self._connecting:
+            await asyncio.sleep(_SWEEP_SECONDS)
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
-        for connection in (*self._idle, *self._busy):
-            connection.abort()
 
     def _take_idle(self) -> _Connection | None:
         while self._idle:
@@ -307,7 +339,8 @@ class HttpPool:
                 f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
             ) from error
         except ssl.SSLError as error:
-            raise UpstreamUnreachable(f"TLS with {self.origin.authority} failed: {error.reason}") from error
+            reason = error.reason or type(error).__name__
+            raise UpstreamUnreachable(f"TLS with {self.origin.authority} failed: {reason}") from error
         except OSError as error:
             raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {_reason(error)}") from error
         return connection

@@ -20,7 +20,7 @@ class SecretFiles:
         path = self.directory / name
         try:
             return path.read_text().strip() or None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise ConfigurationError(f"secret file {path} cannot be read ({error.strerror}); fix its owner") from error

@@ -14,6 +14,7 @@ from contracts.errors import TollkeeperError
 def main() -> int:
     """Run the collector. Exit code 2 and one line on stderr where it cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
     try:
         collector = Collector(CollectorSettings())
     except ValidationError as error:

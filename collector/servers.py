@@ -32,6 +32,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen(_BACKLOG)  # now, not when serving: two starting at once could both bind, but not both listen
     except OSError as error:
         bound.close()
         reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)

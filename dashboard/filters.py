@@ -135,15 +135,12 @@ def group_toggle(filters: Filters) -> None:
 
 def clear_filters(*names: str) -> None:
     """Take filters out of the address: all of them where none is named."""
-    for name in names or ("range", "from", "to", "tenant", "model", "by"):
-        if name in st.query_params:
-            del st.query_params[name]
+    _change({name: None for name in names or ("range", "from", "to", "tenant", "model", "by")})
 
 
 def set_range(name: str) -> None:
     """Put a range that moves with the clock into the address."""
-    clear_filters("from", "to")
-    st.query_params["range"] = name
+    _change({"from": None, "to": None, "range": name})
 
 
 def _choice(label: str, name: str, everything: str, values: list[str], chosen: str | None, key: str) -> None:
@@ -167,25 +164,25 @@ def _range_changed(filters: Filters) -> None:
         set_range(name)
     elif filters.is_live:
         now = datetime.now(UTC).replace(second=0, microsecond=0)
-        clear_filters("range")
-        st.query_params["from"] = _written(now - RANGES[filters.range])
-        st.query_params["to"] = _written(now)
+        _change({"range": None, "from": _written(now - RANGES[filters.range]), "to": _written(now)})
 
 
 def _dates_changed() -> None:
-    for name, key in (("from", _FROM_KEY), ("to", _TO_KEY)):
-        st.query_params[name] = _written(st.session_state[key])
+    _change({"from": _written(st.session_state[_FROM_KEY]), "to": _written(st.session_state[_TO_KEY])})
 
 
 def _choice_changed(name: str, key: str) -> None:
-    if value := st.session_state[key]:
-        st.query_params[name] = value
-    else:
-        clear_filters(name)
+    _change({name: st.session_state[key] or None})
 
 
 def _by_changed() -> None:
-    st.query_params["by"] = st.session_state[_BY_KEY]
+    _change({"by": st.session_state[_BY_KEY]})
+
+
+def _change(changes: Mapping[str, str | None]) -> None:
+    """Change the address in one step, so that the browser's back button undoes one choice; `None` removes."""
+    address = {**st.query_params.to_dict(), **changes}
+    st.query_params.from_dict({name: value for name, value in address.items() if value is not None})
 
 
 def _written(moment: datetime) -> str:

@@ -123,6 +123,7 @@ class Gateway:
             "journal_corrupt_entries": self.journal.corrupt_entries,
             "recorded_requests": self.recorder.recorded_requests,
             "unauthenticated_requests": self.recorder.unauthenticated_requests,
+            "unrecorded_rejections": self.recorder.unrecorded_rejections,
             "dropped_records": self.journal.dropped_records,
             "misconfigured_targets": self.targets.broken,
         }

@@ -3,6 +3,7 @@
 What is wrong in it stops the start with the file's line and the field's name.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -113,13 +114,18 @@ class FileSource:
             where = f", line {mark.line + 1}" if mark is not None else ""
             problem = getattr(error, "problem", None) or "not valid YAML"
             raise ConfigurationError(f"{self.path}{where}: {problem}") from error
+        except ValueError as error:  # bytes that are not UTF-8, or a date that no calendar has
+            raise ConfigurationError(f"{self.path}: {error}") from error
         try:
-            return _File.model_validate(content or {})
+            parsed = _File.model_validate(content or {})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(step) for step in first["loc"]) or "the file"
             line = _line_of(root, first["loc"])
             raise ConfigurationError(f"{self.path}, line {line}: {field}: {first['msg']}") from error
+        for place, what, name in _repeated(parsed):
+            raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {what} {name!r} is given twice")
+        return parsed
 
     def _key_entry(self, given: _Key) -> KeyEntry:
         key = resolve_key(given.key) if given.key.startswith(("env:", "file:")) else given.key
@@ -135,6 +141,20 @@ class FileSource:
             expires_at_ns=None if given.expires_at is None else int(given.expires_at.timestamp()) * 1_000_000_000,
             models=None if given.models is None else frozenset(given.models),
         )
+
+
+def _repeated(parsed: _File) -> Iterator[tuple[tuple[int | str, ...], str, str]]:
+    """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
+    lists: list[tuple[tuple[int | str, ...], str, list[str]]] = [
+        (("pools",), "pool", [pool.name for pool in parsed.pools]),
+        (("models",), "model", [model.name for model in parsed.models]),
+    ]
+    for number, pool in enumerate(parsed.pools):
+        lists.append((("pools", number, "targets"), "target", [target.name for target in pool.targets]))
+    for place, what, names in lists:
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield (*place, index, "name"), what, name
 
 
 def _pool_spec(pool: _Pool) -> PoolSpec:
@@ -172,15 +192,14 @@ def _card(price: _Price) -> PriceCard:
 
 def _line_of(node: yaml.Node | None, path: tuple[int | str, ...]) -> int:
     """Find the line (from 1) of a field, or of the nearest thing around it that exists."""
-    line = 1
+    line = 1 if node is None else node.start_mark.line + 1
     for step in path:
-        if node is None:
-            break
-        line = node.start_mark.line + 1
         if isinstance(node, yaml.MappingNode):
-            node = next((value for key, value in node.value if key.value == step), None)
+            key, node = next(((key, value) for key, value in node.value if key.value == step), (None, None))
+            line = line if key is None else key.start_mark.line + 1  # the value may begin on a later line
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
             node = node.value[step]
+            line = node.start_mark.line + 1
         else:
             break
-    return node.start_mark.line + 1 if node is not None else line
+    return line

@@ -54,15 +54,20 @@ class Directory:
         """Look once for a newer snapshot."""
         try:
             newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
+            if newer is not None:
+                self.snapshot = newer
+                self._on_change()
         except TollkeeperError as error:
             if not self.is_source_away:
                 _log.warning("control plane away, serving from memory", extra={"reason": error.message})
+            self.is_source_away = True
+            return
+        except Exception:  # the edge of the polling: were it to end, no key could be revoked any more
+            if not self.is_source_away:
+                _log.exception("control plane cannot be read, serving from memory")
             self.is_source_away = True
             return
         if self.is_source_away:
             _log.info("control plane back")
         self.is_source_away = False
         self._seen_ns = self._clock.monotonic_ns()
-        if newer is not None:
-            self.snapshot = newer
-            self._on_change()

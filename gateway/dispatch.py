@@ -73,8 +73,10 @@ class Dispatcher:
         life.response_bytes = exchange.bytes_sent
         if reply is not None and life.error is None:
             life.response_bytes += reply.prepare_end(life.usage)
-        self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
-        self._conclude(life, exchange, reply)
+        try:
+            self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
+        finally:
+            self._conclude(life, exchange, reply)
 
     def _begin(self, exchange: Exchange) -> Life:
         now = self._clock.wall_ns()
@@ -103,7 +105,7 @@ class Dispatcher:
         life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
         life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
         created_unix = life.started_at_ns // 1_000_000_000
-        return ChatReply(exchange, request, f"chatcmpl-{life.id.hex}", created_unix, self._clock)
+        return ChatReply(exchange, request, life.id, created_unix, self._clock)
 
     async def _call(self, life: Life, reply: ChatReply) -> None:
         """Try the candidates in order until one answers, or one fails in a way that no other can mend."""
@@ -153,9 +155,8 @@ class Dispatcher:
     def _fail(self, life: Life, error: TollkeeperError) -> None:
         life.error = error
         last = life.last_attempt
-        if last is not None and last.error is None and not last.ended_ns:
+        if last is not None and last.error is None:
             last.error = error
-            last.ended_ns = self._clock.monotonic_ns()
 
     def _settle(self, life: Life, ticket: Ticket | None) -> None:
         try:
@@ -171,4 +172,4 @@ class Dispatcher:
         if life.error is not None:
             send_error(exchange, life.error, headers)
         elif reply is not None:
-            reply.conclude(headers)
+            reply.conclude()

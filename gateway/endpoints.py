@@ -1,8 +1,10 @@
 """Which path is answered by what: chat through the dispatcher, the rest at once."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -13,6 +15,8 @@ from gateway.dispatch import Dispatcher
 from gateway.exchange import Exchange
 from gateway.rendering import model_list, model_object
 from gateway.reply import JSON, send_error
+
+_log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
 _CHAT: Final = "/v1/chat/completions"
@@ -44,8 +48,13 @@ class Endpoints:
             return task
         try:
             self._answer_now(exchange)
+        except MethodNotAllowed as error:
+            send_error(exchange, error, ((b"allow", _method_of(exchange.path).encode()),))
         except TollkeeperError as error:
             send_error(exchange, error)
+        except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
+            _log.exception("request failed by a fault of the gateway", extra={"path": exchange.path[:100]})
+            send_error(exchange, TollkeeperError("the gateway failed; its log says why"))
         return None
 
     async def settled(self) -> None:
@@ -55,10 +64,10 @@ class Endpoints:
 
     def _answer_now(self, exchange: Exchange) -> None:
         path, method = exchange.path, exchange.method
-        expected = "GET" if path.startswith(_MODELS + "/") else _METHODS.get(path)
-        if expected is None:
+        expected = _method_of(path)
+        if not expected:
             raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
-        if method != expected:
+        if method != expected and (method, expected) != ("HEAD", "GET"):
             raise MethodNotAllowed(f"{path[:100]} answers {expected}, not {method}")
         if path == "/health":
             exchange.send(200, JSON, b'{"status":"ok"}')
@@ -75,7 +84,11 @@ class Endpoints:
         if exchange.path == _MODELS:
             exchange.send(200, JSON, model_list([(name, model.created_unix) for name, model in visible.items()]))
             return
-        name = exchange.path.removeprefix(_MODELS + "/")
+        name = unquote(exchange.path.removeprefix(_MODELS + "/"))  # SDKs write the slash in a name as %2F
         if name not in visible:
             raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
         exchange.send(200, JSON, model_object(name, visible[name].created_unix))
+
+
+def _method_of(path: str) -> str:
+    return "GET" if path.startswith(_MODELS + "/") else _METHODS.get(path, "")

@@ -92,7 +92,7 @@ class Exchange:
         """Answer with a whole body and end the exchange."""
         head = _head(status, content_type, headers, b"content-length: %d\r\n" % len(body), self._connection_line())
         self.is_started = True
-        self._write(head + body)
+        self._write(head if self.method == "HEAD" else head + body)
         self.finish()
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:

@@ -28,6 +28,16 @@ from gateway.rendering import error_body
 _log = logging.getLogger(__name__)
 
 _MAX_PIPELINED: Final = 16
+_LINGER_SECONDS: Final = 1.0
+# What of a head is not counted header by header: method, version, spaces and line ends.
+_HEAD_SLACK_BYTES: Final = 64
+# Headers whose repetition would let two readers of one request see different requests.
+_ONCE: Final = {
+    b"host": "Host",
+    b"authorization": "Authorization",
+    b"content-type": "Content-Type",
+    b"transfer-encoding": "Transfer-Encoding",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._header_count = 0
         self._header_size = 0
-        self._head_bytes = 0  # received while no head is complete, whether or not it parsed yet
+        self._unparsed_bytes = 0  # received since a head, a piece of body or a message was last complete
         self._in_head = False
         self._in_body = False
         self._pieces: list[bytes] = []
@@ -93,10 +103,9 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
-        if not self._in_body and not self._in_head:
-            self._deadline = self._loop.time() + self._limits.head_seconds
-        if not self._in_body:
-            self._head_bytes += len(data)
+        if not self._is_reading:
+            self._expect_within(self._limits.head_seconds)
+        self._unparsed_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -104,7 +113,8 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._refuse(self._refusal or AmbiguousFraming(f"the request is not valid HTTP/1.1: {error}"))
         else:
-            if self._in_head and self._head_bytes > self._limits.header_bytes:
+            # Also line ends before a request, chunk extensions and trailers, which no callback counts.
+            if self._unparsed_bytes > self._limits.header_bytes + _HEAD_SLACK_BYTES:
                 self._refuse(_headers_too_large(self._limits))
 
     def eof_received(self) -> bool:
@@ -131,6 +141,9 @@ class HttpConnection(asyncio.Protocol):
         self._wake_drain()
         if self._resume is not None:
             self._resume()
+        if self._current is None and not self._is_closing:
+            self._expect_within(self._limits.idle_seconds)
+            self._go_on()
 
     # httptools' side
 
@@ -147,21 +160,29 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
         self._header_count += 1
         self._header_size += len(name) + len(value) + 4
         if self._header_size + len(self._url) > self._limits.header_bytes:
             self._stop_parsing(_headers_too_large(self._limits))
         if self._header_count > self._limits.header_count:
             self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
-        self._headers[name.lower()] = value
+        if self._in_body:
+            return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
+        if lower in _ONCE and lower in self._headers:
+            self._stop_parsing(AmbiguousFraming(f"the {_ONCE[lower]} header is given more than once"))
+        self._headers[lower] = value
 
     def on_headers_complete(self) -> None:
         headers = self._headers
+        self._unparsed_bytes = 0
+        if self._parser.should_upgrade():
+            self._stop_parsing(InvalidRequest("protocol upgrades are not offered; send plain HTTP/1.1"))
         if self._parser.get_http_version() == "1.1" and b"host" not in headers:
             self._stop_parsing(InvalidRequest("the Host header is missing"))
         coding = headers.get(b"transfer-encoding")
-        if coding is not None and coding.strip().lower() != b"chunked":
-            self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked'"))
+        if coding is not None and (coding.strip().lower() != b"chunked" or self._parser.get_http_version() != "1.1"):
+            self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked', of HTTP/1.1"))
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             self._stop_parsing(UnsupportedMediaType("compressed request bodies are not read; send them plain"))
         length = headers.get(b"content-length")
@@ -169,11 +190,12 @@ class HttpConnection(asyncio.Protocol):
             self._stop_parsing(_body_too_large(int(length), self._limits))
         self._in_head = False
         self._in_body = True
-        self._deadline = self._loop.time() + self._limits.body_seconds
-        if headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None:
+        self._expect_within(self._limits.body_seconds)
+        if headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None and not self._waiting:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, data: bytes) -> None:
+        self._unparsed_bytes = 0
         self._body_size += len(data)
         if self._body_size > self._limits.body_bytes:
             self._stop_parsing(_body_too_large(self._body_size, self._limits))
@@ -181,7 +203,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._in_body = False
-        self._head_bytes = 0
+        self._unparsed_bytes = 0
         pieces = self._pieces
         exchange = Exchange(
             self,
@@ -195,13 +217,13 @@ class HttpConnection(asyncio.Protocol):
             received_at=self._loop.time(),
         )
         self._waiting.append(exchange)
-        if self._current is None:
+        if self._current is None and not self._is_write_paused:
             self._answer_next()
         elif len(self._waiting) >= _MAX_PIPELINED:
             self._stop_parsing(InvalidRequest(f"more than {_MAX_PIPELINED} requests are pipelined on one connection"))
         elif self._transport is not None and not self._is_read_paused:
             self._is_read_paused = True
-            self._transport.pause_reading()  # read on once this one is answered
+            self._transport.pause_reading()  # read on once this one is answered, and the answer taken
 
     # the exchange's side
 
@@ -215,15 +237,15 @@ class HttpConnection(asyncio.Protocol):
         self._current = self._task = self._pause = self._resume = None
         if self._transport is None or self._transport.is_closing():
             return
-        self._deadline = self._loop.time() + self._limits.idle_seconds
+        if self._is_write_paused:
+            self._expect_within(self._limits.write_seconds)
+        else:
+            self._expect_within(self._limits.head_seconds if self._is_reading else self._limits.idle_seconds)
         if not keep_alive or self._is_closing:
             self._is_closing = True
             self._transport.close()
-        elif self._waiting:
-            self._loop.call_soon(self._answer_next)
-        elif self._is_read_paused:
-            self._is_read_paused = False
-            self._transport.resume_reading()
+        elif not self._is_write_paused:
+            self._go_on()
 
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Register the producer's brakes, and apply them where the client is already behind."""
@@ -233,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
 
     async def drained(self) -> None:
         """Wait while the client is behind."""
-        if self._is_write_paused and not self._is_closing:
+        if self._is_write_paused and self._transport is not None and not self._transport.is_closing():
             self._drain_waiter = self._loop.create_future()
             await self._drain_waiter
 
@@ -241,18 +263,23 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Say whether an answer is under way."""
-        return self._current is not None
+        """Say whether an answer is under way, or not yet wholly sent."""
+        if self._current is not None:
+            return True
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def check_deadline(self, now: float) -> None:
         """Close a connection that is too slow to send, to read, or to come back."""
         if now < self._deadline or self._transport is None:
             return
-        if self._current is not None:
-            if self._is_write_paused:
-                _log.info("client too slow to read", extra={"address": self._address})
-                self._transport.abort()
-        elif self._in_head or self._in_body or self._head_bytes:
+        if self._is_write_paused:
+            _log.info("client too slow to read", extra={"address": self._address})
+            self._transport.abort()
+        elif self._current is not None:
+            return
+        elif self._is_closing or self._transport.is_closing():
+            self._transport.abort()  # it was refused and still sends, or does not take the last of its answer
+        elif self._is_reading:
             self._refuse(RequestTimeout("the request did not arrive in time"))
         else:
             self._transport.close()
@@ -270,8 +297,26 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @property
+    def _is_reading(self) -> bool:
+        """Say whether part of a request has arrived and the rest has not."""
+        return self._in_head or self._in_body or self._unparsed_bytes > 0
+
+    def _expect_within(self, seconds: float) -> None:
+        """Set when the client's next step is due. While an answer is under way only its reading is timed."""
+        if self._current is None:
+            self._deadline = self._loop.time() + seconds
+
+    def _go_on(self) -> None:
+        """Turn to the next request: one that waits, or one that is still to be read."""
+        if self._waiting:
+            self._loop.call_soon(self._answer_next)
+        elif self._is_read_paused and self._transport is not None:
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
     def _answer_next(self) -> None:
-        if not self._waiting or self._current is not None:
+        if not self._waiting or self._current is not None or self._is_write_paused:
             return
         exchange = self._current = self._waiting.popleft()
         task = self._handle(exchange)
@@ -283,7 +328,11 @@ class HttpConnection(asyncio.Protocol):
         raise refusal  # out of the parser's callback; it comes back as HttpParserError in data_received
 
     def _refuse(self, error: TollkeeperError) -> None:
-        """Answer what cannot be read and close: where the next request would begin is not known."""
+        """Answer what cannot be read and close: where the next request would begin is not known.
+
+        What still arrives is thrown away for a moment: closing at once would make the client's system discard
+        our answer unread (RFC 9112, section 9.6).
+        """
         self._refusal = None
         self._is_closing = True
         if self._transport is None or self._transport.is_closing():
@@ -291,13 +340,17 @@ class HttpConnection(asyncio.Protocol):
         if self._current is not None:
             self._current.close_after()  # the request before it still gets its answer
             return
+        if self._waiting:
+            self._transport.close()  # an error now would pass for the answer to the request that waits
+            return
         body = error_body(error)
         self.write(
             b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             % (error.status, len(body))
             + body
         )
-        self._transport.close()
+        self._deadline = self._loop.time() + _LINGER_SECONDS
+        self._transport.write_eof()
 
     def _wake_drain(self) -> None:
         waiter, self._drain_waiter = self._drain_waiter, None

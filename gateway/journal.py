@@ -33,6 +33,11 @@ class Journal:
             return True
         return not self.is_broken and self._log.pending_bytes + more_bytes <= self._max_bytes
 
+    @property
+    def is_over_bound(self) -> bool:
+        """Say whether the bound at which admission stops is reached."""
+        return self._log.pending_bytes >= self._max_bytes
+
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
         """Write one record; it survives the process's death. Gives False, and counts, where it cannot be kept."""
         try:
@@ -59,6 +64,11 @@ class Journal:
     def cursor(self) -> Position:
         """Where the unshipped records begin."""
         return self._log.cursor
+
+    @property
+    def end(self) -> Position:
+        """The place after the last record."""
+        return self._log.end
 
     @property
     def pending_bytes(self) -> int:

@@ -1,8 +1,14 @@
 """When tokens arrived: first token, gaps between tokens, counts. One per attempt."""
 
+from typing import Final
+
 from contracts.generation import Delta
 from contracts.records import CountMethod, gap_units
 from contracts.usage import UNKNOWN_USAGE, Usage
+
+# A target's word is taken for no more tokens than this beyond those that arrived: an absurd count in a broken
+# usage report must not become as many zeros in memory.
+_MAX_PADDING: Final = 1 << 18
 
 
 class Progress:
@@ -43,7 +49,7 @@ class Progress:
         wanted = max(output_tokens - len(self._last_at), 0) if self._last_at else 0
         excess = len(self.gaps) - wanted
         if excess < 0:
-            return self.gaps + [0] * -excess if self._last_at else self.gaps
+            return self.gaps + [0] * -excess if self._last_at and -excess <= _MAX_PADDING else self.gaps
         if excess == 0:
             return self.gaps
         if wanted == 0:

@@ -1,11 +1,11 @@
 """Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
 
 import re
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, ReasoningEffort, Role
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
 
@@ -13,7 +13,9 @@ _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+_CHOICES: Final = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
 _MAX_SHOWN: Final = 60
+_UNSEEN: Final = object()
 
 
 def read_chat(content_type: str, body: bytes) -> ChatRequest:
@@ -77,23 +79,28 @@ def _invalid_field(message: str, body: bytes) -> InvalidRequest:
     path = found.group(1)
     param = path.removeprefix("$").lstrip(".") or None
     expected = message[: found.start()].replace("`", "")
-    value = _shown(_value_at(path, body))
-    given = f"{param} is {value}: " if param and value is not None else ""
+    if "nvalid enum value" in expected:  # msgspec repeats the value, which may be prompt text in the wrong place
+        expected = f"expected one of {', '.join(_CHOICES.get(path.rpartition('.')[2], ()))}"
+    value = _value_at(path, body)
+    given = f"{param} is {_shown(value)}: " if param and value is not _UNSEEN else f"{param}: " if param else ""
     return InvalidRequest(f"{given}{expected[:1].lower()}{expected[1:]}", param=param)
 
 
 def _value_at(path: str, body: bytes) -> Any:
     """Find what stands at a path of the body. Only called on the way to a refusal, so a second parse is no matter."""
-    value = msgspec.json.decode(body)
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _UNSEEN  # what follows the field is broken as well
     for name, index in _STEP.findall(path.removeprefix("$")):
         try:
             value = value[int(index)] if index else value[name]
         except (LookupError, TypeError):
-            return None
+            return _UNSEEN
     return value
 
 
-def _shown(value: Any) -> str | None:
+def _shown(value: Any) -> str:
     # Numbers and booleans are shown; text may be the prompt and is described instead.
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "null"

@@ -18,11 +18,17 @@ class Recorder:
         self._emit_span = emit_span
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
+        self.unrecorded_rejections = 0
 
     def record(self, life: Life) -> None:
         """Write a request's record, and its attempts' where there was more than one."""
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
+            return
+        if life.outcome == "rejected" and self._journal.is_over_bound:
+            # What lies above the bound is for requests that were admitted; a client that tries again and again
+            # must not fill it with its refusals, which used nothing.
+            self.unrecorded_rejections += 1
             return
         request_record = _request_record(life, self._gateway)
         if len(life.attempts) > 1:

@@ -4,8 +4,10 @@ The answer's end (the whole body, or a stream's last event) is held back until `
 on disk before the client has its acknowledgement.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from contracts.chat import ChatRequest
 from contracts.errors import TollkeeperError
@@ -25,14 +27,15 @@ class ChatReply:
     """The sink of one chat request. `begin_attempt` starts over as long as the client has seen nothing."""
 
     def __init__(
-        self, exchange: Exchange, request: ChatRequest, reply_id: str, created_unix: int, clock: Clock
+        self, exchange: Exchange, request: ChatRequest, request_id: UUID, created_unix: int, clock: Clock
     ) -> None:
         self._exchange = exchange
         self._request = request
-        self._reply_id = reply_id
+        self._reply_id = f"chatcmpl-{request_id.hex}"
+        self._headers: Headers = ((b"x-request-id", str(request_id).encode()),)
         self._created_unix = created_unix
         self._clock = clock
-        self._renderer = StreamRenderer(reply_id, created_unix, request.model)
+        self._renderer = StreamRenderer(self._reply_id, created_unix, request.model)
         self._progress = Progress()
         self._body: bytes | None = None
         self._choices: list[WholeChoice] = []
@@ -104,19 +107,19 @@ class ChatReply:
             self._body = whole_reply(self._reply_id, self._created_unix, self._request.model, self._choices, usage)
         return len(self._body)
 
-    def conclude(self, headers: Headers) -> None:
+    def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
         body = self._body or b""
         if not self._request.is_streamed:
-            self._exchange.send(200, JSON, body, headers)
+            self._exchange.send(200, JSON, body, self._headers)
             return
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, headers)
+            self._exchange.start(200, EVENT_STREAM, self._headers)
         self._exchange.end(body)
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, ((b"x-request-id", self._reply_id.encode()),))
+            self._exchange.start(200, EVENT_STREAM, self._headers)
         self._exchange.write(data)
 
     def _collect(self, delta: Delta) -> None:
@@ -139,5 +142,5 @@ def send_error(exchange: Exchange, error: TollkeeperError, headers: Headers = ()
         exchange.end(error_event(error))
         return
     if error.retry_after_seconds is not None:
-        headers = (*headers, (b"retry-after", b"%d" % max(1, round(error.retry_after_seconds + 0.5))))
+        headers = (*headers, (b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
     exchange.send(error.status, JSON, error_body(error), headers)

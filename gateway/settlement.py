@@ -38,7 +38,9 @@ class Settlement:
             if result.count_method == "reported" and result.usage.input_tokens:
                 self._estimator.learn(request.model, request_bytes, result.usage.input_tokens)
             return result.usage, result.count_method
-        if progress.usage.is_known:  # cut short: the input is known exactly, the output by what passed
+        if progress.usage.output_tokens is not None:  # cut short after a report of the whole
+            return progress.usage, progress.count_method
+        if progress.usage.is_known:  # cut short: the input is known, the output by what passed
             return progress.usage.plus(Usage(output_text=progress.tokens)), progress.count_method
         if attempt.error is not None and not progress.tokens:
             return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of

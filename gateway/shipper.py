@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 from backends.http_pool import HttpPool, Origin, Timeouts
-from backends.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request, rejected_records
-from backends.segments import Position
-from contracts.errors import InvalidRequest, UpstreamError
+from backends.otlp import CONTENT_TYPE, LOGS_PATH, PackedRecord, build_export_request, rejected_records
+from backends.segments import Entry, Position
+from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError
 from contracts.records import event_name_of
 from gateway.journal import Journal, unpack_entry
 
@@ -63,12 +63,13 @@ class Shipper:
         self._new_id = new_id
         self.shipped_records = 0
         self.rejected_records = 0
+        self.unreadable_records = 0
         self.failures_in_a_row = 0
 
     async def run(self) -> None:
         """Ship until cancelled."""
         while True:
-            if await self._ship_all():
+            if await self._try_to_ship():
                 self.failures_in_a_row = 0
                 await asyncio.sleep(_SHIP_EVERY_SECONDS)
             else:
@@ -80,10 +81,17 @@ class Shipper:
         """Ship what is left, as far as the time allows; the rest stays in the journal for the next start."""
         try:
             async with asyncio.timeout(within_seconds):
-                await self._ship_all()
+                await self._try_to_ship()
         except TimeoutError:
             _log.info("journal not empty at stop", extra={"pending_bytes": self._journal.pending_bytes})
         await self._pool.close()
+
+    async def _try_to_ship(self) -> bool:
+        try:
+            return await self._ship_all()
+        except OSError as error:  # the disk: a full one may have room again, and shipping is what makes room
+            _log.error("journal cannot be shipped", extra={"reason": error.strerror})
+            return False
 
     async def _ship_all(self) -> bool:
         while (plan := self._load_plan() or self._new_plan()) is not None:
@@ -94,7 +102,7 @@ class Shipper:
     async def _ship(self, plan: _Plan) -> bool:
         start, end = Position(*plan.start), Position(*plan.end)
         entries = self._journal.read(start, max_entries=2**31, max_bytes=2**62, until=end)
-        records = [(event_name_of(packed), at, packed) for at, packed in map(unpack_entry, entries)]
+        records = self._records_of(entries)
         body = build_export_request(plan.batch_id, "tollkeeper-gateway", records)
         answer = await self._post(body)
         if answer is None:
@@ -106,6 +114,16 @@ class Shipper:
         self._journal.release(end)
         self._plan_path.unlink(missing_ok=True)
         return True
+
+    def _records_of(self, entries: list[Entry]) -> list[PackedRecord]:
+        records: list[PackedRecord] = []
+        for at, packed in map(unpack_entry, entries):
+            try:
+                records.append((event_name_of(packed), at, packed))
+            except InvalidRecord as error:  # one such entry must not keep all that follow from arriving
+                _log.error("journal entry left out", extra={"reason": error.message})
+                self.unreadable_records += 1
+        return records
 
     async def _post(self, body: bytes) -> _Answer | None:
         head = (
@@ -153,5 +171,8 @@ class Shipper:
             return None
         except msgspec.MsgspecError:
             _log.error("the batch plan is damaged and is made anew; its batch may arrive twice")
+            return None
+        if Position(*plan.end) > self._journal.end:
+            _log.error("the batch plan is of another journal and is made anew")
             return None
         return plan if Position(*plan.end) > self._journal.cursor else None

@@ -91,7 +91,12 @@ def resolve_key(key_ref: str) -> str:
         return value
     if kind == "file" and place:
         try:
-            return Path(place).read_text().strip()
+            credential = Path(place).read_text().strip()
         except OSError as error:
             raise ConfigurationError(f"credential file {place} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"credential file {place} does not contain text") from error
+        if not credential:
+            raise ConfigurationError(f"credential file {place} is empty")
+        return credential
     raise ConfigurationError("a key_ref is 'env:NAME' or 'file:PATH', never the credential itself")

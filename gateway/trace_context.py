@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 _TRACEPARENT: Final = re.compile(r"^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?$")
+_LENGTH_OF_00: Final = 55  # only later versions may append fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class TraceContext:
     def parse(cls, header: str) -> Self:
         """Read a `traceparent` header. A malformed one is ignored, as the recommendation demands."""
         found = _TRACEPARENT.match(header) if header else None
-        if found is None or found.group(1) == "ff":
+        if found is None or found.group(1) == "ff" or (found.group(1) == "00" and len(header) != _LENGTH_OF_00):
             return cls()
         trace_id, span_id = bytes.fromhex(found.group(2)), bytes.fromhex(found.group(3))
         if not any(trace_id) or not any(span_id):

@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 from tollkeeper import keys, tenants
+from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
-from tollkeeper.options import DEFAULT_DATA, AsJson, Data
+from tollkeeper.options import DEFAULT_DATA, AsJson, Dashboard, Data, Host, PortBase, StoreUrl
 from tollkeeper.plan import LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -25,27 +26,36 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
 
-PortBase = Annotated[int | None, typer.Option("--port-base", help="Lay all ports out from here upwards.")]
-
 
 @app.command()
 def up(
     data: Data = DEFAULT_DATA,
-    host: Annotated[
-        str, typer.Option(envvar="TOLLKEEPER_HOST", help="Where gateway, control plane and dashboard listen.")
-    ] = LOOPBACK,
+    host: Host = LOOPBACK,
     port_base: PortBase = None,
-    dashboard: Annotated[bool, typer.Option(help="Run the dashboard.")] = True,
-    store_url: Annotated[
-        str,
-        typer.Option(envvar="TOLLKEEPER_STORE_URL", help="Use this ClickHouse server instead of the embedded store."),
-    ] = "",
+    dashboard: Dashboard = True,
+    store_url: StoreUrl = "",
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
-        ports = _ports(port_base)
-        choices = Choices(data=data, ports=ports, host=host, store_url=store_url, has_dashboard=dashboard)
+        choices = Choices(data, _ports(port_base), host, store_url, dashboard)
         status = run_up(choices, os.environ, Console())
+    raise typer.Exit(status)
+
+
+@app.command()
+def demo(
+    data: Data = DEFAULT_DATA,
+    host: Host = LOOPBACK,
+    port_base: PortBase = None,
+    dashboard: Dashboard = True,
+    store_url: StoreUrl = "",
+    seconds: Annotated[float, typer.Option(min=1, help="How long the traffic lasts.")] = 60,
+    rate: Annotated[float, typer.Option(min=0.1, max=1000, help="Requests per second in the mean.")] = 5,
+) -> None:
+    """Run everything, as `up`, with a minute of traffic from three example tenants."""
+    with one_line_errors():
+        choices, console = Choices(data, _ports(port_base), host, store_url, dashboard), Console()
+        status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, rate))
     raise typer.Exit(status)
 
 

@@ -47,7 +47,7 @@ class Choices:
 
 
 def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
-    """Lay out the stages: store, migrations, then all that stands on them.
+    """Lay out the stages: store, migrations, then what the gateway needs, then the gateway and the dashboard.
 
     The store and the collector listen on the loopback interface whatever the host: one holds the books, the
     other writes them, and neither asks its callers who they are.
@@ -65,17 +65,20 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     inside = {**shared, "TOLLKEEPER_HOST": LOOPBACK}
     outside = {**shared, "TOLLKEEPER_HOST": choices.host}
     health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
-    services = [
+    # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
+    # when the collector takes the gateway's last records.
+    standing = (
         ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
         ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
-        ChildSpec("gateway", module("gateway"), outside, f"{addresses['gateway']}/ready"),
-    ]
+    )
+    serving = [ChildSpec("gateway", module("gateway"), outside, f"{addresses['gateway']}/ready")]
     if choices.has_dashboard:
         ready = f"{addresses['dashboard']}/_stcore/health"
-        services.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
+        serving.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
     stages = [
         Stage((ChildSpec("migrations", module("migrations"), inside),), runs_once=True),
-        Stage(tuple(services)),
+        Stage(standing),
+        Stage(tuple(serving)),
     ]
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))

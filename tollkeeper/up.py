@@ -2,9 +2,9 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
-import httpx
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -12,10 +12,11 @@ from rich.text import Text
 
 from backends.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
+from tollkeeper.gateway_client import first_model
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, plan
 from tollkeeper.ports import require_free
-from tollkeeper.supervisor import Patience, Stage, Supervisor
+from tollkeeper.supervisor import Stage, Supervisor
 
 _COLOURS = {
     "store": "yellow",
@@ -25,12 +26,15 @@ _COLOURS = {
     "gateway": "green",
     "dashboard": "cyan",
 }
+AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # given the addresses by process
+
 _INSIDE = frozenset({"store_http", "store_native", "collector", "collector_health"})
-_PROBE_TIMEOUT_SECONDS = 5.0
 
 
-def up(choices: Choices, environment: Mapping[str, str], console: Console, patience: Patience | None = None) -> int:
-    """Run the installation until a signal; give the exit status.
+def up(
+    choices: Choices, environment: Mapping[str, str], console: Console, after_ready: AfterReady | None = None
+) -> int:
+    """Run the installation until a signal; give the exit status. `after_ready` runs once everything answers.
 
     Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start or a
     port in use.
@@ -45,71 +49,68 @@ def up(choices: Choices, environment: Mapping[str, str], console: Console, patie
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
         supervisor = Supervisor(
-            stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True), patience
+            stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True)
         )
-        return asyncio.run(_supervise(supervisor, installation, choices, console))
+        session = _Session(supervisor, installation, choices, console, after_ready)
+        return asyncio.run(session.run())
 
 
-async def _supervise(supervisor: Supervisor, installation: Installation, choices: Choices, console: Console) -> int:
-    signalled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, signalled.set)
-    installation.write_addresses(choices.addresses())
-    try:
-        return await _run_until(signalled, supervisor, installation, choices, console)
-    except TollkeeperError as error:
-        console.print(_line("tollkeeper", error.message), style="red", soft_wrap=True)
-        return 2
-    finally:
-        installation.forget_addresses()
+@dataclass(frozen=True, slots=True)
+class _Session:
+    supervisor: Supervisor
+    installation: Installation
+    choices: Choices
+    console: Console
+    after_ready: AfterReady | None
+
+    async def run(self) -> int:
+        signalled = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+        self.installation.write_addresses(self.choices.addresses())
+        try:
+            await self._work_until(signalled)
+            return 0
+        except TollkeeperError as error:
+            self.console.print(_line("tollkeeper", error.message), style="red", soft_wrap=True)
+            return 2
+        finally:
+            self.installation.forget_addresses()
+            await self._stop(signalled)
+            self.console.print(_line("tollkeeper", "stopped"))
+
+    async def _work_until(self, signalled: asyncio.Event) -> None:
+        stop = asyncio.create_task(signalled.wait())
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()  # raises why the installation cannot run
+        finally:
+            for task in (stop, work):
+                task.cancel()
+            await asyncio.gather(stop, work, return_exceptions=True)
+
+    async def _work(self) -> None:
+        await self.supervisor.start()
+        addresses = self.choices.addresses()
+        key = SecretFiles(self.installation.secrets).get("demo_key")
+        model = None if key is None else await first_model(addresses["gateway"], key)
+        for part in _welcome(addresses, key, model):
+            self.console.print(part, soft_wrap=True)
+        if self.after_ready is not None:
+            await self.after_ready(addresses)
+        await self.supervisor.wait_for_failure()
+
+    async def _stop(self, signalled: asyncio.Event) -> None:
         signalled.clear()
-        stopping = asyncio.create_task(supervisor.stop())
+        stopping = asyncio.create_task(self.supervisor.stop())
         hurry = asyncio.create_task(signalled.wait())
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():  # asked twice: no more waiting
-            await supervisor.stop(grace_seconds=0)
+            await self.supervisor.stop(grace_seconds=0)
         await stopping
         hurry.cancel()
-        console.print(_line("tollkeeper", "stopped"))
-
-
-async def _run_until(
-    signalled: asyncio.Event, supervisor: Supervisor, installation: Installation, choices: Choices, console: Console
-) -> int:
-    stop = asyncio.create_task(signalled.wait())
-    work = asyncio.create_task(_start_and_watch(supervisor, installation, choices, console))
-    try:
-        await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()  # raises why the installation cannot run
-        return 0
-    finally:
-        for task in (stop, work):
-            task.cancel()
-        await asyncio.gather(stop, work, return_exceptions=True)
-
-
-async def _start_and_watch(
-    supervisor: Supervisor, installation: Installation, choices: Choices, console: Console
-) -> None:
-    await supervisor.start()
-    addresses = choices.addresses()
-    key = SecretFiles(installation.secrets).get("demo_key")
-    model = None if key is None else await _first_model(addresses["gateway"], key)
-    for part in _welcome(addresses, key, model):
-        console.print(part, soft_wrap=True)
-    await supervisor.wait_for_failure()
-
-
-async def _first_model(gateway: str, key: str) -> str | None:
-    """Name a model this key may use; `None` where the key was revoked or nothing is served."""
-    async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
-        try:
-            reply = await client.get(f"{gateway}/v1/models", headers={"Authorization": f"Bearer {key}"})
-            return str(reply.json()["data"][0]["id"]) if reply.status_code == 200 else None
-        except (httpx.HTTPError, ValueError, LookupError):
-            return None
 
 
 def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:

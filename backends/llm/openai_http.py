@@ -46,8 +46,10 @@ class OpenAIHttpTarget:
         self.spec = spec
         self._pool = HttpPool(Origin.parse(spec.url), _timeouts(spec))
         key = resolve_key(spec.key_ref) if spec.key_ref else ""
-        if any(character in key for character in "\r\n"):
-            raise ConfigurationError(f"the key of target {spec.id!r} ({spec.key_ref}) contains a line end")
+        if not key.isascii() or any(character <= " " for character in key):
+            raise ConfigurationError(
+                f"the key of target {spec.id!r} ({spec.key_ref}) contains a space, a line end or non-ASCII characters"
+            )
         authorization = f"authorization: Bearer {key}\r\n" if key else ""
         self._head_end = (
             f"host: {self._pool.origin.authority}\r\n{authorization}"
@@ -110,7 +112,7 @@ class _ReplyReader:
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers
         if status == 200 and self._is_streamed:
-            if not headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+            if not headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
                 raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
             self._events = EventSplitter()
 
@@ -130,7 +132,10 @@ class _ReplyReader:
         if self._status != 200:
             raise self._error()
         if self._events is not None:
-            if not (self._is_done or self._finish_reason) or self._events.has_rest:
+            # Some servers end their last line, [DONE], without the empty line that completes an event.
+            rest = b"" if self._is_done else self._events.rest
+            is_complete = self._is_done or bool(self._finish_reason) or data_of(rest) == b"[DONE]"
+            if not is_complete or (rest and data_of(rest) != b"[DONE]"):
                 raise UpstreamBroken(f"target {self._target!r} ended its stream before its answer was complete")
         else:
             self._conclude_whole(b"".join(self._pieces))
@@ -143,6 +148,8 @@ class _ReplyReader:
         )
 
     def _on_event(self, event: bytes) -> None:
+        if self._is_done:
+            return
         data = data_of(event)
         if data == b"[DONE]":
             self._is_done = True  # ours is written after settlement
@@ -185,6 +192,7 @@ class _ReplyReader:
         except InvalidUsage:
             return  # contradictory: the reply stands, its usage stays unknown and visible as such
         self._count_method = "reported" if self._usage.is_known else "none"
+        self._sink.report(self._usage, self._count_method)
 
     def _error(self) -> TollkeeperError:
         detail = _message_in(b"".join(self._pieces))

@@ -61,6 +61,6 @@ class StoreAddress:
         The file is made where it is missing, so that a process may start before the store has: both then read it.
         """
         name = user or role
-        if password is None:
+        if not password:  # an empty variable is an unset one
             password = secrets.get_or_create(f"store_{role}") if name == role else ""
         return cls(url, database, name, password)

@@ -1,5 +1,7 @@
 """The one client of the store, over ClickHouse's HTTP protocol: the embedded store and a server are the same to it."""
 
+import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -8,6 +10,7 @@ import clickhouse_connect
 import urllib3
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalError
+from clickhouse_connect.driver.httputil import get_pool_manager
 
 from backends.store.address import StoreAddress
 from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable, TollkeeperError
@@ -15,6 +18,9 @@ from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable,
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+# The library warns, without saying of what, before it raises what this module translates.
+logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
 
 _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 60
@@ -50,6 +56,9 @@ class StoreClient:
     def __init__(self, address: StoreAddress, *, answer_seconds: int = _ANSWER_SECONDS) -> None:
         self.address = address
         self._answer_seconds = answer_seconds
+        # A pool of our own, because closing it must close no other client's; and without urllib3's retries, whose
+        # warnings would log whole URLs with their parameters.
+        self._pool = get_pool_manager(maxsize=4, retries=0)
         self._client: Client | None = None
 
     def query(
@@ -73,9 +82,15 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Give the result of a SELECT as a data frame."""
+        """Give the result of a SELECT as a data frame, with its columns also where it has no rows."""
+        bound, chosen = dict(parameters or {}), dict(settings or {})
         try:
-            return self._connected().query_df(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+            client = self._connected()
+            frame = client.query_df(sql, parameters=bound, settings=chosen)
+            if len(frame.columns) == 0:  # the native format, which the library reads, sends nothing for no rows
+                named = client.raw_query(sql, parameters=bound, settings=chosen, fmt="JSONCompactEachRowWithNames")
+                frame = frame.reindex(columns=json.loads(named.splitlines()[0]))
+            return frame
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._translated(error, "a query") from error
 
@@ -102,6 +117,7 @@ class StoreClient:
             "deduplicate_blocks_in_dependent_materialized_views": 1,
             "insert_deduplicate": 1,
             "async_insert": 0,  # asynchronous inserts lose the token
+            "max_threads": 1,  # a batch is one block, also when it is repeated; and small batches cost half the CPU
             "max_partitions_per_insert_block": 500,  # one late batch may touch each day of the 400 that are kept
         }
         try:
@@ -121,6 +137,7 @@ class StoreClient:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+        self._pool.clear()
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -138,7 +155,7 @@ class StoreClient:
                 send_receive_timeout=self._answer_seconds,
                 autogenerate_session_id=False,  # a session would refuse a second query at a time
                 tz_mode="aware",  # DateTime columns come back as UTC, not as naive wall time
-                dedicated_pool=True,  # closing ours must close no other
+                pool_mgr=self._pool,
             )
             self._client.database = self.address.database
         return self._client

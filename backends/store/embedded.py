@@ -29,6 +29,7 @@ _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _START_SECONDS: Final = 60.0  # a large store loads its parts first
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.25
+_START_POLL_SECONDS: Final = 0.002
 _REMEDY: Final = "install chdb as in constraints/base.txt, or set TOLLKEEPER_STORE_URL to a ClickHouse server"
 
 
@@ -59,9 +60,7 @@ class EmbeddedStore:
         engine.start()
         holder = self._wait_until_listening(engine, started)
         if holder is None:
-            _log.info("store stopped before it listened")
             return
-        self._require_closed_door()
         _log.info(
             "store listening host=%s http_port=%d native_port=%d directory=%s start_seconds=%.2f",
             self._settings.host,
@@ -77,15 +76,9 @@ class EmbeddedStore:
         raise ConfigurationError(f"the engine ended by itself: {self._failure or 'no reason given'}")
 
     def _prepare(self) -> None:
-        secrets = self._settings.secrets
-        passwords = StorePasswords(
-            supervisor=secrets.get_or_create("store_supervisor"),
-            writer=secrets.get_or_create("store_writer"),
-            reader=secrets.get_or_create("store_reader"),
-        )
-        write_engine_files(self._config, self._settings, passwords)
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._config.mkdir(parents=True, exist_ok=True, mode=0o700)
             _require_unlocked(self._directory)
             self._pipe.unlink(missing_ok=True)
             os.mkfifo(self._pipe, 0o600)
@@ -94,6 +87,13 @@ class EmbeddedStore:
                 f"the store cannot write to {self._directory} ({error.strerror}); "
                 "choose a writable data directory with --data or TOLLKEEPER_DATA"
             ) from error
+        secrets = self._settings.secrets
+        passwords = StorePasswords(
+            supervisor=secrets.get_or_create("store_supervisor"),
+            writer=secrets.get_or_create("store_writer"),
+            reader=secrets.get_or_create("store_reader"),
+        )
+        write_engine_files(self._config, self._settings, passwords)
         for port, variable in (
             (self._settings.store_http_port, "TOLLKEEPER_STORE_HTTP_PORT"),
             (self._settings.store_native_port, "TOLLKEEPER_STORE_NATIVE_PORT"),
@@ -114,30 +114,37 @@ class EmbeddedStore:
             self._failure = str(error)
 
     def _wait_until_listening(self, engine: threading.Thread, started: float) -> int | None:
-        """Wait for the engine to open the pipe, then for its HTTP port to answer.
+        """Wait for the engine to listen, lock out its launching user at once, and wait for it to open the pipe.
 
         Gives the pipe's writing end, whose closing stops the engine; `None` where a stop signal came first.
         """
-        holder: int | None = None
+        is_locked = False
         while time.monotonic() - started < _START_SECONDS:
             if not engine.is_alive():
                 raise ConfigurationError(self._explain_failure())
-            if signal.sigtimedwait(_STOP_SIGNALS, 0.02) is not None:
+            if signal.sigtimedwait(_STOP_SIGNALS, _START_POLL_SECONDS) is not None:
                 return None
-            holder = holder or _open_if_read(self._pipe)
-            if holder is not None and self._get("/ping") == 200:
+            is_locked = is_locked or self._lock_out_launching_user()
+            holder = _open_if_read(self._pipe) if is_locked else None
+            if holder is not None:
                 return holder
         raise ConfigurationError(
             f"the engine of chdb {_version()} did not listen on {self._settings.host}:"
             f"{self._settings.store_http_port} within {_START_SECONDS:.0f} seconds; {_REMEDY}"
         )
 
-    def _require_closed_door(self) -> None:
-        """Lock out the password-less launching user by failed logins (see engine_files), and see it locked out."""
+    def _lock_out_launching_user(self) -> bool:
+        """Use up the failed logins of the password-less launching user (see engine_files) and see it locked out.
+
+        False while the engine does not listen yet. It must come first after that: until it has, anyone on this
+        machine gets in.
+        """
         for _ in range(2):
-            self._get("/?user=default&password=locked-out&query=SELECT%201")
+            if self._get("/?user=default&password=locked-out&query=SELECT%201") is None:
+                return False
         if self._get("/?query=SELECT%201") == 200:
             raise ConfigurationError(f"the engine of chdb {_version()} lets anyone in without a password; {_REMEDY}")
+        return True
 
     def _get(self, path: str) -> int | None:
         host = "127.0.0.1" if self._settings.host in ("0.0.0.0", "::") else self._settings.host

@@ -34,10 +34,9 @@ class StorePasswords:
 
 
 def write_engine_files(directory: Path, settings: StoreSettings, passwords: StorePasswords) -> None:
-    """Write both files. Raises ConfigurationError where the directory cannot be written."""
+    """Write both files into an existing directory. Raises ConfigurationError where the directory cannot be written."""
     users = directory / "users.xml"
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(users, _users(settings, passwords))
         _write(directory / "config.xml", _config(settings, users))
     except OSError as error:
@@ -80,11 +79,18 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
     return root
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.Element:
     root = ElementTree.Element("clickhouse")
     users = ElementTree.SubElement(root, "users")
     database = f"`{settings.store_database}`"
-    networks = _LOOPBACK if ip_address(settings.host).is_loopback else _ANYWHERE
+    networks = _LOOPBACK if _is_loopback(settings.host) else _ANYWHERE
     _add_user(users, "default", None, _LOOPBACK, profile="default", quota="launch", grants=_LAUNCH_GRANTS)
     _add_user(users, "supervisor", passwords.supervisor, _LOOPBACK, profile="default", quota="default", grants=())
     _add_user(

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from sqlalchemy import JSON, Boolean, Enum, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -16,6 +17,16 @@ class Role(StrEnum):
     ADMIN = "admin"
     FINANCE = "finance"
     TEAM_LEAD = "team_lead"
+
+
+# Kept as the role's own word, and checked going in: a word that is no role could never be read again.
+_ROLE: Final = Enum(
+    Role,
+    native_enum=False,
+    length=20,
+    validate_strings=True,
+    values_callable=lambda roles: [role.value for role in roles],
+)
 
 
 class ApiKey(Base):
@@ -60,9 +71,7 @@ class RoleGrant(Base):
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(String(63), primary_key=True, default="")
     team_id: Mapped[str] = mapped_column(String(63), primary_key=True, default="")
-    role: Mapped[Role] = mapped_column(
-        Enum(Role, native_enum=False, length=20, values_callable=lambda roles: [role.value for role in roles])
-    )
+    role: Mapped[Role] = mapped_column(_ROLE)
 
 
 class AdminToken(Base):
@@ -73,8 +82,6 @@ class AdminToken(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
-    role: Mapped[Role] = mapped_column(
-        Enum(Role, native_enum=False, length=20, values_callable=lambda roles: [role.value for role in roles])
-    )
+    role: Mapped[Role] = mapped_column(_ROLE)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)

@@ -27,7 +27,7 @@ class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=_NAMING)
 
 
-_MAX_DECIMAL_TEXT = 40
+_MAX_DECIMAL_TEXT: Final = 40
 
 
 class UtcDateTime(TypeDecorator[datetime]):

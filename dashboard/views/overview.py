@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from analytics.overview import Overview
-from analytics.series import Series
+from analytics.series import Dimension, Series
 from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard import charts, formats, states
 from dashboard.filters import Filters, filter_bar, group_toggle, read_filters
@@ -37,7 +37,7 @@ def overview_page() -> None:
             states.show_unknown(kind, value)
             return
     refresh = REFRESH_SECONDS.get(filters.range)
-    st.fragment(_numbers, run_every=refresh)(filters, refresh, offered)
+    st.fragment(_numbers, run_every=refresh)(refresh, offered)
 
 
 def _offered() -> Offered | None:
@@ -48,11 +48,17 @@ def _offered() -> Offered | None:
         return None
 
 
-def _numbers(filters: Filters, refresh: int | None, offered: Offered | None) -> None:
-    """Draw all numbers of one moment, or why there are none. `offered` is what the bar above offers."""
+def _numbers(refresh: int | None, offered: Offered | None) -> None:
+    """Draw all numbers of one moment, or why there are none. `offered` is what the bar above offers.
+
+    The address is read here again: the choice of groups, within this fragment, changes it without a run of the page.
+    """
     try:
+        filters = read_filters(st.query_params)
         scope = filters.scope(datetime.now(UTC))
         answer = read_overview(scope)
+        if _offered() != offered:
+            st.rerun()  # the bar stands outside this fragment: it must learn of a new tenant or a store that is back
         if answer.is_empty:
             _nothing(filters, answer)
             return
@@ -63,8 +69,6 @@ def _numbers(filters: Filters, refresh: int | None, offered: Offered | None) -> 
     except TollkeeperError as error:
         states.show_failure(error, refresh)
     else:
-        if _offered() != offered:
-            st.rerun()  # the bar stands outside this fragment: it must learn of a new tenant or a store that is back
         _caption(answer, refresh)
         _key_figures(answer)
         _charts(filters, answer, over_time, colors)
@@ -72,13 +76,15 @@ def _numbers(filters: Filters, refresh: int | None, offered: Offered | None) -> 
 
 
 def _nothing(filters: Filters, answer: Overview) -> None:
-    seen = read_choices("tenant")
-    if not seen:
+    if not read_choices("tenant"):
         states.show_first_steps()
         return
-    last = max(one.last_seen for one in seen if filters.tenant in (None, one.value))
+    kind: Dimension = "model" if filters.model else "tenant"
+    value = filters.model or filters.tenant
+    times = [one.last_seen for one in read_choices(kind, filters.tenant) if value in (None, one.value)]
+    earlier = [time for time in times if time < answer.covered.start]
     covered = formats.period(answer.covered.start, answer.covered.end)
-    states.show_nothing_found(filters, covered, formats.moment(last) if last < answer.covered.start else None)
+    states.show_nothing_found(filters, covered, formats.moment(max(earlier)) if earlier else None)
 
 
 def _caption(answer: Overview, refresh: int | None) -> None:

@@ -1,5 +1,6 @@
 """`python -m gateway.control`: the control plane."""
 
+import logging
 import socket
 import sys
 
@@ -10,6 +11,8 @@ from contracts.errors import ConfigurationError
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 
+log = logging.getLogger(__name__)
+
 _BACKLOG = 512
 
 
@@ -17,7 +20,8 @@ def run(settings: ControlSettings) -> None:
     """Serve until told to stop. Raises ConfigurationError where it cannot start."""
     listener = listen(settings.host, settings.control_port)
     app = create_app(settings)
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+    config = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False)
+    log.info("control plane ready", extra={"host": settings.host, "port": settings.control_port})
     uvicorn.Server(config).run(sockets=[listener])
 
 

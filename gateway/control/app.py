@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
 from fastapi import FastAPI
@@ -38,8 +38,11 @@ def create_app(settings: ControlSettings) -> FastAPI:
     admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
     key_pepper = secrets.get_or_create("key_pepper").encode()
     database = ControlDatabase(settings.database_address)
-    database.check_schema()
-    _bootstrap(database, settings, secrets, key_pepper)
+    with ExitStack() as if_it_fails:
+        if_it_fails.callback(database.close)
+        database.check_schema()
+        _bootstrap(database, settings, secrets, key_pepper)
+        if_it_fails.pop_all()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -14,9 +14,7 @@ from contracts.control import Base
 from migrations.settings import MigrationSettings
 
 
-def _say_step(
-    ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
-) -> None:
+def _say_step(ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]) -> None:
     say = context.config.attributes.get("say")
     if say is not None:
         say(f"control: applied {step.up_revision_id}")

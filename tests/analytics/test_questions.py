@@ -37,18 +37,18 @@ def test_values_come_sorted_with_the_moment_they_were_last_seen(
     reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
 ) -> None:
     tenant, other = f"tenant-{uuid4()}", f"tenant-{uuid4()}"
-    second = 10**9
-    at_ns = int(NOON.timestamp()) * second
+    at_ns = int(NOON.timestamp()) * 10**9
+    requests = ((tenant, "qwen", 0), (tenant, "llama", 5), (tenant, "qwen", 7), (other, "phi", 9))
     record(
         [
             RequestRecord(
                 request_id=uuid4().bytes,
-                started_at_ns=at_ns + late * second,
+                started_at_ns=at_ns + seconds * 10**9,
                 duration_ns=1,
                 who=Identity(who),
                 model=model,
             )
-            for who, model, late in ((tenant, "qwen", 0), (tenant, "llama", 5), (tenant, "qwen", 7), (other, "phi", 9))
+            for who, model, seconds in requests
         ]
     )
     seen = distinct(reader, "model", tenant)

@@ -325,7 +325,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=actions, fsync=st.sampled_from(["never", "always"]))
 def test_any_sequence_of_actions_equals_a_list(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, Any]], fsync: Fsync

@@ -139,6 +139,19 @@ def start_collector(tmp_path: Path) -> Iterator[Callable[..., CollectorProcess]]
         collector.close()
 
 
+@pytest.fixture(scope="module")
+def narrow_collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CollectorProcess]:
+    """One collector with small limits for all bad input: it must live through all of it."""
+    collector = CollectorProcess(
+        tmp_path_factory.mktemp("narrow") / "data",
+        store_url=f"http://127.0.0.1:{free_port()}",
+        collector_max_body_bytes=200_009,
+        collector_max_decompressed_bytes=2000,
+    )
+    yield collector.start()
+    collector.close()
+
+
 @pytest.fixture
 def request_record() -> Callable[..., RequestRecord]:
     return make_request_record

@@ -89,7 +89,8 @@ def metrics(app: AppTest) -> dict[str, str]:
 
 
 def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[RequestRecord]], None]) -> None:
-    record([request(), request(tenant="globex"), request(outcome="rejected", ttft_ns=None, gaps=[], usage=Usage())])
+    refused = request(outcome="rejected", ttft_ns=None, gaps=[], usage=Usage(), cost_pico_usd=None)
+    record([request(), request(tenant="globex"), refused])
     app = page()
     assert not app.exception
     assert metrics(app) == {
@@ -97,7 +98,7 @@ def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[Req
         "Error rate": "0 %",
         "Input tokens": "2,000",
         "Output tokens": "6",
-        "Cost": "$0.0008",
+        "Cost": "$0.00054",
         "TTFT p50": "250 ms",
         "Inter-token p50": "20 ms",
     }
@@ -123,6 +124,19 @@ def test_the_address_filters_the_numbers(record: Callable[[Sequence[RequestRecor
     assert metrics(page(tenant="acme"))["Requests"] == "3"
     assert metrics(page(tenant="acme", model="llama"))["Requests"] == "2"
     assert metrics(page(tenant="acme", model="llama", range="15m"))["Requests"] == "1"
+
+
+def test_grouping_by_model_goes_into_the_address_and_the_charts(
+    record: Callable[[Sequence[RequestRecord]], None],
+) -> None:
+    record([request(), request(model="qwen")])
+    app = page()
+    assert "acme" in app.get("html")[1].proto.body and "qwen" not in app.get("html")[1].proto.body
+    groups: Sequence[Any] = app.get("button_group")
+    (toggle,) = (group for group in groups if group.label == "Group by")
+    toggle.set_value("model").run()
+    assert "by" in app.query_params
+    assert "qwen" in app.get("html")[1].proto.body
 
 
 def test_a_new_request_appears_and_its_tenant_can_be_chosen(record: Callable[[Sequence[RequestRecord]], None]) -> None:
@@ -161,6 +175,20 @@ def test_a_tenant_nobody_knows_is_a_sentence_with_a_way_on(record: Callable[[Seq
     assert r"No tenant ‘\*acme\*’ here" in words(app)
     app.button[0].click().run()
     assert metrics(app)["Requests"] == "1"
+
+
+def test_a_store_that_is_back_is_shown_with_its_tenants(
+    record: Callable[[Sequence[RequestRecord]], None], page_store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record([request()])
+    monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
+    app = page(tenant="acme")
+    assert "The telemetry store does not answer" in words(app)
+    monkeypatch.setenv("TOLLKEEPER_STORE_URL", page_store.url)
+    streamlit.cache_resource.clear()  # stands for the store's return at the address the page knows
+    app.button[0].click().run()
+    assert metrics(app)["Requests"] == "1"
+    assert app.selectbox[0].options == ["All tenants", "acme"]
 
 
 @pytest.mark.usefixtures("page_store")

@@ -45,7 +45,7 @@ def test_a_request_stands_on_the_overview(installation: Installation, page):
     assert isinstance(made, dict)
     time.sleep(0.6)  # the gateway looks for new keys four times a second
     with openai.OpenAI(
-        base_url=f"{installation.gateway_url}/v1", api_key=made["key"], max_retries=0, timeout=20
+        base_url=f"{installation.gateway_url}/v1", api_key=made["secret"], max_retries=0, timeout=20
     ) as client:
         for _ in range(7):
             client.chat.completions.create(

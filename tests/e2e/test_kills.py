@@ -59,7 +59,7 @@ def test_every_acknowledged_request_is_stored_exactly_once(installation: Install
     installation.request("POST", "/v1/tenants", {"id": tenant, "name": tenant})
     made = installation.request("POST", f"/v1/tenants/{tenant}/keys", {"name": "load"})
     assert isinstance(made, dict)
-    headers = {"authorization": f"Bearer {made['key']}"}
+    headers = {"authorization": f"Bearer {made['secret']}"}
     wait_until(
         lambda: httpx.get(f"{installation.gateway_url}/v1/models", headers=headers, trust_env=False).is_success,
         2.0,
@@ -67,7 +67,7 @@ def test_every_acknowledged_request_is_stored_exactly_once(installation: Install
     )
     old_pid = installation.pid_of(victim)
 
-    acknowledged = asyncio.run(_load(installation, made["key"], run_id, victim))
+    acknowledged = asyncio.run(_load(installation, made["secret"], run_id, victim))
 
     ended = time.monotonic()
     assert acknowledged == REQUESTS

@@ -72,7 +72,7 @@ def test_a_streamed_chat_is_a_priced_row_within_two_seconds(installation: Instal
 def test_a_revoked_key_is_refused_within_a_second(installation: Installation):
     made = installation.request("POST", "/v1/tenants/demo/keys", {"name": "to be revoked"})
     assert isinstance(made, dict)
-    with client_of(installation, made["key"]) as client:
+    with client_of(installation, made["secret"]) as client:
         wait_until(lambda: _is_accepted(client), 1.0, "a new key to be accepted")
         installation.request("DELETE", f"/v1/tenants/demo/keys/{made['id']}")
         revoked_at = time.monotonic()

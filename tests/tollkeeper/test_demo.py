@@ -1,15 +1,27 @@
-"""The demo's traffic, against a small HTTP server that answers as the gateway does."""
+"""The demo: its keys on a real control plane, its traffic against a small server that answers as the gateway does."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import uvicorn
 
+from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
-from tollkeeper.demo import drive
+from contracts.keys import is_well_formed
+from gateway.control.__main__ import listen
+from gateway.control.app import create_app
+from gateway.control.settings import ControlSettings
+from migrations.database import migrate_database
+from tollkeeper.control_client import ControlClient
+from tollkeeper.demo import KEY_LIFETIME, create_demo_keys, drive
 
 CHUNK = json.dumps({"choices": [{"delta": {"content": "a"}}]})
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3}
@@ -62,6 +74,26 @@ async def serving(gateway: FakeGateway) -> AsyncIterator[FakeGateway]:
         yield gateway
 
 
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[ControlClient]:
+    settings = ControlSettings(data=tmp_path)
+    migrate_database(settings.database_address, say=lambda line: None)
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+    listener = listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the control plane did not start"
+            time.sleep(0.01)
+        token = SecretFiles(tmp_path / "secrets").get("admin_token") or ""
+        with ControlClient(f"http://127.0.0.1:{listener.getsockname()[1]}", token) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
 KEYS = {"acme": "sk-a", "globex": "sk-b", "initech": "sk-c"}
 
 
@@ -108,3 +140,24 @@ async def test_a_tenant_without_models_is_told_so() -> None:
 async def test_traffic_needs_a_key_and_a_rate(keys: dict[str, str], rate: float) -> None:
     with pytest.raises(ConfigurationError, match="rate above 0"):
         await drive("http://127.0.0.1:9", keys, seconds=0.1, rate=rate)
+
+
+def test_three_tenants_with_teams_and_projects_get_a_key_each(control: ControlClient) -> None:
+    now = datetime.now(UTC)
+    keys = create_demo_keys(control, now)
+    assert len(keys) == 3
+    assert all(is_well_formed(key) for key in keys.values())
+    assert set(keys) <= {tenant["id"] for tenant in control.get_all("/v1/tenants")}
+    for tenant in keys:
+        (key,) = control.get_all(f"/v1/tenants/{tenant}/keys")
+        assert key["team_id"] and key["project_id"]
+        assert datetime.fromisoformat(key["expires_at"]) - now == pytest.approx(KEY_LIFETIME, abs=timedelta(seconds=1))
+
+
+def test_a_second_demo_makes_new_keys_for_the_same_tenants(control: ControlClient) -> None:
+    first = create_demo_keys(control, datetime.now(UTC))
+    tenants = control.get_all("/v1/tenants")
+    second = create_demo_keys(control, datetime.now(UTC))
+    assert set(first) == set(second)
+    assert not set(first.values()) & set(second.values())
+    assert control.get_all("/v1/tenants") == tenants

@@ -17,12 +17,15 @@ from gateway.control.settings import ControlSettings
 
 LIMIT_BYTES = 10_000
 
+# What the edge refuses does not depend on the database behind it.
+pytestmark = pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
+
 
 @pytest.fixture
-def client(control_database: ControlDatabase, tmp_path: Path) -> Iterator[TestClient]:
+def client(control_database_url: str, tmp_path: Path) -> Iterator[TestClient]:
     settings = ControlSettings(
         data=tmp_path,
-        database_url=control_database.url.render_as_string(hide_password=False),
+        database_url=control_database_url,
         control_max_body_bytes=LIMIT_BYTES,
     )
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:

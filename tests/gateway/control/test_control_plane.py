@@ -19,10 +19,10 @@ from gateway.control.settings import ControlSettings
 
 
 @pytest.fixture
-def settings(control_database: ControlDatabase, tmp_path: Path) -> ControlSettings:
+def settings(control_database_url: str, tmp_path: Path) -> ControlSettings:
     return ControlSettings(
         data=tmp_path,
-        database_url=control_database.url.render_as_string(hide_password=False),
+        database_url=control_database_url,
         control_max_body_bytes=10_000,
     )
 

@@ -1,0 +1,1 @@
+"""Engine hosts: processes that run models of our own and speak the engine wire."""

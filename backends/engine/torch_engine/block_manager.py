@@ -1,0 +1,277 @@
+"""Who holds which KV block: tables, reference counts, the prefix cache and its eviction. No tensors here.
+
+A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached,
+held by nobody, evicted least recently used first). A block is published under its key once it is full and its keys
+and values are in the pool; from then on it is never written again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+BLOCK_SIZE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KvChange:
+    """One change of the cache, as events tell it. `parent` is `None` where a chain begins or its parent is unknown."""
+
+    event: Literal["stored", "removed", "cleared"]
+    keys: tuple[bytes, ...] = ()
+    parent: bytes | None = None
+    label: tuple[str, str] = ("", "")  # tenant, adapter
+
+
+@dataclass(slots=True)
+class _Table:
+    blocks: list[int]
+    published: int  # how many of them are full and offered to the cache
+    label: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCounts:
+    """How many blocks there are of each kind: held + idle + blank = total. `cached` of them have a key."""
+
+    total: int
+    held: int
+    idle: int
+    blank: int
+    cached: int
+
+
+@dataclass(slots=True)
+class BlockManager:
+    """Blocks of one pool. Owners are integers that the caller makes up; each has at most one table."""
+
+    total: int
+    block_size: int = BLOCK_SIZE
+    on_change: Callable[[KvChange], None] | None = None
+    _references: list[int] = field(init=False)
+    _keys: list[bytes | None] = field(init=False)
+    _labels: dict[int, tuple[str, str]] = field(init=False, default_factory=dict)
+    _by_key: dict[bytes, int] = field(init=False, default_factory=dict)
+    _blank: list[int] = field(init=False)
+    _idle: OrderedDict[int, None] = field(init=False, default_factory=OrderedDict)
+    _tables: dict[int, _Table] = field(init=False, default_factory=dict)
+    _pins: dict[bytes, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._references = [0] * self.total
+        self._keys = [None] * self.total
+        self._blank = list(range(self.total - 1, -1, -1))
+
+    # What is there.
+
+    @property
+    def available(self) -> int:
+        """Give how many blocks could be allocated now, evicting what nobody holds."""
+        return len(self._blank) + len(self._idle)
+
+    def counts(self) -> BlockCounts:
+        """Count blocks by kind."""
+        idle, blank = len(self._idle), len(self._blank)
+        return BlockCounts(self.total, self.total - idle - blank, idle, blank, len(self._by_key))
+
+    def table(self, owner: int) -> list[int]:
+        """Give an owner's blocks, in order. Not to be changed by the caller."""
+        return self._tables[owner].blocks
+
+    def owners(self) -> list[int]:
+        """Give who has a table."""
+        return list(self._tables)
+
+    def cached_keys(self) -> set[bytes]:
+        """Give the keys of every cached block."""
+        return set(self._by_key)
+
+    def blocks_for(self, tokens: int) -> int:
+        """Give how many blocks this many tokens fill."""
+        return -(-tokens // self.block_size)
+
+    def hits(self, keys: Sequence[bytes], tokens: int) -> list[int]:
+        """Give the cached blocks a prompt begins with; at least its last token is left to compute."""
+        found = []
+        for key in keys[: (tokens - 1) // self.block_size]:
+            block = self._by_key.get(key)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    # Holding and giving back.
+
+    def open(self, owner: int, keys: Sequence[bytes], tokens: int, label: tuple[str, str] = ("", "")) -> int | None:
+        """Give an owner a table that covers `tokens`, beginning with cached blocks.
+
+        Gives the number of tokens hit, or `None`, with nothing changed, when there are not enough blocks.
+        """
+        if owner in self._tables:
+            raise ValueError(f"owner {owner} already has a table")
+        found = self.hits(keys, tokens)
+        idle_hits = sum(1 for block in found if not self._references[block])
+        missing = self.blocks_for(tokens) - len(found)
+        if missing > self.available - idle_hits:
+            return None
+        for block in found:
+            self._hold(block)
+        self._tables[owner] = _Table(found + [self._take() for _ in range(missing)], len(found), label)
+        return len(found) * self.block_size
+
+    def grow(self, owner: int, tokens: int) -> bool:
+        """Make an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
+        table = self._tables[owner]
+        missing = self.blocks_for(tokens) - len(table.blocks)
+        if missing <= 0:
+            return True
+        if missing > self.available:
+            return False
+        table.blocks.extend(self._take() for _ in range(missing))
+        return True
+
+    def fork(self, parent: int, child: int, tokens: int) -> list[tuple[int, int]] | None:
+        """Give `child` a table of the parent's first `tokens`; full blocks are shared.
+
+        Both would write the unfilled last block next, so it is copied at once: gives (from, to) pairs the caller must
+        copy, or `None`, with nothing changed, when there is no block for it.
+        """
+        if child in self._tables:
+            raise ValueError(f"owner {child} already has a table")
+        source = self._tables[parent]
+        full, rest = divmod(tokens, self.block_size)
+        if rest and not self.available:
+            return None
+        shared = source.blocks[:full]
+        for block in shared:
+            self._hold(block)
+        table = _Table(list(shared), min(source.published, full), source.label)
+        self._tables[child] = table
+        if not rest:
+            return []
+        table.blocks.append(self._take())
+        return [(source.blocks[full], table.blocks[full])]
+
+    def publish(self, owner: int, keys: Sequence[bytes], computed: int) -> None:
+        """Offer an owner's blocks that `computed` tokens fill to the cache, under their keys.
+
+        A block whose key is cached already stays private: the older one goes on serving hits.
+        """
+        table = self._tables[owner]
+        full = computed // self.block_size
+        if full <= table.published:
+            return
+        stored: list[bytes] = []
+        first = table.published
+        for place in range(table.published, full):
+            key, block = keys[place], table.blocks[place]
+            if key in self._by_key:
+                self._tell_stored(stored, keys, first, table.label)
+                stored, first = [], place + 1
+                continue
+            self._by_key[key] = block
+            self._keys[block] = key
+            self._labels[block] = table.label
+            stored.append(key)
+        table.published = full
+        self._tell_stored(stored, keys, first, table.label)
+
+    def free(self, owner: int) -> None:
+        """Take an owner's table away. Blocks nobody else holds become idle, the last of the prefix evicted first."""
+        for block in reversed(self._tables.pop(owner).blocks):
+            self._release(block)
+
+    def pin(self, key: bytes) -> bool:
+        """Keep a cached block from eviction until as many `unpin`; `False` when it is not cached."""
+        block = self._by_key.get(key)
+        if block is None:
+            return False
+        self._hold(block)
+        self._pins[key] = self._pins.get(key, 0) + 1
+        return True
+
+    def unpin(self, key: bytes) -> None:
+        """Undo one `pin`. Raises KeyError when the key is not pinned."""
+        self._pins[key] -= 1
+        if not self._pins[key]:
+            del self._pins[key]
+        self._release(self._by_key[key])
+
+    def clear(self) -> None:
+        """Forget every cached block that nobody holds, and make held ones private: nothing hits any more."""
+        for key in list(self._pins):
+            while key in self._pins:
+                self.unpin(key)
+        for block in self._by_key.values():
+            self._keys[block] = None
+        self._blank.extend(self._idle)
+        self._idle.clear()
+        self._by_key.clear()
+        self._labels.clear()
+        self._tell(KvChange("cleared"))
+
+    def check_integrity(self) -> None:
+        """Raise ValueError, naming the first contradiction, unless every block is in exactly one place."""
+        held = [0] * self.total
+        for table in self._tables.values():
+            for block in table.blocks:
+                held[block] += 1
+        for key, pins in self._pins.items():
+            held[self._by_key[key]] += pins
+        blank = set(self._blank)
+        if len(blank) != len(self._blank):
+            raise ValueError("a block is blank twice")
+        for block in range(self.total):
+            if held[block] != self._references[block]:
+                raise ValueError(f"block {block} has {self._references[block]} references and {held[block]} holders")
+            places = (held[block] > 0) + (block in blank) + (block in self._idle)
+            if places != 1:
+                raise ValueError(f"block {block} is in {places} of the places held, blank and idle")
+            own = self._keys[block]
+            if own is not None and self._by_key.get(own) != block:
+                raise ValueError(f"block {block} has a key that is another block's")
+            if block in self._idle and own is None:
+                raise ValueError(f"block {block} is idle without a key")
+        if sum(own is not None for own in self._keys) != len(self._by_key):
+            raise ValueError("the cache knows keys that no block has")
+
+    # One block.
+
+    def _hold(self, block: int) -> None:
+        if not self._references[block]:
+            del self._idle[block]
+        self._references[block] += 1
+
+    def _release(self, block: int) -> None:
+        self._references[block] -= 1
+        if self._references[block]:
+            return
+        if self._keys[block] is None:
+            self._blank.append(block)
+        else:
+            self._idle[block] = None
+
+    def _take(self) -> int:
+        if self._blank:
+            block = self._blank.pop()
+        else:
+            block, _ = self._idle.popitem(last=False)
+            self._evict(block)
+        self._references[block] = 1
+        return block
+
+    def _evict(self, block: int) -> None:
+        key = self._keys[block]
+        if key is None:
+            raise ValueError(f"block {block} is idle without a key")
+        del self._by_key[key]
+        self._keys[block] = None
+        self._tell(KvChange("removed", (key,), None, self._labels.pop(block)))
+
+    def _tell_stored(self, stored: list[bytes], keys: Sequence[bytes], first: int, label: tuple[str, str]) -> None:
+        if stored:
+            self._tell(KvChange("stored", tuple(stored), keys[first - 1] if first else None, label))
+
+    def _tell(self, change: KvChange) -> None:
+        if self.on_change is not None:
+            self.on_change(change)

@@ -1,0 +1,111 @@
+"""What an output must match, as masks over the next token: JSON schema, JSON, regex, Lark grammar, choice.
+
+The work is llguidance's; here its errors become ours and its matcher is driven token by token.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLTokenizer
+
+from contracts.errors import InvalidRequest
+from contracts.wire import Grammar
+
+_MAX_GRAMMAR_BYTES: Final = 1 << 20
+_MAX_QUOTED: Final = 200
+
+
+class Constraint:
+    """One choice's matcher."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether nothing but the end may follow."""
+        return bool(self._matcher.is_stopped())
+
+    def fill(self, bits: npt.NDArray[np.int32]) -> None:
+        """Write which tokens may come next: bit `i % 32` of word `i // 32` for token `i`."""
+        self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+
+    def accept(self, token_id: int) -> bool:
+        """Take a token; `False` when it does not fit."""
+        return bool(self._matcher.consume_token(token_id))
+
+    def copy(self) -> "Constraint":
+        """Give an independent copy for a fork."""
+        return Constraint(self._matcher.deep_copy())
+
+
+class GrammarCompiler:
+    """Compiles grammars for one tokenizer; prepared at the first use, which takes about a second."""
+
+    def __init__(self, tokenizer_json: bytes, vocabulary: int, eos_token_ids: Sequence[int]) -> None:
+        self._json = tokenizer_json.decode()
+        self._vocabulary = vocabulary
+        self._eos = list(eos_token_ids)
+        self._tokenizer: LLTokenizer | None = None
+
+    def compile(self, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
+        """Compile, and take what was generated already. Raises InvalidRequest, naming what is wrong."""
+        if len(grammar.text) > _MAX_GRAMMAR_BYTES:
+            raise InvalidRequest(
+                f"the {grammar.kind} has {len(grammar.text)} characters, more than {_MAX_GRAMMAR_BYTES}",
+                code="invalid_grammar",
+            )
+        if not self._eos:
+            raise InvalidRequest("this model names no end token, so it cannot follow a grammar", code="invalid_grammar")
+        if self._tokenizer is None:
+            eos = self._eos if len(self._eos) > 1 else self._eos[0]
+            self._tokenizer = LLTokenizer(self._json, n_vocab=self._vocabulary, eos_token=eos)
+        source = _source(grammar)
+        matcher = LLMatcher(self._tokenizer, source, log_level=0)
+        if matcher.is_error():
+            raise _invalid(grammar, matcher.get_error())
+        if given and not matcher.consume_tokens(list(given)):
+            raise InvalidRequest(
+                f"the answer to be continued does not match its {grammar.kind}", code="invalid_continuation"
+            )
+        return Constraint(matcher)
+
+
+def _source(grammar: Grammar) -> str:
+    try:
+        match grammar.kind:
+            case "json_schema":
+                return _from_schema(grammar.text)
+            case "json_object":
+                return _from_schema('{"type": "object"}')
+            case "regex":
+                return str(LLMatcher.grammar_from_regex(grammar.text))
+            case "lark":
+                return str(LLMatcher.grammar_from_lark(grammar.text))
+            case "choice":
+                return _from_choices(grammar)
+    except ValueError as error:
+        raise _invalid(grammar, str(error)) from error
+
+
+def _from_schema(schema: str) -> str:
+    # Free white space would let a model indent for ever; a schema may ask for it with x-guidance.
+    return str(LLMatcher.grammar_from_json_schema(schema, {"whitespace_flexible": False}))
+
+
+def _from_choices(grammar: Grammar) -> str:
+    choices = json.loads(grammar.text)
+    if not isinstance(choices, list) or not choices or not all(isinstance(one, str) and one for one in choices):
+        raise ValueError("it must be a JSON array of at least one string, none of them empty")
+    alternatives = " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+    return str(LLMatcher.grammar_from_lark(f"start: {alternatives}"))
+
+
+def _invalid(grammar: Grammar, reason: str) -> InvalidRequest:
+    first = " ".join(reason.split())[:_MAX_QUOTED]
+    return InvalidRequest(
+        f"the {grammar.kind} cannot be used: {first}", param="response_format", code="invalid_grammar"
+    )

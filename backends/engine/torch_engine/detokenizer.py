@@ -1,0 +1,163 @@
+"""Text from token ids as they come: exact UTF-8 across tokens, stop strings across token boundaries.
+
+Text is held back only while it may still change (the beginning of a character) or may turn out to be the beginning of
+a stop string. What follows a stop string, and the stop string itself, is never given out.
+"""
+
+import codecs
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from tokenizers import Tokenizer
+
+_WINDOW: Final = 6  # tokens before the new ones that a decoder may look at (spaces between words)
+_MAX_UNFINISHED: Final = 8  # tokens; a UTF-8 character takes at most 4
+_REPLACEMENT: Final = "\ufffd"
+
+
+class Vocabulary:
+    """A tokenizer.json, and for byte-level ones the bytes of each token; `None` for special tokens."""
+
+    def __init__(self, tokenizer_json: bytes) -> None:
+        self.tokenizer = Tokenizer.from_buffer(tokenizer_json)
+        self.special_ids = {
+            index for index, token in self.tokenizer.get_added_tokens_decoder().items() if token.special
+        }
+        decoder = json.loads(tokenizer_json).get("decoder") or {}
+        self._bytes = self._token_bytes() if decoder.get("type") == "ByteLevel" else None
+
+    def __len__(self) -> int:
+        return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def token_text(self, token_id: int) -> str:
+        """Give one token's text on its own, special tokens included; what is no text becomes U+FFFD."""
+        text: str = self.tokenizer.decode([token_id], skip_special_tokens=False)
+        return text
+
+    def stream(self, context: Sequence[int]) -> "_Characters":
+        """Begin decoding after these tokens (the end of a prompt)."""
+        if self._bytes is not None:
+            return _ByteCharacters(self._bytes)
+        return _WindowCharacters(self.tokenizer, list(context[-_WINDOW:]))
+
+    def _token_bytes(self) -> list[bytes | None]:
+        """Undo the byte-level alphabet, which writes each byte as a printable character (GPT-2's encoder.py)."""
+        printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        alphabet = {chr(byte): byte for byte in printable}
+        others = (byte for byte in range(256) if byte not in set(printable))
+        alphabet |= {chr(0x100 + place): byte for place, byte in enumerate(others)}
+        vocabulary = self.tokenizer.get_vocab(with_added_tokens=True)
+        table: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+        for token, index in vocabulary.items():
+            if index in self.special_ids:
+                continue
+            known = all(character in alphabet for character in token)
+            table[index] = bytes(alphabet[character] for character in token) if known else token.encode()
+        return table
+
+
+class _Characters(Protocol):
+    """Turns tokens into text that will not change any more."""
+
+    def push(self, token_id: int) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class _ByteCharacters:
+    """Byte-level tokens: their bytes, decoded incrementally."""
+
+    def __init__(self, table: list[bytes | None]) -> None:
+        self._table = table
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        found = self._table[token_id] if token_id < len(self._table) else None
+        return self._decoder.decode(found) if found else ""
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class _WindowCharacters:
+    """Any other decoder: decode a window with and without the new tokens; the difference is new text."""
+
+    def __init__(self, tokenizer: Tokenizer, context: list[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ids = context
+        self._known = len(context)  # of `_ids`, how many have been given out
+
+    def push(self, token_id: int) -> str:
+        self._ids.append(token_id)
+        return self._new(final=False)
+
+    def flush(self) -> str:
+        return self._new(final=True)
+
+    def _new(self, *, final: bool) -> str:
+        before = self._decode(self._ids[: self._known])
+        after = self._decode(self._ids)
+        unfinished = after.endswith(_REPLACEMENT) and len(self._ids) - self._known < _MAX_UNFINISHED
+        if len(after) <= len(before) or (unfinished and not final):
+            return ""
+        self._ids = self._ids[max(0, self._known - _WINDOW) :] if self._known > _WINDOW else self._ids
+        self._ids = self._ids[-(_WINDOW + _MAX_UNFINISHED) :]
+        self._known = len(self._ids)
+        return after[len(before) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text released by a token; `stopped` when it completed a stop string."""
+
+    text: str
+    stopped: bool = False
+
+
+class TextStream:
+    """The text of one choice."""
+
+    def __init__(self, characters: _Characters, stops: Sequence[str] = ()) -> None:
+        self._characters = characters
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self._longest = max(map(len, self._stops), default=0)
+
+    def push(self, token_id: int, *, may_stop: bool = True) -> Piece:
+        """Add a token. With `may_stop` false (too few tokens yet) stop strings pass as text."""
+        return self._release(self._characters.push(token_id), may_stop)
+
+    def flush(self) -> str:
+        """Give what is held back, at the end of an answer that met no stop string."""
+        piece = self._release(self._characters.flush(), True)
+        text, self._held = piece.text + ("" if piece.stopped else self._held), ""
+        return text
+
+    def _release(self, new: str, may_stop: bool) -> Piece:
+        if not self._stops or not may_stop:
+            text, self._held = self._held + new, ""
+            return Piece(text)
+        if not new:
+            return Piece("")
+        text = self._held + new
+        found = min((place for stop in self._stops if (place := text.find(stop)) >= 0), default=-1)
+        if found >= 0:
+            self._held = ""
+            return Piece(text[:found], True)
+        kept = self._possible_stop(text)
+        self._held = text[len(text) - kept :]
+        return Piece(text[: len(text) - kept])
+
+    def _possible_stop(self, text: str) -> int:
+        """Give the length of the longest end of `text` that begins a stop string."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            tail = text[-length:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return length
+        return 0

@@ -1,0 +1,384 @@
+"""The engine: requests in, deltas out, one model, one step at a time.
+
+`submit` and `abort` may be called from any thread; everything else by the thread that steps, or while it does not.
+A process around it, its sockets and its threads are the host's.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from backends.engine.torch_engine.adapters import AdapterSet
+from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
+from backends.engine.torch_engine.constraint import GrammarCompiler
+from backends.engine.torch_engine.decode_buffer import DecodeBuffer
+from backends.engine.torch_engine.detokenizer import Vocabulary
+from backends.engine.torch_engine.intake import Intake
+from backends.engine.torch_engine.kv_events import KvEventLog
+from backends.engine.torch_engine.kv_pool import KvPool
+from backends.engine.torch_engine.model_files import read_model_files
+from backends.engine.torch_engine.model_loader import kv_blocks, load_model
+from backends.engine.torch_engine.model_runner import ModelRunner
+from backends.engine.torch_engine.output import OutputMaker, finished, refused
+from backends.engine.torch_engine.request_check import ModelLimits
+from backends.engine.torch_engine.sampler import choose
+from backends.engine.torch_engine.scheduler import Plan, Scheduler
+from backends.engine.torch_engine.sequence import Request, Row, Sequence, State
+from backends.engine.torch_engine.settings import EngineSettings
+from backends.engine.torch_engine.step_meter import QueueFacts, StepMeter
+from contracts.errors import ConfigurationError, Conflict, TollkeeperError, Unavailable, UpstreamTimeout
+from contracts.records import KvRecord, StepRecord
+from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
+
+_log = logging.getLogger(__name__)
+
+Event = Delta | Finished
+_WARMUP_TOKENS = 8
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """What other threads have asked for since the last step."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    accepted: list[Request] = field(default_factory=list)
+    aborted: list[bytes] = field(default_factory=list)
+    refused: list[Finished] = field(default_factory=list)
+    known: set[bytes] = field(default_factory=set)  # requests not finished yet
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.accepted or self.aborted or self.refused)
+
+
+class TorchEngine:
+    """One model on one device. Raises ConfigurationError when the model or the memory cannot serve."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // 2))
+        self._now_ns = time.monotonic_ns
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        device = torch.device(settings.device)
+        self._meter = StepMeter(
+            settings.engine, settings.name, settings.replica, device, self._now_ns, wall_offset_ns, settings.metering
+        )
+        self._meter.lifecycle("load")
+        self._files = read_model_files(settings.path)
+        loaded = load_model(self._files, settings)
+        blocks, buffer_bytes = kv_blocks(loaded, settings)
+        self._loaded = loaded
+        self._kv_log = KvEventLog(
+            settings.engine, settings.name, settings.replica, BLOCK_SIZE,
+            "gpu" if device.type == "cuda" else "cpu", time.time_ns,
+        )  # fmt: skip
+        self.blocks = BlockManager(blocks, on_change=self._kv_log.note)
+        pool = KvPool(loaded.kv, blocks, loaded.device)
+        self._buffer = DecodeBuffer(pool, buffer_bytes)
+        self._adapters = AdapterSet(loaded.module, loaded.device, loaded.kv.dtype)
+        self._runner = ModelRunner(loaded, pool, self._buffer, self.blocks, self._adapters)
+        self.scheduler = Scheduler(self.blocks, settings.max_batch_tokens, settings.max_sequences)
+        vocabulary = Vocabulary(self._files.tokenizer)
+        self._weights_hash = self._files.weights_hash()
+        self._intake = Intake(
+            ModelLimits(
+                settings.name, loaded.vocabulary, loaded.context_tokens, settings.max_sequences,
+                self._files.tokenizer_hash, self._files.template_hash,
+            ),
+            vocabulary,
+            GrammarCompiler(self._files.tokenizer, loaded.vocabulary, self._files.eos_token_ids),
+            self._files.eos_token_ids,
+            settings.prefix_cache,
+        )  # fmt: skip
+        self._output = OutputMaker(vocabulary, frozenset(self._files.eos_token_ids), loaded.context_tokens)
+        self._inbox = _Inbox()
+        self._requests: dict[bytes, Request] = {}
+        self._has_deadlines = False
+        self._accrued_ns = self._now_ns()
+        self._steps = 0
+        for name, path in settings.adapters:
+            self.load_adapter(name, path)
+        self._meter.lifecycle(None)
+
+    # From any thread.
+
+    def submit(self, submit: Submit) -> None:
+        """Take a request; what is wrong with it comes as its `Finished`. Compiles its grammar, so it may block."""
+        try:
+            with self._inbox.lock:
+                if submit.request_id in self._inbox.known:
+                    raise Conflict(f"request {submit.request_id.hex()} is being served already")
+                self._inbox.known.add(submit.request_id)
+        except Conflict as error:
+            # The one being served keeps its id: a second `Finished` for it would end the wrong one.
+            _log.warning("request refused request_id=%s reason=%s", submit.request_id.hex(), error.error_code)
+            return
+        try:
+            request = self._intake.accept(submit, self._adapters.names, self._now_ns())
+        except TollkeeperError as error:
+            with self._inbox.lock:
+                self._inbox.known.discard(submit.request_id)
+                self._inbox.refused.append(refused(submit.request_id, error))
+            return
+        with self._inbox.lock:
+            self._inbox.accepted.append(request)
+
+    def abort(self, request_id: bytes) -> None:
+        """End a request at the next step, wherever it is; one unknown or finished is left alone."""
+        with self._inbox.lock:
+            self._inbox.aborted.append(request_id)
+
+    @property
+    def has_work(self) -> bool:
+        """Say whether `step` would do or tell anything."""
+        return not self._inbox.is_empty or self.scheduler.has_work
+
+    # From the thread that steps.
+
+    def step(self) -> list[Event]:
+        """Compute one step and give what it produced, in order; with nothing to compute, what was refused or ended."""
+        events = self._receive()
+        plan = self.scheduler.plan()
+        for sequence in plan.preempted:
+            self._runner.release(sequence.handle)
+        if plan.rows:
+            events += self._compute(plan)
+        if not self.scheduler.has_work:
+            self._meter.queue(self._now_ns(), runnable=False)
+        return events
+
+    def warm_up(self) -> None:
+        """Run a prompt and a few decodes, so that the first request does not pay for first times."""
+        self._meter.lifecycle("warmup")
+        enabled, self._meter.enabled = self._meter.enabled, False
+        request = Submit(
+            request_id=b"\0warm-up", model=self.settings.name, token_ids=[0] * BLOCK_SIZE,
+            sampling=Sampling(max_tokens=_WARMUP_TOKENS, temperature=0.0, ignore_eos=True),
+        )  # fmt: skip
+        self.submit(request)
+        while self.has_work:
+            self.step()
+        self.blocks.clear()
+        self._kv_log.take()
+        self._meter.enabled = enabled
+        self._meter.lifecycle(None)
+
+    def load_adapter(self, name: str, path: Path) -> None:
+        """Load a LoRA adapter under a name. Raises ConfigurationError when it does not fit or the name is in use."""
+        if not name or (name in self._adapters and self._is_using(name)):
+            raise ConfigurationError(f"adapter name {name!r} is empty or in use by a running request")
+        self._adapters.load(name, path)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
+        if self._is_using(name):
+            raise ConfigurationError(f"adapter {name!r} is in use by a running request")
+        self._adapters.unload(name)
+
+    def hello(self) -> ModelHello:
+        """Describe the model as it is served."""
+        return ModelHello(
+            id=self.settings.name,
+            weights_hash=self._weights_hash,
+            tokenizer_hash=self._files.tokenizer_hash,
+            template_hash=self._files.template_hash,
+            tokenizer=self._files.tokenizer,
+            chat_template=self._files.chat_template,
+            special_tokens=self._files.special_tokens,
+            eos_token_ids=list(self._files.eos_token_ids),
+            context_tokens=self._loaded.context_tokens,
+            block_size=BLOCK_SIZE,
+            kv_blocks=self.blocks.total,
+            vocabulary=self._loaded.vocabulary,
+            adapters=self._adapters.names,
+        )
+
+    def take_steps(self) -> list[StepRecord]:
+        """Give the step records since the last call; an idle engine tells of its idleness once a second."""
+        return self._meter.take(idle=not self.has_work, facts=self._facts())
+
+    def take_kv_events(self) -> list[KvRecord]:
+        """Give the KV cache's changes since the last call."""
+        return self._kv_log.take()
+
+    def stats(self) -> dict[str, float | int | str | bool | None]:
+        """Give the engine's counters and gauges."""
+        counts = self.blocks.counts()
+        return {
+            "running": len(self.scheduler.running),
+            "waiting": self.scheduler.waiting,
+            "kv_blocks_total": counts.total,
+            "kv_blocks_held": counts.held,
+            "kv_blocks_cached": counts.cached,
+            "decode_buffer_bytes": self._buffer.allocated_bytes,
+            "preemptions": self.scheduler.preemptions,
+            "steps": self._steps,
+            "busy_ns": self._meter.busy_ns,
+            "step_fit_version": self._meter.fitter.model.version,
+            "step_fit_drifting": self._meter.fitter.drift.is_raised,
+        }
+
+    def close(self) -> None:
+        """Stop what runs beside the loop."""
+        self._meter.close()
+
+    # One step.
+
+    def _receive(self) -> list[Event]:
+        """Take in what other threads asked for, and end what was aborted or is too late."""
+        with self._inbox.lock:
+            accepted, self._inbox.accepted = self._inbox.accepted, []
+            aborted, self._inbox.aborted = self._inbox.aborted, []
+            events: list[Event] = list(self._inbox.refused)
+            self._inbox.refused = []
+        if accepted and not self.scheduler.has_work:
+            self._meter.queue(accepted[0].arrived_ns, runnable=True)
+        for request in accepted:
+            self._requests[request.submit.request_id] = request
+            self._has_deadlines |= request.submit.deadline_ns is not None
+            first = request.sequences[0]
+            if first.outputs >= request.max_tokens:
+                events.append(self._end(request, "length"))
+            else:
+                self.scheduler.add(first)
+        for request_id in aborted:
+            unwanted = self._requests.get(request_id)
+            if unwanted is not None:
+                events.append(self._end(unwanted, "abort"))
+        if self._has_deadlines:
+            events += self._late()
+        return events
+
+    def _late(self) -> Iterator[Finished]:
+        now = self._now_ns()
+        late = [
+            request
+            for request in self._requests.values()
+            if request.submit.deadline_ns is not None and request.submit.deadline_ns <= now
+        ]
+        self._has_deadlines = any(request.submit.deadline_ns is not None for request in self._requests.values())
+        for request in late:
+            error = UpstreamTimeout("the request's deadline passed before its answer was complete")
+            yield self._end(request, "error", error)
+
+    def _compute(self, plan: Plan) -> list[Event]:
+        for row in plan.rows:
+            request = row.sequence.request
+            if request.scheduled_ns is None:
+                request.scheduled_ns = self._now_ns()
+            if request.cached_tokens is None:
+                request.cached_tokens = row.sequence.cached
+        self._steps += 1
+        self._meter.begin()
+        try:
+            sampling, logits = self._runner.execute(plan.rows)
+            sequences = self._settle(plan.rows, sampling)
+            places = torch.tensor([place for _, place in sequences], dtype=torch.long, device=logits.device)
+            if len(sequences) != len(sampling):
+                logits = logits.index_select(0, places)
+            chosen = choose(
+                logits,
+                [sequence.sampling for sequence, _ in sequences],
+                [sequence.constraint for sequence, _ in sequences],
+            )
+        except (RuntimeError, MemoryError) as error:
+            return self._fail(plan.rows, error)
+        self._meter.end(plan.rows, self._facts())
+        self._account(plan.rows)
+        now = self._now_ns()
+        events: list[Event] = []
+        for (sequence, _), token_id, score in zip(sequences, chosen.token_ids, chosen.scores, strict=True):
+            events.append(self._output.advance(sequence, token_id, score, now))
+            if sequence.finish_reason is not None:
+                events += self._ended(sequence)
+        return events
+
+    def _settle(self, rows: list[Row], sampling: list[Row]) -> list[tuple[Sequence, int]]:
+        """Note what was computed and fork. Gives who chooses a token and which line of the logits is theirs."""
+        for row in rows:
+            sequence = row.sequence
+            sequence.computed = row.start + row.count
+            if self.settings.prefix_cache and sequence.computed // BLOCK_SIZE > row.start // BLOCK_SIZE:
+                sequence.keys.extend(sequence.token_ids)
+                self.blocks.publish(sequence.handle, sequence.keys.keys, sequence.computed)
+        choosing: list[tuple[Sequence, int]] = []
+        for place, row in enumerate(sampling):
+            choosing.append((row.sequence, place))
+            request = row.sequence.request
+            if request.submit.sampling.n > 1 and not request.is_forked:
+                request.is_forked = True
+                choosing += [(sequence, place) for sequence in self._fork(row.sequence)]
+        return choosing
+
+    def _fork(self, first: Sequence) -> list[Sequence]:
+        """Make a request's other choices; gives those that run at once. The rest queue, and will hit the cache."""
+        self._runner.settle(first)
+        running = []
+        for sequence in self._intake.siblings(first):
+            pairs = self.blocks.fork(first.handle, sequence.handle, first.computed)
+            if pairs is None:
+                self.scheduler.add(sequence)
+            elif not self.scheduler.adopt(sequence):
+                self.blocks.free(sequence.handle)
+                self.scheduler.add(sequence)
+            else:
+                self._runner.copy_blocks(pairs)
+                sequence.computed = sequence.cached = sequence.high_water = first.computed
+                running.append(sequence)
+        return running
+
+    def _account(self, rows: list[Row]) -> None:
+        """Add up recomputed tokens and how long blocks were held."""
+        now = self._now_ns()
+        elapsed, self._accrued_ns = now - self._accrued_ns, now
+        for row in rows:
+            sequence = row.sequence
+            sequence.request.recompute_tokens += row.recompute
+            sequence.high_water = max(sequence.high_water, sequence.computed)
+            if sequence.state is State.RUNNING:
+                sequence.request.kv_block_ns += len(self.blocks.table(sequence.handle)) * elapsed
+
+    def _ended(self, sequence: Sequence) -> list[Event]:
+        """Give a choice's seat and blocks back; the account when it was the last."""
+        self._drop(sequence)
+        request = sequence.request
+        if sequence.finish_reason == "error":
+            return [self._end(request, "error", Unavailable("the output does not match its grammar"))]
+        if not request.is_done:
+            return []
+        return [self._end(request, request.sequences[0].finish_reason or "stop")]
+
+    def _drop(self, sequence: Sequence) -> None:
+        self.scheduler.finish(sequence)
+        self._runner.release(sequence.handle)
+
+    def _end(self, request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
+        """Take a request out entirely and give its account."""
+        for sequence in request.sequences:
+            self._drop(sequence)
+        del self._requests[request.submit.request_id]
+        with self._inbox.lock:
+            self._inbox.known.discard(request.submit.request_id)
+        return finished(request, reason, error)
+
+    def _fail(self, rows: list[Row], error: Exception) -> list[Event]:
+        """End every request of a step that could not be computed; others go on."""
+        _log.error("step failed model=%s requests=%d error=%s", self.settings.name, len(rows), type(error).__name__)
+        reason = Unavailable("the engine could not compute a step of this request", code="engine_failure")
+        requests = {id(row.sequence.request): row.sequence.request for row in rows}
+        return [self._end(request, "error", reason) for request in requests.values()]
+
+    def _is_using(self, adapter: str) -> bool:
+        return any(request.submit.adapter == adapter for request in self._requests.values())
+
+    def _facts(self) -> QueueFacts:
+        available = self.blocks.available
+        return QueueFacts(
+            len(self.scheduler.running), self.scheduler.waiting, self.blocks.total - available, self.blocks.total
+        )

@@ -1,0 +1,86 @@
+"""Turns what was submitted into a request and its sequences, or refuses it."""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from itertools import count
+
+from backends.engine.torch_engine.block_hash import BlockKeys, root_key
+from backends.engine.torch_engine.block_manager import BLOCK_SIZE
+from backends.engine.torch_engine.constraint import GrammarCompiler
+from backends.engine.torch_engine.detokenizer import TextStream, Vocabulary
+from backends.engine.torch_engine.request_check import ModelLimits, check_request
+from backends.engine.torch_engine.sampling_state import SamplingState
+from backends.engine.torch_engine.sequence import Request, Sequence
+from contracts.wire import Submit
+
+
+@dataclass(slots=True)
+class Intake:
+    """What one model's requests are built with. Compiling a grammar may take long: callers' threads do it."""
+
+    limits: ModelLimits
+    vocabulary: Vocabulary
+    compiler: GrammarCompiler
+    eos_token_ids: tuple[int, ...]
+    prefix_cache: bool
+    _arrivals: "count[int]" = field(default_factory=count)
+    _handles: "count[int]" = field(default_factory=count)
+
+    def accept(self, submit: Submit, adapters: Items[str], now_ns: int) -> Request:
+        """Check a request and build its first choice. Raises InvalidRequest or UnknownModel."""
+        check_request(submit, self.limits, adapters)
+        room = self.limits.context_tokens - len(submit.token_ids)
+        request = Request(
+            submit=submit,
+            arrival=next(self._arrivals),
+            arrived_ns=now_ns,
+            max_tokens=min(submit.sampling.max_tokens, room),
+        )
+        keys = BlockKeys(root_key(submit.cache_salt, submit.adapter), BLOCK_SIZE)
+        token_ids = [*submit.token_ids, *submit.generated_ids]
+        if self.prefix_cache:
+            keys.extend(token_ids)
+        first = self._sequence(request, 0, token_ids, keys, None)
+        if submit.grammar is not None:
+            first.constraint = self.compiler.compile(submit.grammar, submit.generated_ids)
+        for token_id in submit.generated_ids:
+            # Whoever began the answer has given out the text that these released; what they hold back comes from us.
+            first.text.push(token_id)
+        request.sequences.append(first)
+        return request
+
+    def siblings(self, first: Sequence) -> list[Sequence]:
+        """Build the other choices of a request whose first has computed its prompt; they have no blocks yet."""
+        made = []
+        for index in range(1, first.request.submit.sampling.n):
+            prompt = first.token_ids[: first.prompt]
+            sequence = self._sequence(first.request, index, prompt, first.keys.copy(), first.sampling.seed)
+            if first.constraint is not None:
+                sequence.constraint = first.constraint.copy()
+            made.append(sequence)
+        first.request.sequences.extend(made)
+        return made
+
+    def _sequence(
+        self, request: Request, index: int, token_ids: list[int], keys: BlockKeys, seed: int | None
+    ) -> Sequence:
+        submit = request.submit
+        ends = () if submit.sampling.ignore_eos else self.eos_token_ids
+        return Sequence(
+            request=request,
+            handle=next(self._handles),
+            index=index,
+            token_ids=token_ids,
+            prompt=len(submit.token_ids),
+            keys=keys,
+            sampling=SamplingState(
+                submit.sampling,
+                index=index,
+                prompt=submit.token_ids,
+                given=submit.generated_ids,
+                end_ids=ends,
+                vocabulary=self.limits.vocabulary,
+                seed=seed,
+            ),
+            text=TextStream(self.vocabulary.stream(submit.token_ids), submit.stop),
+        )

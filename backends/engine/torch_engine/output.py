@@ -1,0 +1,100 @@
+"""What a chosen token means for the one who asked: text, an end, a delta; and the account at the end of a request."""
+
+from dataclasses import dataclass
+
+from backends.engine.torch_engine.detokenizer import Vocabulary
+from backends.engine.torch_engine.sampler import ScoredToken
+from backends.engine.torch_engine.sequence import Request, Sequence
+from contracts.errors import TollkeeperError
+from contracts.usage import Usage
+from contracts.wire import Delta, Finished, FinishReason, TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class OutputMaker:
+    """Applies chosen tokens to sequences. `eos_token_ids` are the model's."""
+
+    vocabulary: Vocabulary
+    eos_token_ids: frozenset[int]
+    context_tokens: int
+
+    def advance(self, sequence: Sequence, token_id: int, score: ScoredToken | None, now_ns: int) -> Delta:
+        """Append a token to a sequence and give its delta. `finish_reason` is set on both when it was the last."""
+        request = sequence.request
+        sequence.token_ids.append(token_id)
+        sequence.sampling.note(token_id)
+        if request.first_token_ns is None:
+            request.first_token_ns = now_ns
+        text, reason = self._text_and_end(sequence, token_id)
+        sequence.finish_reason = reason
+        cached = None
+        if not request.announced_cached:
+            request.announced_cached = True
+            cached = request.cached_tokens
+        return Delta(
+            request_id=request.submit.request_id,
+            index=sequence.index,
+            token_ids=[token_id],
+            times_ns=[now_ns],
+            content=text,
+            logprobs=[] if score is None else [self._logprob(token_id, score)],
+            cached_tokens=cached,
+            finish_reason=reason,
+        )
+
+    def _text_and_end(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None]:
+        sampling, constraint = sequence.request.submit.sampling, sequence.constraint
+        accepted = constraint is None or constraint.accept(token_id)
+        is_eos = token_id in self.eos_token_ids and (not sampling.ignore_eos or constraint is not None)
+        if is_eos or token_id in sampling.stop_token_ids:
+            return sequence.text.flush(), "stop"
+        piece = sequence.text.push(token_id, may_stop=sequence.outputs >= sampling.min_tokens)
+        if piece.stopped:
+            return piece.text, "stop"
+        if constraint is not None and (constraint.is_complete or not accepted):
+            return piece.text + sequence.text.flush(), "stop" if accepted else "error"
+        if sequence.outputs >= sequence.request.max_tokens or len(sequence.token_ids) >= self.context_tokens:
+            return piece.text + sequence.text.flush(), "length"
+        return piece.text, None
+
+    def _logprob(self, token_id: int, score: ScoredToken) -> TokenLogprob:
+        text = self.vocabulary.token_text
+        return TokenLogprob(
+            token_id=token_id,
+            text=text(token_id),
+            logprob=score.logprob,
+            top=[(other, text(other), logprob) for other, logprob in score.top],
+        )
+
+
+def finished(request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
+    """Give a request's account: prompt tokens computed or hit, and every token generated here.
+
+    A continuation's given tokens were generated, and are billed, elsewhere.
+    """
+    first = request.sequences[0]
+    read = min(first.prompt, max(first.high_water, request.cached_tokens or 0))
+    cached = min(request.cached_tokens or 0, read)
+    started = request.scheduled_ns
+    return Finished(
+        request_id=request.submit.request_id,
+        finish_reason=reason,
+        usage=Usage(input_text=read - cached, cache_read_text=cached, output_text=request.generated),
+        gpu=request.time.share(request.kv_block_ns / 1e9) if request.time.total_ns else None,
+        recompute_tokens=request.recompute_tokens,
+        queue_ns=None if started is None else started - request.arrived_ns,
+        prefill_ns=None if started is None or request.first_token_ns is None else request.first_token_ns - started,
+        error_code="" if error is None else error.error_code,
+        error_message="" if error is None else error.message,
+    )
+
+
+def refused(request_id: bytes, error: TollkeeperError) -> Finished:
+    """Give the account of a request that was never taken."""
+    return Finished(
+        request_id=request_id,
+        finish_reason="error",
+        usage=Usage(input_text=0, cache_read_text=0, output_text=0),
+        error_code=error.error_code,
+        error_message=error.message,
+    )

@@ -1,0 +1,163 @@
+"""Chooses a step's tokens from their logits, all rows at once.
+
+The order is vLLM's: grammar, bias, penalties, minimum length, temperature, min-p, top-k, top-p. Log probabilities are
+those of the model itself, before any of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from backends.engine.torch_engine.constraint import Constraint
+from backends.engine.torch_engine.sampling_state import SamplingState
+from contracts.wire import Sampling
+
+_INFINITE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A chosen token's log probability and the likeliest tokens with theirs, best first."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tokens of a step, and their scores where they were asked for."""
+
+    token_ids: list[int]
+    scores: list[ScoredToken | None]
+
+
+def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]) -> Chosen:
+    """Choose one token per row. logits [rows, vocabulary], float32, may be overwritten.
+
+    Does not change the states. A row that nothing is left for gets its likeliest token.
+    """
+    constrained = any(constraint is not None for constraint in constraints)
+    if not constrained and all(state.is_plain for state in states):
+        return Chosen(logits.argmax(-1).tolist(), [None] * len(states))
+    scored = [place for place, state in enumerate(states) if state.sampling.logprobs is not None]
+    raw = torch.log_softmax(logits[scored], -1) if scored else None
+    if constrained:
+        _apply_constraints(logits, constraints)
+    _apply_bias(logits, states)
+    _apply_penalties(logits, states)
+    _apply_min_tokens(logits, states, constraints)
+    tokens = logits.argmax(-1)
+    random = [place for place, state in enumerate(states) if not state.is_greedy]
+    if random:
+        rows = torch.tensor(random, device=logits.device)
+        tokens[rows] = _draw(logits[rows], [states[place] for place in random])
+    token_ids = tokens.tolist()
+    scores: list[ScoredToken | None] = [None] * len(states)
+    if raw is not None:
+        for line, place in enumerate(scored):
+            scores[place] = _score(raw[line], token_ids[place], states[place].sampling.logprobs or 0)
+    return Chosen(token_ids, scores)
+
+
+def _score(logprobs: torch.Tensor, token_id: int, alternatives: int) -> ScoredToken:
+    top: list[tuple[int, float]] = []
+    if alternatives:
+        values, indices = logprobs.topk(min(alternatives, logprobs.shape[-1]))
+        top = list(zip(indices.tolist(), values.tolist(), strict=True))
+    return ScoredToken(float(logprobs[token_id]), top)
+
+
+def _apply_constraints(logits: torch.Tensor, constraints: Sequence[Constraint | None]) -> None:
+    vocabulary = logits.shape[-1]
+    bits = np.full((len(constraints), (vocabulary + 31) // 32), -1, dtype=np.int32)
+    for place, constraint in enumerate(constraints):
+        if constraint is not None:
+            constraint.fill(bits[place])
+    allowed = np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little")[:, :vocabulary]
+    logits.masked_fill_(torch.from_numpy(allowed == 0).to(logits.device), -_INFINITE)
+
+
+def _apply_bias(logits: torch.Tensor, states: Sequence[SamplingState]) -> None:
+    for place, state in enumerate(states):
+        if len(state.bias_ids):
+            ids = torch.from_numpy(state.bias_ids).to(logits.device)
+            logits[place, ids] += torch.from_numpy(state.bias).to(logits.device)
+
+
+def _apply_penalties(logits: torch.Tensor, states: Sequence[SamplingState]) -> None:
+    """Presence and frequency count the output only (OpenAI's definition), repetition the prompt too (CTRL's)."""
+    places = [place for place, state in enumerate(states) if state.counts is not None]
+    if not places:
+        return
+    counts = [counts for state in states if (counts := state.counts) is not None]
+    outputs = torch.from_numpy(np.stack([one.outputs for one in counts])).to(logits.device)
+    in_prompt = torch.from_numpy(np.stack([one.in_prompt for one in counts])).to(logits.device)
+    column = _column_maker(logits, [states[place] for place in places])
+    chosen = logits[places]
+    repetition = torch.where((outputs > 0) | in_prompt, column(lambda one: one.repetition_penalty), 1.0)
+    chosen = torch.where(chosen > 0, chosen / repetition, chosen * repetition)
+    chosen -= outputs * column(lambda one: one.frequency_penalty)
+    chosen -= (outputs > 0) * column(lambda one: one.presence_penalty)
+    logits[places] = chosen
+
+
+def _apply_min_tokens(
+    logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]
+) -> None:
+    for place, (state, constraint) in enumerate(zip(states, constraints, strict=True)):
+        # A grammar that is complete allows nothing but the end, however short the output.
+        if constraint is None and state.masks_end:
+            logits[place, torch.from_numpy(state.end_ids).to(logits.device)] = -_INFINITE
+
+
+def _column_maker(
+    logits: torch.Tensor, states: Sequence[SamplingState]
+) -> Callable[[Callable[[Sampling], float]], torch.Tensor]:
+    def column(of: Callable[[Sampling], float]) -> torch.Tensor:
+        values = [[of(state.sampling)] for state in states]
+        return torch.tensor(values, dtype=logits.dtype, device=logits.device)
+
+    return column
+
+
+def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor:
+    """Draw one token per row by inverting its cumulative distribution at the row's own random number."""
+    column = _column_maker(logits, states)
+    uniform = torch.tensor([[state.uniform()] for state in states], dtype=torch.float64, device=logits.device)
+    probabilities = torch.softmax(logits / column(lambda one: one.temperature), -1)
+    if any(state.sampling.min_p > 0 for state in states):
+        floor = probabilities.amax(-1, keepdim=True) * column(lambda one: one.min_p)
+        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
+    order = None
+    if any(state.sampling.top_k > 0 or state.sampling.top_p < 1.0 for state in states):
+        probabilities, order = _keep_top(probabilities, states, column)
+    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    # Scaled to the rest that is left, and never beyond the last token that has any probability.
+    places = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+    last = torch.searchsorted(cumulative, cumulative[:, -1:], right=False)
+    places = torch.minimum(places, last)
+    return (places if order is None else order.gather(-1, places)).squeeze(-1)
+
+
+def _keep_top(
+    probabilities: torch.Tensor,
+    states: Sequence[SamplingState],
+    column: Callable[[Callable[[Sampling], float]], torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sort by probability and zero what top-k and top-p leave out. Gives (probabilities, token ids), sorted."""
+    size = probabilities.shape[-1]
+    limits = [state.sampling.top_k if 0 < state.sampling.top_k < size else size for state in states]
+    if max(limits) < size:
+        ordered, order = probabilities.topk(max(limits), dim=-1)
+    else:
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    ranks = torch.arange(ordered.shape[-1], device=ordered.device)
+    limit = torch.tensor(limits, device=ordered.device)[:, None]
+    ordered = ordered.masked_fill(ranks >= limit, 0.0)
+    # A token is kept while those before it have not reached top-p; the first always is.
+    total = ordered.sum(-1, keepdim=True)
+    before = ordered.cumsum(-1) - ordered
+    outside = (before >= column(lambda one: one.top_p) * total) & (column(lambda one: one.top_p) < 1.0) & (ranks > 0)
+    return ordered.masked_fill(outside, 0.0), order

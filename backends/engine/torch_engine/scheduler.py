@@ -1,0 +1,161 @@
+"""Which sequences compute how many tokens in the next step. Pure logic over counts and blocks; no tensors.
+
+Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
+priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from backends.engine.torch_engine.block_manager import BlockManager
+from backends.engine.torch_engine.sequence import Row, Sequence, State
+
+_WATERMARK = 0.01  # of all blocks, left free when others run: room to grow before the next preemption
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: rows, decodes first, and the sequences whose blocks were taken away for it."""
+
+    rows: list[Row]
+    preempted: list[Sequence]
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Continuous batching with preemption by recomputing.
+
+    A sequence is admitted once blocks for all its tokens so far are there, so that a prompt never stops half way for
+    want of blocks; only growth by decoding preempts. The victim is the least urgent, among equals the latest. A
+    waiting sequence may also take the place of a strictly less urgent one. Nobody overtakes the head of the queue.
+    """
+
+    blocks: BlockManager
+    max_batch_tokens: int
+    max_sequences: int
+    running: list[Sequence] = field(default_factory=list)
+    preemptions: int = 0
+    _waiting: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.max_batch_tokens < self.max_sequences:
+            raise ValueError(
+                f"a step of {self.max_batch_tokens} tokens cannot hold one of each of {self.max_sequences} sequences"
+            )
+
+    @property
+    def waiting(self) -> int:
+        """Count the sequences in the queue."""
+        return sum(1 for _ in self.queued())
+
+    @property
+    def has_work(self) -> bool:
+        """Say whether anything runs or waits."""
+        return bool(self.running) or any(True for _ in self.queued())
+
+    def queued(self) -> Iterator[Sequence]:
+        """Give the waiting sequences, in no order."""
+        return (sequence for _, sequence in self._waiting if sequence.state is State.WAITING)
+
+    def add(self, sequence: Sequence) -> None:
+        """Put a sequence into the queue."""
+        sequence.state = State.WAITING
+        heapq.heappush(self._waiting, (sequence.order, sequence))
+
+    def adopt(self, sequence: Sequence) -> bool:
+        """Let a forked sequence, which has its table already, run at once; `False` when every seat is taken."""
+        if len(self.running) >= self.max_sequences:
+            return False
+        sequence.state = State.RUNNING
+        self.running.append(sequence)
+        return True
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out, whatever its state, and give its blocks back. Again is harmless."""
+        if sequence.state is State.RUNNING:
+            self.running.remove(sequence)
+            self.blocks.free(sequence.handle)
+        # One that waits stays in the heap until it comes up: a heap cannot cheaply lose a member in its middle.
+        sequence.state = State.DONE
+
+    def plan(self) -> Plan:
+        """Choose the next step's rows, allocating their blocks. No rows: nothing can run."""
+        self.running.sort(key=_order)
+        preempted: list[Sequence] = []
+        rows: dict[int, Row] = {}
+        budget = self.max_batch_tokens
+        for sequence in list(self.running):
+            if sequence.remaining == 1 and self._make_room(sequence, preempted, rows):
+                rows[sequence.handle] = Row(sequence, sequence.computed, 1, True)
+        budget -= len(rows)
+        for sequence in self.running:
+            if budget and sequence.remaining > 1:
+                budget -= self._chunk(sequence, budget, rows)
+        while budget:
+            admitted = self._admit(preempted, rows)
+            if admitted is None:
+                break
+            budget -= self._chunk(admitted, budget, rows)
+        return Plan(list(rows.values()), preempted)
+
+    def _chunk(self, sequence: Sequence, budget: int, rows: dict[int, Row]) -> int:
+        count = min(sequence.remaining, budget)
+        rows[sequence.handle] = Row(sequence, sequence.computed, count, count == sequence.remaining)
+        return count
+
+    def _make_room(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> bool:
+        """Grow a running sequence's table by preempting others; `False` when it had to go itself."""
+        while sequence.state is State.RUNNING:
+            if self.blocks.grow(sequence.handle, len(sequence.token_ids)):
+                return True
+            self._preempt(max(self.running, key=_order), preempted, rows)
+        return False
+
+    def _admit(self, preempted: list[Sequence], rows: dict[int, Row]) -> Sequence | None:
+        """Admit the head of the queue, if there is a seat and there are blocks for it."""
+        while self._waiting and self._waiting[0][1].state is not State.WAITING:
+            heapq.heappop(self._waiting)
+        if not self._waiting:
+            return None
+        sequence = self._waiting[0][1]
+        while not self._open(sequence):
+            victim = max(self.running, key=_order, default=None)
+            # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
+            if victim is None or victim.order[0] <= sequence.order[0]:
+                return None
+            self._preempt(victim, preempted, rows)
+        heapq.heappop(self._waiting)
+        sequence.state = State.RUNNING
+        self.running.append(sequence)
+        return sequence
+
+    def _open(self, sequence: Sequence) -> bool:
+        if len(self.running) >= self.max_sequences:
+            return False
+        tokens = len(sequence.token_ids)
+        if self.running:
+            spare = max(1, int(self.blocks.total * _WATERMARK))
+            new = self.blocks.blocks_for(tokens) - len(self.blocks.hits(sequence.keys.keys, tokens))
+            if new + spare > self.blocks.available:
+                return False
+        label = (sequence.request.submit.tenant, sequence.request.submit.adapter)
+        hit = self.blocks.open(sequence.handle, sequence.keys.keys, tokens, label)
+        if hit is None:
+            return False
+        sequence.computed = sequence.cached = hit
+        return True
+
+    def _preempt(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> None:
+        rows.pop(sequence.handle, None)
+        self.running.remove(sequence)
+        self.blocks.free(sequence.handle)
+        sequence.computed = sequence.cached = 0
+        sequence.preemptions += 1
+        self.preemptions += 1
+        preempted.append(sequence)
+        self.add(sequence)
+
+
+def _order(sequence: Sequence) -> tuple[int, int, int]:
+    return sequence.order

@@ -1,0 +1,111 @@
+"""One request and its choices as the engine follows them. A sequence is one choice: one row of a batch."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from backends.engine.torch_engine.block_hash import BlockKeys
+from backends.engine.torch_engine.constraint import Constraint
+from backends.engine.torch_engine.detokenizer import TextStream
+from backends.engine.torch_engine.sampling_state import SamplingState
+from contracts.attribution import RequestTime
+from contracts.wire import FinishReason, Submit
+
+
+class State(Enum):
+    """Where a sequence is. `DONE` is final: it holds neither blocks nor a seat."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """What was submitted, and what all its choices share. Times are the engine's monotonic nanoseconds."""
+
+    submit: Submit
+    arrival: int  # order of arrival
+    arrived_ns: int
+    max_tokens: int  # of each choice, given tokens included; clipped to the context
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    cached_tokens: int | None = None  # of the first choice's first admission
+    is_forked: bool = False
+    announced_cached: bool = False
+    recompute_tokens: int = 0
+    kv_block_ns: float = 0.0
+    time: RequestTime = field(default_factory=RequestTime)
+    sequences: list["Sequence"] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether every choice has ended."""
+        return len(self.sequences) == self.submit.sampling.n and all(
+            sequence.state is State.DONE for sequence in self.sequences
+        )
+
+    @property
+    def generated(self) -> int:
+        """Count the tokens generated here, over all choices; a continuation's given tokens are not among them."""
+        return sum(sequence.generated for sequence in self.sequences)
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One choice. `token_ids` is prompt, then given, then generated tokens; the first `computed` have their KV."""
+
+    request: Request
+    handle: int
+    index: int
+    token_ids: list[int]
+    prompt: int  # how many of token_ids are the prompt
+    keys: BlockKeys
+    sampling: SamplingState
+    text: TextStream
+    constraint: Constraint | None = None
+    state: State = State.WAITING
+    computed: int = 0
+    high_water: int = 0  # most tokens ever computed: below it, computing is recomputing
+    cached: int = 0  # of the last admission
+    finish_reason: FinishReason | None = None
+    preemptions: int = 0
+
+    @property
+    def outputs(self) -> int:
+        """Count output tokens, a continuation's given ones included: limits and penalties count these."""
+        return len(self.token_ids) - self.prompt
+
+    @property
+    def generated(self) -> int:
+        """Count the tokens generated here."""
+        return self.outputs - len(self.request.submit.generated_ids)
+
+    @property
+    def remaining(self) -> int:
+        """Count the tokens whose KV is not computed yet; 1 while decoding."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Give the place in the queue: priority, then arrival, then choice."""
+        return (self.request.submit.priority, self.request.arrival, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sequence's part of one step: `count` tokens from `start`. `samples`: its last logits choose a token."""
+
+    sequence: Sequence
+    start: int
+    count: int
+    samples: bool
+
+    @property
+    def is_decode(self) -> bool:
+        """Say whether this computes exactly the token generated last."""
+        return self.count == 1 and self.samples and self.sequence.outputs > 0
+
+    @property
+    def recompute(self) -> int:
+        """Count the tokens that had been computed before a preemption."""
+        return max(0, min(self.start + self.count, self.sequence.high_water) - self.start)

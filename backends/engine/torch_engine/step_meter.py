@@ -1,0 +1,213 @@
+"""Measures each step, says what was in it and splits its time over the requests, as records without holes."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from backends.engine.torch_engine.sequence import Row
+from contracts.attribution import METHOD, attribute
+from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
+from contracts.records import StepRecord
+from contracts.step_fit import fit
+from contracts.step_fitter import StepFitter
+from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
+
+_FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What a step record says of the engine besides its rows."""
+
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+
+
+@dataclass(slots=True)
+class _Timer:
+    """One step's clock: CUDA events where the device has them, else the host's."""
+
+    device: torch.device
+    now_ns: Callable[[], int]
+    started_ns: int = 0
+    _events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+
+    def begin(self) -> None:
+        self.started_ns = self.now_ns()
+        if self.device.type == "cuda":
+            if self._events is None:
+                self._events = (_event(), _event())
+            self._events[0].record()
+
+    def end(self) -> int:
+        """Give the busy nanoseconds. The step's tokens are on the host by now, so its events have passed."""
+        if self._events is None:
+            return self.now_ns() - self.started_ns
+        self._events[1].record()
+        self._events[1].synchronize()
+        return int(self._events[0].elapsed_time(self._events[1]) * 1e6)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+@dataclass(slots=True)
+class StepMeter:
+    """One engine's meter, used by the thread that steps.
+
+    `now_ns` is the engine's monotonic clock, `wall_offset_ns` what makes it Unix time. With `enabled` false nothing
+    is measured, split or recorded.
+    """
+
+    engine: str
+    model: str
+    replica: str
+    device: torch.device
+    now_ns: Callable[[], int]
+    wall_offset_ns: int
+    enabled: bool = True
+    sequence: int = 0
+    fitter: StepFitter = field(default_factory=StepFitter)
+    busy_ns: int = 0
+    _clock: LedgerClock = field(init=False)
+    _timer: _Timer = field(init=False)
+    _records: list[StepRecord] = field(default_factory=list)
+    _told_ns: int = 0
+    _refits: ThreadPoolExecutor | None = None
+    _refit: Future[StepModel] | None = None
+    _version: tuple[StepModel | None, str] = (None, "")
+
+    def __post_init__(self) -> None:
+        self._told_ns = self.now_ns()
+        self._clock = LedgerClock(self._told_ns)
+        self._timer = _Timer(self.device, self.now_ns)
+
+    def lifecycle(self, phase: Lifecycle | None) -> None:
+        """Note that loading or warming up begins, or with `None` that it ends."""
+        if phase is None:
+            self._clock.end(self.now_ns())
+        else:
+            self._clock.begin(self.now_ns(), phase)
+
+    def queue(self, at_ns: int, *, runnable: bool) -> None:
+        """Note whether anything could run from now on."""
+        self._clock.queue(at_ns, runnable=runnable)
+
+    def begin(self) -> None:
+        """Start the clock of a step."""
+        if self.enabled:
+            self._timer.begin()
+
+    def end(self, rows: Sequence[Row], facts: QueueFacts) -> None:
+        """Record a step that began with `begin`: split its time and charge each request its part."""
+        if not self.enabled:
+            return
+        busy_ns = self._timer.end()
+        self.busy_ns += busy_ns
+        composition = [_step_row(row) for row in rows]
+        split = attribute(self.fitter.model, busy_ns, composition)
+        for row, part, step_row in zip(rows, split.parts_ns, composition, strict=True):
+            row.sequence.request.time.add(step_row, part, split.confidence)
+        self.fitter.observe(busy_ns, composition)
+        self._improve()
+        *before, step = self._clock.step(self._timer.started_ns, busy_ns)
+        self._told_ns = self._timer.started_ns + busy_ns
+        for stretch in before:
+            self._append(stretch, facts)
+        cached = [one.cached for one in composition]
+        recompute = [one.recompute for one in composition]
+        self._records.append(
+            StepRecord(
+                engine=self.engine,
+                sequence=self._next(),
+                started_at_ns=step.started_at_ns + self.wall_offset_ns,
+                busy_ns=step.busy_ns,
+                gap_ns=step.gap_ns,
+                gap_cause=step.gap_cause,
+                model=self.model,
+                replica=self.replica,
+                devices=[str(self.device)],
+                running=facts.running,
+                waiting=facts.waiting,
+                kv_blocks_used=facts.kv_blocks_used,
+                kv_blocks_total=facts.kv_blocks_total,
+                method=METHOD,
+                fit_version=split.fit_version,
+                confidence=split.confidence,
+                request_ids=[row.sequence.request.submit.request_id for row in rows],
+                tenants=[row.sequence.request.submit.tenant for row in rows],
+                scheduled=[one.scheduled for one in composition],
+                context=[one.context for one in composition],
+                cached=cached if any(cached) else [],
+                phases=[one.phase for one in composition],
+                recompute=recompute if any(recompute) else [],
+                gpu_ns=split.parts_ns,
+            )
+        )
+
+    def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
+        """Give the records since the last call. `idle`: no step is in flight and nothing is runnable."""
+        now = self.now_ns()
+        if self.enabled and idle and now - self._told_ns >= _FLUSH_NS:
+            for stretch in self._clock.flush(now):
+                self._append(stretch, facts)
+            self._told_ns = now
+        taken, self._records = self._records, []
+        return taken
+
+    def close(self) -> None:
+        """Stop the thread that fits."""
+        if self._refits is not None:
+            self._refits.shutdown(wait=True, cancel_futures=True)
+
+    def _append(self, stretch: Stretch, facts: QueueFacts) -> None:
+        self._records.append(
+            StepRecord(
+                engine=self.engine,
+                sequence=self._next(),
+                started_at_ns=stretch.started_at_ns + self.wall_offset_ns,
+                busy_ns=stretch.busy_ns,
+                gap_ns=stretch.gap_ns,
+                gap_cause=stretch.gap_cause,
+                kind=stretch.kind,
+                model=self.model,
+                replica=self.replica,
+                devices=[str(self.device)],
+                kv_blocks_used=facts.kv_blocks_used,
+                kv_blocks_total=facts.kv_blocks_total,
+            )
+        )
+
+    def _next(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def _improve(self) -> None:
+        """Fit beside the loop: a fit takes tens of milliseconds, a step perhaps ten."""
+        if self._refit is not None:
+            if self._refit.done():
+                self.fitter.adopt(self._refit.result())
+                self._refit = None
+        elif self.fitter.is_due:
+            if self._refits is None:
+                self._refits = ThreadPoolExecutor(1, thread_name_prefix="step-fit")
+            samples, prior, number = self.fitter.samples(), self.fitter.prior, self.fitter.next_number
+            self._refit = self._refits.submit(fit, samples, prior, number=number)
+
+
+def _step_row(row: Row) -> StepRow:
+    sequence = row.sequence
+    return StepRow(
+        scheduled=row.count,
+        context=row.start,
+        logits=int(row.samples),
+        cached=sequence.cached if row.start == sequence.cached else 0,
+        phase=DECODE if row.is_decode else PREFILL,
+        recompute=row.recompute,
+    )

@@ -1,0 +1,1 @@
+"""How the built-in model was made: corpus and training. Not imported by anything that serves."""

@@ -1,0 +1,81 @@
+"""A model server to call, a sink that remembers, and the loop the data plane runs on."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+import uvloop
+
+from backends.llm.base import ModelCall
+from contracts.chat import ChatRequest
+from contracts.generation import Delta
+from contracts.usage import UNKNOWN_USAGE, Usage
+from gateway.reading import read_chat
+from tests.gateway.model_server import eventually, new_upstream, upstream
+
+__all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """The loop that the data plane runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+class MemorySink:
+    """Keeps everything a target produces."""
+
+    def __init__(self) -> None:
+        self.events: list[bytes] = []
+        self.usage_events: list[bytes] = []
+        self.deltas: list[Delta] = []
+        self.body = b""
+        self.reported: tuple[Usage, str] = (UNKNOWN_USAGE, "none")
+        self.flow: tuple[Callable[[], None], Callable[[], None]] | None = None
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        (self.usage_events if is_usage_only else self.events).append(data)
+        self.deltas += deltas
+
+    def whole(self, body: bytes) -> None:
+        self.body = body
+
+    def delta(self, delta: Delta) -> None:
+        self.deltas.append(delta)
+
+    def report(self, usage: Usage, count_method: str) -> None:
+        self.reported = (usage, count_method)
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self.flow = (pause, resume)
+
+    async def drained(self) -> None:
+        return
+
+    @property
+    def tokens(self) -> int:
+        return sum(delta.tokens for delta in self.deltas)
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.text for delta in self.deltas)
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+@pytest.fixture
+def new_sink() -> type[MemorySink]:
+    return MemorySink
+
+
+@pytest.fixture
+def call_of() -> Callable[[bytes], ModelCall]:
+    """Make a call from a body as an application sends it."""
+
+    def make(body: bytes) -> ModelCall:
+        request: ChatRequest = read_chat("application/json", body)
+        return ModelCall(UUID(int=7), "/chat/completions", request, body, "acme", "salt")
+
+    return make

@@ -1,0 +1,57 @@
+"""Ids are UUIDv7: they say their version, carry their time and sort by it."""
+
+import time
+from uuid import RFC_4122, UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.ids import unix_ms_of, uuid7
+
+SOME = settings(max_examples=100, deadline=None)
+TIMES_NS = st.integers(0, (2**48 - 1) * 1_000_000 + 999_999)
+
+
+@SOME
+@given(TIMES_NS)
+def test_an_id_bears_version_seven_and_the_rfcs_variant(unix_ns):
+    made = uuid7(unix_ns)
+    assert (made.version, made.variant) == (7, RFC_4122)
+    assert made.bytes[6] >> 4 == 0b0111
+    assert made.bytes[8] >> 6 == 0b10
+
+
+@SOME
+@given(TIMES_NS)
+def test_an_id_carries_its_millisecond(unix_ns):
+    assert unix_ms_of(uuid7(unix_ns)) == unix_ns // 1_000_000
+
+
+@SOME
+@given(TIMES_NS, TIMES_NS)
+def test_ids_of_different_milliseconds_sort_by_time_in_every_form(one_ns, other_ns):
+    earlier, later = sorted((one_ns, other_ns))
+    if earlier // 1_000_000 == later // 1_000_000:
+        return
+    first, second = uuid7(earlier), uuid7(later)
+    assert first < second
+    assert first.bytes < second.bytes
+    assert first.hex < second.hex
+
+
+def test_ids_of_one_moment_differ_in_all_their_random_bits():
+    now = time.time_ns()
+    made = [uuid7(now) for _ in range(400)]
+    assert len(set(made)) == 400
+    fixed = (0xFFFF_FFFF_FFFF << 80) | (0xF << 76) | (0x3 << 62)
+    ones = zeros = 0
+    for identifier in made:
+        ones |= identifier.int
+        zeros |= ~identifier.int & (2**128 - 1)
+    assert (ones & zeros) | fixed == 2**128 - 1
+    assert ones & zeros & fixed == 0
+
+
+def test_the_rfcs_example_reads_as_its_time():
+    # RFC 9562, appendix A.6: 2022-02-22 14:22:22 -05:00
+    assert unix_ms_of(UUID("017F22E2-79B0-7CC3-98C4-DC0C0C07398F")) == 1_645_557_742_000

@@ -1,0 +1,157 @@
+"""The snapshot in use while its source changes, fails and comes back; the clock is handed in."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from contracts.configuration import EMPTY_SNAPSHOT, KeyEntry, Snapshot
+from contracts.errors import AuthenticationFailed, ControlUnavailable
+from contracts.identity import Identity
+from contracts.keys import digest_of
+from contracts.prices import PriceBook
+from gateway.authentication import Authenticator
+from gateway.clock import Clock
+from gateway.directory import Directory
+
+KEY = "tk-" + "K" * 43
+PEPPER = b"pepper"
+
+
+class Source:
+    """A control plane that can be changed, broken and mended."""
+
+    def __init__(self) -> None:
+        self.snapshot = EMPTY_SNAPSHOT
+        self.fault: Exception | None = None
+
+    def poll(self, known_revision: int) -> Snapshot | None:
+        if self.fault is not None:
+            raise self.fault
+        return self.snapshot if self.snapshot.revision != known_revision else None
+
+
+class Hands:
+    """A clock whose hands the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.clock = Clock(wall_ns=lambda: self.now_ns, monotonic_ns=lambda: self.now_ns)
+
+    def advance(self, seconds: float) -> None:
+        self.now_ns += round(seconds * 1e9)
+
+
+@pytest.fixture
+def source():
+    return Source()
+
+
+@pytest.fixture
+def hands():
+    return Hands()
+
+
+@pytest.fixture
+def changes():
+    return []
+
+
+@pytest.fixture
+def directory(source, hands, changes):
+    return Directory(source, EMPTY_SNAPSHOT, hands.clock, 60.0, lambda: changes.append(1))
+
+
+def revision(number: int, **key: object) -> Snapshot:
+    entry = KeyEntry(digest_of(KEY, PEPPER), Identity("acme"), **key)  # type: ignore[arg-type]
+    return Snapshot(number, {entry.digest: entry}, {}, {}, PriceBook())
+
+
+async def test_a_new_revision_is_swapped_in_once(directory, source, changes):
+    await directory.refresh()
+    assert directory.snapshot is EMPTY_SNAPSHOT and changes == []
+    source.snapshot = revision(5)
+    for _ in range(3):
+        await directory.refresh()
+    assert directory.snapshot is source.snapshot and changes == [1]
+
+
+@pytest.mark.parametrize("fault", [ControlUnavailable("away"), KeyError("a bug in a poll")])
+async def test_while_the_source_is_away_the_last_snapshot_serves_for_the_stated_time(directory, source, hands, fault):
+    source.snapshot = revision(1)
+    await directory.refresh()
+    source.fault = fault
+    for seconds, too_old in ((0, False), (59.999, False), (0.001, False), (0.001, True)):
+        hands.advance(seconds)
+        await directory.refresh()
+        assert (directory.is_source_away, directory.is_too_old) == (True, too_old)
+        assert directory.snapshot is source.snapshot
+    source.fault = None
+    await directory.refresh()
+    assert (directory.is_source_away, directory.is_too_old) == (False, False)
+
+
+async def test_keys_are_not_trusted_once_the_snapshot_is_too_old(directory, source, hands):
+    authenticator = Authenticator(directory, PEPPER, b"salt", hands.clock)
+    source.snapshot = revision(1)
+    await directory.refresh()
+    assert authenticator.authenticate(f"Bearer {KEY}", directory.snapshot).identity.tenant == "acme"
+    source.fault = ControlUnavailable("away")
+    await directory.refresh()
+    hands.advance(60.001)
+    with pytest.raises(ControlUnavailable):
+        authenticator.authenticate(f"Bearer {KEY}", directory.snapshot)
+    with pytest.raises(AuthenticationFailed):
+        authenticator.authenticate("Bearer nonsense", directory.snapshot)
+
+
+async def test_polling_survives_every_fault_and_sees_a_revocation_within_a_second(source):
+    directory = Directory(source, EMPTY_SNAPSHOT, Clock(), 60.0, lambda: None)
+    source.fault = RuntimeError("a bug")
+    polling = asyncio.create_task(directory.run())
+    while not directory.is_source_away:
+        await asyncio.sleep(0.01)
+    source.fault = None
+    source.snapshot = revision(2, revoked_at_ns=1)
+    async with asyncio.timeout(1.0):
+        while directory.snapshot.revision != 2:
+            await asyncio.sleep(0.01)
+    with pytest.raises(AuthenticationFailed, match="revoked"):
+        Authenticator(directory, PEPPER, b"salt", Clock()).authenticate(f"Bearer {KEY}", directory.snapshot)
+    polling.cancel()
+
+
+@pytest.mark.parametrize("field", ["expires_at_ns", "revoked_at_ns"])
+def test_a_key_ends_at_its_very_moment(directory, hands, field):
+    authenticator = Authenticator(directory, PEPPER, b"salt", hands.clock)
+    snapshot = revision(1, **{field: 1_000_000_000})
+    hands.advance(0.999_999_999)
+    authenticator.authenticate(f"Bearer {KEY}", snapshot)
+    hands.now_ns = 1_000_000_000
+    with pytest.raises(AuthenticationFailed):
+        authenticator.authenticate(f"Bearer {KEY}", snapshot)
+
+
+def test_a_tenants_salt_is_its_own_and_stays_the_same(directory, hands):
+    first = Authenticator(directory, PEPPER, b"salt", hands.clock)
+    second = Authenticator(directory, PEPPER, b"salt", hands.clock)
+    other = Authenticator(directory, PEPPER, b"another secret", hands.clock)
+    assert first.cache_salt("acme") == first.cache_salt("acme") == second.cache_salt("acme")
+    assert len({first.cache_salt("acme"), first.cache_salt("beta"), other.cache_salt("acme")}) == 3
+    assert "acme" not in first.cache_salt("acme")
+
+
+def test_the_clocks_of_a_gateway_are_the_systems():
+    assert dataclasses.is_dataclass(Clock()) and Clock().wall_ns() > 1_700_000_000 * 10**9
+
+
+async def test_a_fault_in_what_follows_a_change_does_not_end_the_polling(source, hands):
+    def fault():
+        raise ImportError("an adapter's library is missing")
+
+    directory = Directory(source, EMPTY_SNAPSHOT, hands.clock, 60.0, fault)
+    source.snapshot = revision(1)
+    await directory.refresh()
+    assert directory.snapshot.revision == 1
+    await directory.refresh()
+    assert not directory.is_source_away

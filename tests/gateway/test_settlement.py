@@ -1,0 +1,106 @@
+"""What an attempt used and cost, for every way it can end."""
+
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from contracts.chat import ChatRequest, Message
+from contracts.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from contracts.errors import ClientGone, UpstreamError
+from contracts.generation import Delta, Result
+from contracts.prices import PriceBook, price_card
+from contracts.usage import Usage
+from gateway.counting import TokenEstimator
+from gateway.life import Attempt, Life
+from gateway.settlement import Settlement
+
+PRICED = Snapshot(
+    1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])
+)
+
+
+def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> Life:
+    request = ChatRequest("m", [Message("user", "a")])
+    life = Life(UUID(int=1), 1_700_000_000 * 10**9, 0, snapshot, body=b"x" * 40, request=request)
+    life.attempts.extend(attempts)
+    return life
+
+
+def attempt(tokens: int = 0, **fields) -> Attempt:
+    made = Attempt(1, TargetSpec("t", "p", "scripted"), "first", 0, 0)
+    for number in range(tokens):
+        made.progress.take(Delta(tokens=1), number * 1000)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.fixture
+def settlement() -> Settlement:
+    return Settlement(TokenEstimator())
+
+
+def test_reported_usage_goes_before_what_was_counted(settlement):
+    life = life_with(attempt(5, result=Result(usage=Usage(7, output_text=9), count_method="reported")))
+    settlement.settle(life)
+    assert (life.usage, life.count_method) == (Usage(7, output_text=9), "reported")
+    assert life.cost.total_pico_usd == 7 * 1_000_000 + 9 * 2_000_000
+
+
+def test_a_good_answer_without_usage_is_estimated(settlement):
+    life = life_with(attempt(5, result=Result(finish_reason="stop")))
+    settlement.settle(life)
+    assert (life.usage, life.count_method) == (Usage(10, output_text=5), "estimate")
+
+
+def test_a_call_cut_short_pays_its_known_input_and_what_passed(settlement):
+    cut = attempt(5, error=ClientGone("left"))
+    cut.progress.usage, cut.progress.count_method = Usage(7), "exact"
+    life = life_with(cut)
+    settlement.settle(life)
+    assert (life.usage, life.count_method) == (Usage(7, output_text=5), "exact")
+
+
+def test_a_call_cut_short_after_a_whole_report_pays_the_report_once(settlement):
+    cut = attempt(5, error=ClientGone("left"))
+    cut.progress.usage, cut.progress.count_method = Usage(7, output_text=6), "reported"
+    life = life_with(cut)
+    settlement.settle(life)
+    assert (life.usage, life.count_method) == (Usage(7, output_text=6), "reported")
+
+
+def test_a_failure_before_the_first_token_used_nothing_that_is_known(settlement):
+    life = life_with(attempt(error=UpstreamError("refused")))
+    settlement.settle(life)
+    assert not life.usage.is_known and life.count_method == "none"
+    assert (life.cost.total_pico_usd, life.cost.basis) == (None, "unpriced")
+
+
+def test_half_a_usage_is_not_given_half_a_price(settlement):
+    life = life_with(attempt(result=Result(usage=Usage(7), count_method="reported")))
+    settlement.settle(life)
+    assert life.usage == Usage(7) and life.cost.total_pico_usd is None
+
+
+def test_a_model_without_a_card_is_unpriced(settlement):
+    life = life_with(attempt(3, result=Result(finish_reason="stop")), snapshot=EMPTY_SNAPSHOT)
+    settlement.settle(life)
+    assert life.cost.total_pico_usd is None and life.usage.is_known
+
+
+def test_the_request_pays_for_its_last_attempt_and_each_attempt_has_its_own_cost(settlement):
+    failed = attempt(2, error=UpstreamError("broke"))
+    good = attempt(result=Result(usage=Usage(7, output_text=1), count_method="exact"))
+    life = life_with(failed, good)
+    settlement.settle(life)
+    assert failed.cost.total_pico_usd == 10 * 1_000_000 + 2 * 2_000_000
+    assert life.cost == good.cost and life.usage == Usage(7, output_text=1)
+
+
+def test_reports_teach_the_estimate_and_estimates_do_not(settlement):
+    settlement.settle(life_with(attempt(result=Result(usage=Usage(40, output_text=1), count_method="reported"))))
+    for _ in range(3):
+        life = life_with(attempt(1, result=Result(finish_reason="stop")))
+        settlement.settle(life)
+        assert life.usage.input_text == 40

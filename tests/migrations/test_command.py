@@ -1,0 +1,65 @@
+"""`python -m migrations` as people and supervisors run it."""
+
+import subprocess
+import sys
+from typing import Any
+
+from contracts.control import SCHEMA_HEAD
+from migrations.store import read_migrations
+
+
+def run(store: Any, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "migrations", *arguments]
+    return subprocess.run(
+        command, env={**store.environment, **changes}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_both_come_to_head_and_stay_there(new_store: Any) -> None:
+    new_store.start()
+    first = run(new_store)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.splitlines() == [
+        *(f"control: applied {number:04}" for number in range(1, int(SCHEMA_HEAD) + 1)),
+        *(f"store: applied {migration.label}" for migration in read_migrations()),
+    ]
+    again = run(new_store)
+    assert again.stdout.splitlines() == [
+        f"control: at head ({SCHEMA_HEAD})",
+        f"store: at head ({read_migrations()[-1].label})",
+    ]
+
+
+def test_it_waits_for_a_store_that_is_starting(new_store: Any) -> None:
+    command = [sys.executable, "-m", "migrations", "--only", "store"]
+    new_store.data.mkdir()
+    with subprocess.Popen(command, env=new_store.environment, stdout=subprocess.PIPE, text=True) as waiting:
+        new_store.start()
+        output, _ = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+    assert "store: applied 0001_requests" in output
+
+
+def test_an_unreachable_store_is_one_line(new_store: Any) -> None:
+    refused = run(new_store, "--only", "store", TOLLKEEPER_STORE_WAIT_SECONDS="0.1")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"migrations: the store at {new_store.url} does not answer; is it running? (TOLLKEEPER_STORE_URL)\n"
+    )
+
+
+def test_one_can_be_left_alone(new_store: Any) -> None:
+    only_control = run(new_store, "--only", "control")
+    assert (only_control.returncode, only_control.stdout) == (0, f"control: applied {SCHEMA_HEAD}\n")
+
+
+def test_bad_settings_are_one_line(new_store: Any) -> None:
+    for variable, value in {
+        "TOLLKEEPER_DATABASE_URL": "mysql://host/name",
+        "TOLLKEEPER_STORE_WAIT_SECONDS": "-1",
+        "TOLLKEEPER_STORE_URL": "nonsense",
+    }.items():
+        refused = run(new_store, **{variable: value})
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("migrations: ") and variable in refused.stderr
+        assert refused.stderr.count("\n") == 1

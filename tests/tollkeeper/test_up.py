@@ -1,0 +1,170 @@
+"""`tollkeeper up` with the real processes: ready, refused twice, restarted, ended, and gone when killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+READY_SECONDS = 30.0
+PORTS = 9
+
+
+def free_base() -> int:
+    for base in range(31000, 60000, 97):
+        probes = [socket.socket() for _ in range(PORTS)]
+        try:
+            for offset, probe in enumerate(probes):
+                probe.bind(("127.0.0.1", base + offset))
+        except OSError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        return base
+    raise AssertionError("no nine free ports in a row")
+
+
+class Up:
+    """One `tollkeeper up` on a directory and ports of its own."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.base = free_base()
+        self.log = data.parent / "up.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def command(self) -> list[str]:
+        place = ["--data", str(self.data), "--port-base", str(self.base), "--no-dashboard"]
+        return [sys.executable, "-m", "tollkeeper", "up", *place]
+
+    def start(self) -> float:
+        """Start, and give the seconds until it said that it is ready."""
+        self.log.write_bytes(b"")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
+        with self.log.open("ab") as log:
+            started = time.monotonic()
+            self.process = subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
+        self.until(lambda: "Tollkeeper is ready" in self.log.read_text(), READY_SECONDS)
+        self.until(lambda: "stops everything" in self.log.read_text(), READY_SECONDS)
+        return time.monotonic() - started
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process is not None and self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, f"not within {seconds:g} s\n{self.log.read_text()}"
+            time.sleep(0.01)
+
+    def pid(self, name: str) -> int | None:
+        try:
+            return int((self.data / "run" / f"{name}.pid").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def pids(self) -> list[int]:
+        return [int(path.read_text()) for path in (self.data / "run").glob("*.pid")]
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    made = Up(tmp_path / "data")
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.wait()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False, timeout=1).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def assert_revocable_within_a_second(up: Up) -> None:
+    token = (up.data / "secrets" / "admin_token").read_text().strip()
+    with httpx.Client(trust_env=False) as client:
+        admin = {"Authorization": f"Bearer {token}"}
+        keys = f"http://127.0.0.1:{up.base + 1}/v1/tenants/demo/keys"
+        made = client.post(keys, json={"name": "short-lived"}, headers=admin).json()
+
+        def status() -> int:
+            bearer = {"Authorization": f"Bearer {made['secret']}"}
+            return client.get(f"http://127.0.0.1:{up.base}/v1/models", headers=bearer).status_code
+
+        up.until(lambda: status() == 200, 2)
+        assert client.delete(f"{keys}/{made['id']}", headers=admin).status_code == 200
+        up.until(lambda: status() == 401, 1)
+
+
+@pytest.mark.e2e
+def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothing(up: Up) -> None:
+    assert up.start() < READY_SECONDS
+    said = up.log.read_text()
+    gateway = f"http://127.0.0.1:{up.base}/v1"
+    assert f"export OPENAI_BASE_URL={gateway}" in said
+    key = (up.data / "secrets" / "demo_key").read_text().strip()
+    assert f"export OPENAI_API_KEY={key}" in said
+
+    # The printed example, as an SDK would send it.
+    chat = {"model": "scripted-1", "messages": [{"role": "user", "content": "Hello"}]}
+    reply = httpx.post(
+        f"{gateway}/chat/completions", json=chat, headers={"Authorization": f"Bearer {key}"}, trust_env=False
+    )
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["choices"][0]["message"]["content"]
+
+    second = subprocess.run(up.command, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 2
+    assert "runs already on" in second.stderr and second.stderr.count("\n") == 1
+
+    assert_revocable_within_a_second(up)
+
+    health = {"store": f"http://127.0.0.1:{up.base + 7}/ping", "collector": f"http://127.0.0.1:{up.base + 6}/ready"}
+    for name, url in health.items():
+        before = up.pid(name)
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        up.until(lambda name=name, before=before: up.pid(name) not in (None, before), 1)  # type: ignore[misc]  # defaults bind the loop's values
+        up.until(lambda url=url: answers(url), 10)  # type: ignore[misc]  # as above
+
+    pids = up.pids()
+    assert len(pids) == 4
+    assert up.stop() == 0
+    assert not any(is_running(pid) for pid in pids)
+    assert {path.name for path in (up.data / "run").iterdir() if path.is_file()} == {"up.lock"}
+
+    # The same key opens the door after a restart.
+    up.start()
+    assert f"export OPENAI_API_KEY={key}" in up.log.read_text()
+
+    # A supervisor killed with SIGKILL takes its children with it, and the next start finds nothing in the way.
+    pids = up.pids()
+    up.stop(signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, "children outlived their supervisor"
+        time.sleep(0.01)
+    up.start()
+    assert up.stop(signal.SIGTERM) == 0
