@@ -13,7 +13,7 @@ from backends.segments import SegmentLog
 from bench.report import Report, run_bench
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, decode_record, encode_record
+from contracts.records import EVENT_NAMES, RequestRecord, decode_record, encode_record, pack_gaps
 from contracts.usage import Usage
 
 GAPS: Final = 200
@@ -49,7 +49,7 @@ def _example(source: random.Random, started_at_ns: int, gaps: int) -> RequestRec
         gateway="gw-1",
         ttft_ns=80_000_000 + source.randrange(10**7),
         admission_ns=40_000,
-        gaps=[min(int(source.lognormvariate(6.9, 0.5)), 500_000) for _ in range(gaps)],
+        gaps=pack_gaps([min(int(source.lognormvariate(6.9, 0.5)), 500_000) for _ in range(gaps)]),
         gap_clock="gateway",
         usage=Usage(input_text=900 + source.randrange(200), cache_read_text=128, output_text=gaps + 1),
         count_method="reported",

@@ -21,6 +21,9 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 ChoiceCount = Annotated[int, Meta(ge=1, le=128)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+# Extensions of vLLM's server, which its users' code sends as further fields of the body (its documentation, 0.25).
+NotNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+RepetitionPenalty = Annotated[float, Meta(gt=0, le=100)]
 
 
 class ContentPart(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +69,16 @@ class StreamOptions(msgspec.Struct, frozen=True, gc=False):
     include_usage: bool | None = None
 
 
+class StructuredOutputs(msgspec.Struct, frozen=True):
+    """What the output must match: one of these. An extension of vLLM's."""
+
+    json: msgspec.Raw = msgspec.Raw()  # a schema, or its text
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """The body of POST /v1/chat/completions."""
 
@@ -92,6 +105,18 @@ class ChatRequest(msgspec.Struct, frozen=True):
     reasoning_effort: ReasoningEffort | None = None
     user: Annotated[str, Meta(max_length=256)] | None = None
     metadata: dict[str, str] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 and 0: all tokens
+    min_p: Probability | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    min_tokens: NotNegative | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: msgspec.Raw = msgspec.Raw()
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    chat_template_kwargs: dict[str, bool | int | float | str | None] | None = None
 
     @property
     def is_streamed(self) -> bool:
@@ -113,26 +138,63 @@ class ChatRequest(msgspec.Struct, frozen=True):
         """Give the number of choices asked for."""
         return self.n or 1
 
+    @property
+    def makes_output(self) -> bool:
+        """Say whether output tokens belong to a complete usage."""
+        return True
+
+
+class DeltaPart(msgspec.Struct, frozen=True):
+    """A part of a delta's content where it is a list, as Mistral's reasoning models stream it."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: "str | list[DeltaPart] | None" = None
+
+    @property
+    def says_something(self) -> bool:
+        """Say whether it carries output. A part of a type we do not know does: it was sent for something."""
+        return bool(self.text or self.thinking) or self.type not in ("text", "thinking", "")
+
 
 class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
     """What a chunk adds to one choice, as read from an upstream's stream."""
 
-    content: str | None = None
+    content: str | list[DeltaPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: msgspec.Raw = msgspec.Raw()
+    function_call: msgspec.Raw = msgspec.Raw()  # before tool calls, and still sent by older servers
+    audio: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def text(self) -> str:
+        """Give the visible text it adds."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or ""
 
     @property
     def bears_tokens(self) -> bool:
         """Say whether the delta carries generated tokens, rather than a role or an end."""
+        if isinstance(self.content, list):
+            if any(part.says_something for part in self.content):
+                return True
+        elif self.content:
+            return True
         return bool(
-            self.content
-            or self.reasoning_content
+            self.reasoning_content
             or self.reasoning
             or self.refusal
-            or bytes(self.tool_calls).strip(b"[] \t\r\n") not in (b"", b"null")  # raw: "[ ]" is an empty list too
+            or _is_given(self.tool_calls)
+            or _is_given(self.function_call)
+            or _is_given(self.audio)
         )
+
+
+def _is_given(value: msgspec.Raw) -> bool:
+    return bytes(value).strip(b"[]{} \t\r\n") not in (b"", b"null")  # raw: "[ ]" is an empty list too
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, gc=False):

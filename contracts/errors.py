@@ -180,6 +180,13 @@ class UpstreamBroken(UpstreamError):
     code = "upstream_broken"
 
 
+class EngineUnavailable(UpstreamError):
+    """An engine host is away, still loading the model, or does not serve it."""
+
+    code = "engine_unavailable"
+    status = 503
+
+
 class UpstreamRejected(TollkeeperError):
     """The target refused the request itself; another try would not help."""
 

@@ -136,7 +136,8 @@ ColumnKind = Literal[
     "u64?",
     "f64?",
     "usd?",  # Decimal(18, 12), read as integer pico-USD
-    "u32[]",  # Array(UInt32): gaps
+    "u32[]",
+    "u32_packed[]",  # bytes of little-endian UInt32: gaps
     "u64[]",
     "u8[]",
     "bool[]",
@@ -245,7 +246,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
             "gateway",
         ),
         *_fields("u64?", "ttft_ns", "admission_ns", "queue_ns"),
-        *_fields("u32[]", "gaps"),
+        *_fields("u32_packed[]", "gaps"),
         *_fields("label", "gap_clock"),
         *_USAGE,
         *_fields("label", "count_method"),
@@ -284,7 +285,7 @@ ATTEMPTS: Final[Table[AttemptRecord]] = Table(
         *_fields("u16", "status"),
         *_fields("label", "error_code", "model", "provider", "pool", "replica", "region", "gateway"),
         *_fields("u64?", "ttft_ns"),
-        *_fields("u32[]", "gaps"),
+        *_fields("u32_packed[]", "gaps"),
         *_fields("label", "gap_clock"),
         *_USAGE,
         *_fields("label", "count_method"),

@@ -21,6 +21,8 @@ CostBasis = Literal["price_card", "standard_card", "unpriced"]
 # by our guess; it is unpriced and visible. Reasoning is billed as output by every provider we know of.
 _PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
 
+INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings"})  # gen_ai.operation.name: these have no output tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -79,7 +81,7 @@ class PriceCard:
     valid_to: datetime | None = None
     tiers: tuple[Tier, ...] = ()
     request_pico_usd: int = 0
-    provider: str = ""
+    provider: str = ""  # empty: holds for every provider
     tenant: str = ""  # empty: holds for every tenant
     basis: CostBasis = field(default="price_card", init=False)
 
@@ -128,6 +130,7 @@ class StandardCostCard:
     output_rate: int
     valid_to: datetime | None = None
     request_pico_usd: int = field(default=0, init=False)
+    provider: str = ""
     tenant: str = ""
     basis: CostBasis = field(default="standard_card", init=False)
 
@@ -199,33 +202,64 @@ def cost_of(usage: Usage, card: Card) -> Cost:
 UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
 
 
+def is_billable(usage: Usage, operation: str) -> bool:
+    """Say whether all of a request's usage is known: half a usage would give half a price, which looks like a whole.
+
+    `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input.
+    """
+    if usage.input_tokens is None:
+        return False
+    return usage.output_tokens is not None or operation in INPUT_ONLY_OPERATIONS
+
+
+def bill(usage: Usage, operation: str, card: Card | None) -> Cost:
+    """Price one request's whole usage; `UNPRICED` where it is only half known or no card holds."""
+    return cost_of(usage, card) if card is not None and is_billable(usage, operation) else UNPRICED
+
+
 class PriceBook:
-    """All cards, found by model, tenant and time. A tenant's own card goes before the general one."""
+    """All cards, found by model, provider, tenant and time.
+
+    A tenant's own card goes before the general one; of either, the provider's own before the one for any provider.
+    Raises ConfigurationError where two cards have one version, or hold at once for the same.
+    """
 
     def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
-        self._cards: dict[tuple[str, str], list[AnyCard]] = {}
+        self._cards: dict[tuple[str, str, str], list[AnyCard]] = {}
+        versions: set[str] = set()
         for card in cards:
-            self._cards.setdefault((card.model, card.tenant), []).append(card)
+            if card.version in versions:
+                raise ConfigurationError(
+                    f"two cards have the version {card.version!r}; rows of usage name a card by its version alone, "
+                    "give each its own"
+                )
+            versions.add(card.version)
+            self._cards.setdefault((card.model, card.provider, card.tenant), []).append(card)
         for cards_of_one in self._cards.values():
             cards_of_one.sort(key=lambda card: card.valid_from)
             _check_disjoint(cards_of_one)
 
-    def card_for(self, model: str, tenant: str, moment: datetime) -> AnyCard | None:
+    def card_for(self, model: str, tenant: str, moment: datetime, provider: str = "") -> AnyCard | None:
         """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free."""
         for owner in (tenant, "") if tenant else ("",):
-            for card in reversed(self._cards.get((model, owner), ())):
-                if card.is_valid_at(moment):
-                    return card
+            for seller in (provider, "") if provider else ("",):
+                for card in reversed(self._cards.get((model, seller, owner), ())):
+                    if card.is_valid_at(moment):
+                        return card
         return None
 
 
 def _check_disjoint(cards: list[AnyCard]) -> None:
     for earlier, later in zip(cards, cards[1:], strict=False):
-        if earlier.valid_to is None or later.valid_from < earlier.valid_to:
+        if earlier.valid_to is not None and earlier.valid_to <= later.valid_from:
+            continue
+        both = f"price cards {earlier.version!r} and {later.version!r} of model {earlier.model!r} overlap"
+        if earlier.valid_from == later.valid_from:  # no end of the first could come before the second begins
             raise ConfigurationError(
-                f"price cards {earlier.version!r} and {later.version!r} of model {earlier.model!r} overlap; "
-                f"end the first with valid_to <= {later.valid_from.isoformat()}"
+                f"{both}: both begin at {later.valid_from.isoformat()}; remove one of them or let it begin later, "
+                "after the other's valid_to"
             )
+        raise ConfigurationError(f"{both}; end the first with valid_to <= {later.valid_from.isoformat()}")
 
 
 def price_card(

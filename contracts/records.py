@@ -3,12 +3,17 @@
 Packed, a record is one msgpack array that begins with its kind and schema version ("request.1"). Fields are
 only ever appended, with a default: an older reader skips what it does not know, a newer one fills in defaults.
 Times are Unix nanoseconds (UTC), durations nanoseconds, money integer pico-USD, `None` means not reported.
+What a record may not say (an id of other than 16 bytes, a negative duration, lists that do not match) is refused
+where records are read, by `decode_record`: making one is on a request's way and checks nothing.
 Names of table columns and `gen_ai.*` attributes are not here but in `contracts/names.py`.
 """
 
-from typing import Final, Literal
+import sys
+from array import array
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from contracts.errors import InvalidRecord, InvalidUsage
 from contracts.identity import ANONYMOUS, Identity
@@ -25,15 +30,19 @@ KvEvent = Literal["stored", "removed", "cleared"]
 
 GAP_UNIT_NS: Final = 10_000  # gaps are counted in 10 us units
 MAX_GAP_UNITS: Final = 2**32 - 1
+_GAP_BYTES: Final = 4
+
+RequestId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # UUIDv7
+Nanoseconds = Annotated[int, Meta(ge=0)]  # a duration
 
 
 class GpuShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The GPU time one request was charged with, by phase, and how that was found out."""
 
-    prefill_ns: int = 0
-    decode_ns: int = 0
-    recompute_ns: int = 0
-    wasted_ns: int = 0
+    prefill_ns: Nanoseconds = 0
+    decode_ns: Nanoseconds = 0
+    recompute_ns: Nanoseconds = 0
+    wasted_ns: Nanoseconds = 0
     kv_block_seconds: float = 0.0
     method: str = ""  # e.g. "steptime-as/1"
     confidence: float | None = None  # 0 to 1
@@ -42,13 +51,14 @@ class GpuShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="request.1", kw_only=True):
     """One request as the gateway saw it, from admission to settlement.
 
-    `gaps` holds N-1 entries for N output tokens, in 10 us units; tokens that came in one chunk have zeros
-    between them. `attempts` counts tries; a request that succeeded at the first has no attempt records.
+    `gaps` holds N-1 entries for N output tokens, in 10 us units, packed by `pack_gaps`; tokens that came in one
+    chunk have zeros between them. `attempts` counts tries; a request that succeeded at the first has no attempt
+    records.
     """
 
-    request_id: bytes  # 16 bytes, UUIDv7
+    request_id: RequestId
     started_at_ns: int
-    duration_ns: int
+    duration_ns: Nanoseconds
     who: Identity = ANONYMOUS
     operation: str = "chat"  # gen_ai.operation.name
     api: str = ""  # the path's name: "chat.completions", "embeddings", ...
@@ -69,10 +79,10 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     region: str = ""
     gateway: str = ""  # which gateway process
 
-    ttft_ns: int | None = None
-    admission_ns: int | None = None
-    queue_ns: int | None = None
-    gaps: list[int] = []
+    ttft_ns: Nanoseconds | None = None
+    admission_ns: Nanoseconds | None = None
+    queue_ns: Nanoseconds | None = None
+    gaps: bytes = b""
     gap_clock: GapClock = "none"
 
     usage: Usage = UNKNOWN_USAGE
@@ -113,10 +123,10 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
     """One try at a target, written when a request took more than one."""
 
-    request_id: bytes
+    request_id: RequestId
     number: int  # from 1
     started_at_ns: int
-    duration_ns: int
+    duration_ns: Nanoseconds
     who: Identity = ANONYMOUS
     reason: AttemptReason = "first"
     outcome: Outcome = "ok"
@@ -128,8 +138,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     replica: str = ""
     region: str = ""
     gateway: str = ""
-    ttft_ns: int | None = None
-    gaps: list[int] = []
+    ttft_ns: Nanoseconds | None = None
+    gaps: bytes = b""
     gap_clock: GapClock = "none"
     usage: Usage = UNKNOWN_USAGE
     count_method: CountMethod = "none"
@@ -143,19 +153,20 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
     """One engine step, or one stretch of a lifecycle state, on one engine host.
 
-    `sequence` has no holes within an `engine`: a hole is a loss. The lists run in parallel, one entry per
-    request in the step; `gpu_ns` sums to `busy_ns` exactly when `method` is set.
+    `sequence` has no holes within an `engine`: a hole is a loss. The lists from `request_ids` on run in parallel,
+    one entry per request in the step; one of them is empty where it was not measured or is zero for all. `gpu_ns`
+    sums to `busy_ns` exactly when `method` is set.
     """
 
     engine: str
     sequence: int
     started_at_ns: int
-    busy_ns: int
-    gap_ns: int = 0
+    busy_ns: Nanoseconds
+    gap_ns: Nanoseconds = 0
     kind: StepKind = "step"
     gap_cause: GapCause = "unknown"
-    forward_ns: int | None = None
-    rank_skew_ns: int | None = None
+    forward_ns: Nanoseconds | None = None
+    rank_skew_ns: Nanoseconds | None = None
     model: str = ""
     replica: str = ""
     gateway: str = ""
@@ -168,7 +179,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="st
     method: str = ""
     fit_version: str = ""
     confidence: float | None = None
-    request_ids: list[bytes] = []
+    request_ids: list[RequestId] = []
     tenants: list[str] = []
     scheduled: list[int] = []
     context: list[int] = []
@@ -178,7 +189,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="st
     drafted: list[int] = []
     accepted: list[int] = []
     aborted: list[bool] = []
-    gpu_ns: list[int] = []
+    gpu_ns: list[Nanoseconds] = []
 
 
 class KvRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kv.1", kw_only=True):
@@ -214,6 +225,18 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _EVENT_OF_TAG: Final = tuple((_encoder.encode(kind.__struct_config__.tag), name) for kind, name in EVENT_NAMES.items())
 _ARRAY_HEADER_BYTES: Final = {**{bytes([first]): 1 for first in range(0x90, 0xA0)}, b"\xdc": 3, b"\xdd": 5}  # msgpack
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
+_STEP_LISTS: Final = (
+    "tenants",
+    "scheduled",
+    "context",
+    "cached",
+    "phases",
+    "recompute",
+    "drafted",
+    "accepted",
+    "aborted",
+    "gpu_ns",
+)
 
 
 def encode_record(record: Record) -> bytes:
@@ -222,11 +245,30 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(packed: bytes | memoryview) -> Record:
-    """Unpack a record. Raises InvalidRecord on an unknown kind or version or a broken body."""
+    """Unpack a record. Raises InvalidRecord on an unknown kind or version, a broken body or facts that cannot be."""
     try:
-        return _decoder.decode(packed)
+        record = _decoder.decode(packed)
     except (msgspec.MsgspecError, InvalidUsage, ValueError, RecursionError) as error:
         raise InvalidRecord(f"a packed record of {len(packed)} bytes cannot be decoded: {error}") from error
+    if isinstance(record, StepRecord):
+        _check_step(record)
+    elif not isinstance(record, KvRecord):
+        _check_gaps(record.gaps)
+    return record
+
+
+def _check_gaps(gaps: bytes) -> None:
+    if len(gaps) % _GAP_BYTES:
+        raise InvalidRecord(f"packed gaps have {len(gaps)} bytes; they must be a multiple of {_GAP_BYTES}")
+
+
+def _check_step(step: StepRecord) -> None:
+    requests = len(step.request_ids)
+    for name in _STEP_LISTS:
+        if (length := len(getattr(step, name))) and length != requests:
+            raise InvalidRecord(f"a step of {requests} requests has {length} entries in {name}")
+    if step.method and requests and sum(step.gpu_ns) != step.busy_ns:
+        raise InvalidRecord(f"a step's gpu_ns sum to {sum(step.gpu_ns)} ns of the {step.busy_ns} ns it was busy")
 
 
 def event_name_of(packed: bytes) -> str:
@@ -246,3 +288,26 @@ def event_name_of(packed: bytes) -> str:
 def gap_units(gap_ns: int) -> int:
     """Convert a gap to 10 us units, rounded to the nearest and clamped to UInt32 (at most 11.9 hours)."""
     return min(max((gap_ns + GAP_UNIT_NS // 2) // GAP_UNIT_NS, 0), MAX_GAP_UNITS)
+
+
+def pack_gaps(gaps: list[int]) -> bytes:
+    """Pack gaps (10 us units) as little-endian UInt32: a record of 200 decodes five times as fast as with a list.
+
+    Each is clamped to UInt32, as `gap_units` does.
+    """
+    try:
+        units = array("I", gaps)
+    except OverflowError:  # gaps that were joined may together exceed what each alone was clamped to
+        units = array("I", [min(max(gap, 0), MAX_GAP_UNITS) for gap in gaps])
+    if sys.byteorder == "big":
+        units.byteswap()
+    return units.tobytes()
+
+
+def unpack_gaps(packed: bytes) -> list[int]:
+    """Give the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord on a broken length."""
+    _check_gaps(packed)
+    units = array("I", packed)
+    if sys.byteorder == "big":
+        units.byteswap()
+    return units.tolist()

@@ -1,8 +1,8 @@
 """Keeps the step model true while the engine runs: learns from each step, refits now and then, raises drift.
 
-`observe` costs microseconds and belongs in the step loop; `refit` costs tens of milliseconds and belongs in a thread
-or an idle moment. Between them only `samples` and `adopt` touch what the loop uses, so a thread needs no lock:
-`adopt(fit(fitter.samples(), fitter.prior, number=fitter.next_number))` is `refit` taken apart.
+`observe` costs microseconds and belongs in the step loop; `refit` costs tens of milliseconds and belongs in an idle
+moment, or its slow part in a thread: take `samples()` in the loop, `fit(samples, fitter.prior, number=...)` in the
+thread, and `adopt` the result in the loop.
 """
 
 import math

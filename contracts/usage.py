@@ -155,38 +155,79 @@ _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
 
 def usage_from_openai(reported: OpenAIUsage) -> Usage:
-    """Take OpenAI's overlapping totals apart into leaves.
+    """Take OpenAI's overlapping totals apart into leaves. Raises InvalidUsage where no truthful count adds up so.
 
-    Cached audio is not told apart on this API: all cached tokens are taken as text, all audio and images as
-    uncached. Raises InvalidUsage where the parts exceed their total.
-    Example: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60.
+    Input. `audio_tokens` and `image_tokens` say what the prompt was, `cached_tokens` and `cache_write_tokens` where
+    it came from or went, so one token may be in both. Which of them were, this API does not say: cached and written
+    tokens are taken as text as far as the text reaches, then as audio, then as images (which, once cached, have no
+    leaf of their own and stay with the cached text). No token is counted twice, and the leaves sum to the total.
+    Output. Some providers report reasoning outside `completion_tokens`, and it shows in `total_tokens` only: what
+    that exceeds prompt and completion by is reasoning, and must equal `reasoning_tokens` where those are reported.
+    Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60. Prompt 100, cached 60, audio 50
+    -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5, total 20 -> output_text 5,
+    output_reasoning 7.
     """
-    prompt = reported.prompt_tokens_details or _NO_PROMPT_DETAILS
-    completion = reported.completion_tokens_details or _NO_COMPLETION_DETAILS
+    prompt = _prompt_leaves(reported.prompt_tokens, reported.prompt_tokens_details or _NO_PROMPT_DETAILS)
+    output = reported.completion_tokens_details or _NO_COMPLETION_DETAILS
+    outside = _reasoning_outside(reported, output.reasoning_tokens)
+    inside = 0 if outside else output.reasoning_tokens or 0
     return Usage(
-        input_text=_remainder(
-            "prompt_tokens",
-            reported.prompt_tokens,
-            (prompt.cached_tokens, prompt.audio_tokens, prompt.image_tokens, prompt.cache_write_tokens),
-        ),
-        input_audio=prompt.audio_tokens,
-        input_image=prompt.image_tokens,
-        cache_read_text=prompt.cached_tokens,
-        cache_write_5m=prompt.cache_write_tokens,
+        **prompt,
         output_text=_remainder(
-            "completion_tokens",
-            reported.completion_tokens,
-            (completion.reasoning_tokens, completion.audio_tokens, completion.image_tokens),
+            "completion_tokens", reported.completion_tokens, inside, output.audio_tokens, output.image_tokens
         ),
-        output_reasoning=completion.reasoning_tokens,
-        output_audio=completion.audio_tokens,
-        output_image=completion.image_tokens,
+        output_reasoning=outside or output.reasoning_tokens,
+        output_audio=output.audio_tokens,
+        output_image=output.image_tokens,
     )
 
 
-def _remainder(name: str, total: int | None, parts: tuple[int | None, ...]) -> int | None:
-    if total is None:
-        return None
+def _prompt_leaves(total: int | None, parts: PromptTokensDetails) -> dict[str, int | None]:
+    cached, written = parts.cached_tokens, parts.cache_write_tokens
+    audio, image = parts.audio_tokens, parts.image_tokens
+    cached_audio: int | None = None
+    text: int | None = None
+    if total is not None:
+        # Each of the two ways to divide the prompt must fit into it; what together they exceed it by is in both.
+        through_cache = total - _remainder_of("prompt_tokens", total, cached, written)
+        spoken_or_seen = total - _remainder_of("prompt_tokens", total, audio, image)
+        text = total - through_cache - spoken_or_seen
+        if text < 0:
+            in_both, text = -text, 0
+            both_audio = min(in_both, audio or 0)
+            both_image = in_both - both_audio
+            audio = None if audio is None else audio - both_audio
+            image = None if image is None else image - both_image
+            cached_audio = min(both_audio, cached or 0) or None
+            cached = None if cached is None else cached - (cached_audio or 0)
+    return {
+        "input_text": text,
+        "input_audio": audio,
+        "input_image": image,
+        "cache_read_text": cached,
+        "cache_read_audio": cached_audio,
+        "cache_write_5m": written,
+    }
+
+
+def _reasoning_outside(reported: OpenAIUsage, reasoning: int | None) -> int:
+    """Give how many reasoning tokens stand beside `completion_tokens` rather than in them."""
+    prompt, completion, total = reported.prompt_tokens, reported.completion_tokens, reported.total_tokens
+    if prompt is None or completion is None or total is None or total <= prompt + completion:
+        return 0
+    surplus = total - prompt - completion
+    if reasoning is not None and reasoning != surplus:
+        raise InvalidUsage(
+            f"total_tokens of {total} exceed prompt and completion by {surplus}, and reasoning_tokens are {reasoning}"
+        )
+    return surplus
+
+
+def _remainder(name: str, total: int | None, *parts: int | None) -> int | None:
+    return None if total is None else _remainder_of(name, total, *parts)
+
+
+def _remainder_of(name: str, total: int, *parts: int | None) -> int:
     rest = total - sum(part for part in parts if part is not None)
     if rest < 0:
         raise InvalidUsage(f"the parts of {name} add up to {total - rest}, more than its total of {total}")

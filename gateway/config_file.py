@@ -65,6 +65,7 @@ class _Price(_Entry):
     model: str
     version: str
     usd_per_mtok: dict[Leaf, Decimal]
+    provider: str = ""
     tenant: str = ""
     valid_from: AwareDatetime = _ALWAYS
     valid_to: AwareDatetime | None = None
@@ -148,6 +149,7 @@ def _repeated(parsed: _File) -> Iterator[tuple[tuple[int | str, ...], str, str]]
     lists: list[tuple[tuple[int | str, ...], str, list[str]]] = [
         (("pools",), "pool", [pool.name for pool in parsed.pools]),
         (("models",), "model", [model.name for model in parsed.models]),
+        (("prices",), "price version", [price.version for price in parsed.prices]),
     ]
     for number, pool in enumerate(parsed.pools):
         lists.append((("pools", number, "targets"), "target", [target.name for target in pool.targets]))
@@ -186,6 +188,7 @@ def _card(price: _Price) -> PriceCard:
         price.usd_per_mtok,
         valid_from=price.valid_from,
         valid_to=price.valid_to,
+        provider=price.provider,
         tenant=price.tenant,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record
+from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, pack_gaps
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
 
@@ -70,7 +70,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         gateway=gateway,
         ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
         admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
-        gaps=gaps,
+        gaps=pack_gaps(gaps),
         gap_clock=_gap_clock(attempt),
         usage=life.usage,
         count_method=life.count_method,
@@ -113,7 +113,7 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         region=attempt.target.region,
         gateway=gateway,
         ttft_ns=None if first_at is None else max(first_at - attempt.began_ns, 0),
-        gaps=attempt.progress.gaps_for(attempt.usage.output_tokens),
+        gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
         gap_clock=_gap_clock(attempt),
         usage=attempt.usage,
         count_method=attempt.count_method,

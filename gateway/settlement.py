@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 
 from contracts.chat import ChatRequest
-from contracts.configuration import Snapshot
-from contracts.prices import UNPRICED, Cost, cost_of
+from contracts.prices import Cost, bill
 from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.counting import TokenEstimator
@@ -27,7 +26,7 @@ class Settlement:
             return
         for attempt in life.attempts:
             attempt.usage, attempt.count_method = self._usage_of(attempt, request, len(life.body))
-            attempt.cost = _price(attempt.usage, request.model, life.who.tenant, life.snapshot, life.started_at_ns)
+            attempt.cost = _price(attempt, request.model, life)
         last = life.last_attempt
         if last is not None:
             life.usage, life.count_method, life.cost = last.usage, last.count_method, last.cost
@@ -49,8 +48,8 @@ class Settlement:
         return Usage(input_text=tokens_in, output_text=tokens_out), "estimate"
 
 
-def _price(usage: Usage, model: str, tenant: str, snapshot: Snapshot, started_at_ns: int) -> Cost:
-    if usage.input_tokens is None or usage.output_tokens is None:
-        return UNPRICED  # half a usage would give half a price, which looks like a whole one
-    card = snapshot.prices.card_for(model, tenant, datetime.fromtimestamp(started_at_ns / 1e9, UTC))
-    return UNPRICED if card is None else cost_of(usage, card)
+def _price(attempt: Attempt, model: str, life: Life) -> Cost:
+    provider = attempt.target.provider or attempt.target.kind
+    moment = datetime.fromtimestamp(life.started_at_ns / 1e9, UTC)
+    card = life.snapshot.prices.card_for(model, life.who.tenant, moment, provider)
+    return bill(attempt.usage, life.operation, card)

@@ -55,7 +55,8 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
     """Add a price card.
 
     Raises InvalidRequest naming the leaf whose price is negative or too fine, Conflict where the version is
-    taken or the card's validity overlaps another of the same model and tenant, NotFound on an unknown tenant.
+    taken or the card's validity overlaps another of the same model, provider and tenant, NotFound on an unknown
+    tenant.
     """
     begin_change(session, author, "price.create", new.version, {"model": new.model, "tenant": new.tenant})
     if new.tenant:

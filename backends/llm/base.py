@@ -1,28 +1,34 @@
 """The seam between the gateway and whatever answers: a call, a sink for what it produces, a target."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
-from contracts.generation import Delta, Result
+from contracts.embedding import EmbeddingRequest
+from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One request to one target. `body` is what the application sent, byte for byte."""
+    """One request to one target. `body` is what the application sent, byte for byte.
+
+    `prepared` is kept from one attempt to the next, so that a prompt is tokenized once however many targets are tried.
+    """
 
     request_id: UUID
     path: str  # below the API's root: "/chat/completions"
-    request: ChatRequest
+    request: ChatRequest | EmbeddingRequest
     body: bytes
     tenant: str
     cache_salt: str
     trace_parent: str = ""
+    continuation: Continuation | None = None
+    prepared: dict[tuple[str, str], object] = field(default_factory=dict)  # by the hashes it was prepared with
 
 
 class Sink(Protocol):
@@ -41,6 +47,12 @@ class Sink(Protocol):
     def delta(self, delta: Delta) -> None:
         """Take a piece of generated output."""
 
+    def vectors(self, vectors: Vectors) -> None:
+        """Take embeddings, which the gateway renders."""
+
+    def account(self, result: Result) -> None:
+        """Take the account of a call that raises instead of returning one: cancelled, or failed on the way."""
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Take what is known of the usage before the end, such as the exact input count."""
 
@@ -52,9 +64,15 @@ class Sink(Protocol):
 
 
 class Target(Protocol):
-    """One replica. `call` ends with a Result, or raises an UpstreamError; cancelling it stops generation."""
+    """One replica. `call` ends with a Result, or raises an UpstreamError; cancelling it stops generation.
+
+    A cancelled call may take up to a second to end, to learn what it used, and then gives it to `Sink.account`.
+    """
 
     spec: TargetSpec
+
+    def can_continue(self, continuation: Continuation) -> bool:
+        """Say whether `call` could go on with an answer that another replica began."""
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Run one request to its end."""
@@ -66,8 +84,20 @@ class Target(Protocol):
 TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
 """Builds a target from its spec and a resolver of `key_ref`s. Raises ConfigurationError on bad settings."""
 
+
+class EngineRecords(Protocol):
+    """Takes what engine hosts record beside answers: packed records of contracts.records."""
+
+    def take_steps(self, packed: Sequence[bytes]) -> bool:
+        """Keep step records for good, all or none; say whether they are kept."""
+
+    def take_kv(self, packed: Sequence[bytes]) -> None:
+        """Keep KV events as far as there is room."""
+
+
 # Import strings rather than imports: an adapter's libraries load only where a target needs it.
 TARGET_KINDS: Mapping[str, str] = {
+    "engine": "backends.llm.engine_target:EngineTarget",
     "scripted": "backends.llm.scripted:ScriptedTarget",
     "openai_http": "backends.llm.openai_http:OpenAIHttpTarget",
 }

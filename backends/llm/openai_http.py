@@ -223,7 +223,7 @@ def _delta_of(choice: ChunkChoice) -> Delta:
         )
     return Delta(
         tokens=1 if delta.bears_tokens else 0,
-        text=delta.content or "",
+        text=delta.text,
         reasoning=delta.reasoning_content or delta.reasoning or "",
         index=choice.index,
         finish_reason=choice.finish_reason,

@@ -46,6 +46,17 @@ def _numbers(clickhouse: str, arrow: pyarrow.DataType, dtype: str) -> StoreType:
     return StoreType(clickhouse, of, build)
 
 
+def _build_packed(values: list[bytes]) -> pyarrow.Array:
+    """Lists that came packed: one join, and no number becomes a Python integer."""
+    lengths = numpy.fromiter(map(len, values), dtype="int64", count=len(values))
+    if (lengths % _UINT32_BYTES).any():
+        raise ValueError("the packed numbers end in the middle of one")
+    offsets = numpy.zeros(len(values) + 1, dtype="int32")
+    offsets[1:] = numpy.cumsum(lengths // _UINT32_BYTES)
+    flat = numpy.frombuffer(b"".join(values), dtype="<u4")
+    return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), pyarrow.array(flat), type=_PACKED)
+
+
 def _build_usd(values: list[int | None]) -> pyarrow.Array:
     """Integer pico-USD to Decimal(18, 12): the same integer, widened to 128 bits by hand."""
     narrow = pyarrow.array(values, pyarrow.int64())
@@ -64,6 +75,8 @@ def _build_times(values: list[int]) -> pyarrow.Array:
 
 
 _UUID: Final = pyarrow.binary(16)
+_PACKED: Final = pyarrow.list_(pyarrow.uint32())
+_UINT32_BYTES: Final = 4
 _USD: Final = pyarrow.decimal128(18, 12)
 _TIME: Final = pyarrow.timestamp("ns", tz="UTC")
 _LABELS: Final = pyarrow.map_(pyarrow.string(), pyarrow.string())
@@ -85,6 +98,7 @@ STORE_TYPES: Final[dict[ColumnKind, StoreType]] = {
     "f64?": _plain("Nullable(Float64)", pyarrow.float64()),
     "usd?": StoreType("Nullable(Decimal(18, 12))", _USD, _build_usd),
     "u32[]": _numbers("Array(UInt32)", pyarrow.uint32(), "u4"),
+    "u32_packed[]": StoreType("Array(UInt32)", _PACKED, _build_packed),
     "u64[]": _numbers("Array(UInt64)", pyarrow.uint64(), "u8"),
     "u8[]": _numbers("Array(UInt8)", pyarrow.uint8(), "u1"),
     "bool[]": _plain("Array(Bool)", pyarrow.list_(pyarrow.bool_())),

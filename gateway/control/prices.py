@@ -51,7 +51,11 @@ class PriceBody(Body):
     usd_per_mtok: Rates
     tiers: list[TierBody] = Field(default_factory=list, max_length=20)
     usd_per_request: UsdPerRequest = Decimal(0)
-    provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
+    provider: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63),
+        Field(description="Holds for targets of this provider (or, where a target names none, of this kind) only"),
+    ] = ""
     tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
@@ -104,7 +108,7 @@ class StandardCostOut(Resource):
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it overlaps another card of the same model and tenant: end that one first."""
+    """Refused where it overlaps another card of the same model, provider and tenant: end that one first."""
     new = NewPrice(
         model=body.model,
         version=body.version,

@@ -18,7 +18,7 @@ from analytics.series import series
 from analytics.volume import Volume
 from backends.store.client import StoreClient
 from contracts.identity import Identity
-from contracts.records import Outcome, RequestRecord
+from contracts.records import Outcome, RequestRecord, pack_gaps, unpack_gaps
 from contracts.usage import Usage
 
 Record = Callable[[Sequence[RequestRecord]], None]
@@ -73,7 +73,7 @@ def requests(draw: st.DrawFn, start: datetime, length: timedelta) -> RequestReco
         outcome=draw(st.sampled_from(_OUTCOMES)),
         stream=draw(st.booleans()),
         ttft_ns=draw(st.none() | st.integers(1, 10**11)),
-        gaps=draw(st.lists(st.integers(0, 10**6), max_size=12)),
+        gaps=pack_gaps(draw(st.lists(st.integers(0, 10**6), max_size=12))),
         usage=draw(usages),
         cost_pico_usd=draw(st.none() | st.integers(0, 10**15)),
     )
@@ -115,7 +115,7 @@ def within(records: Sequence[RequestRecord], covered: Period) -> list[RequestRec
 
 
 def gaps_of(records: Sequence[RequestRecord]) -> list[int]:
-    return [gap * 10_000 for record in records for gap in record.gaps]
+    return [gap * 10_000 for record in records for gap in unpack_gaps(record.gaps)]
 
 
 def ttfts_of(records: Sequence[RequestRecord]) -> list[int]:
@@ -238,7 +238,7 @@ def test_a_sketch_says_so_and_lies_within_one_per_cent(
             start + length * part / 50,
             ["acme", "globex"][part % 2],
             ttft_ns=10**7 + part * 3_456_789,
-            gaps=[100 + (part * 37 + place * 91) % 900 for place in range(40)],
+            gaps=pack_gaps([100 + (part * 37 + place * 91) % 900 for place in range(40)]),
         )
         for part in range(50)
     ]

@@ -16,7 +16,7 @@ import pytest
 from backends.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from contracts.records import EVENT_NAMES, RequestRecord, encode_record, pack_gaps
 from contracts.usage import Usage
 
 PATIENCE_SECONDS = 20.0
@@ -50,7 +50,7 @@ def make_request_record(**changes: Any) -> RequestRecord:
         "model": "tiny",
         "provider": "scripted",
         "ttft_ns": 80_000_000,
-        "gaps": [0, 2000, 1900],
+        "gaps": pack_gaps([0, 2000, 1900]),
         "gap_clock": "gateway",
         "usage": Usage(input_text=12, output_text=4),
         "cost_pico_usd": 123_456_789,

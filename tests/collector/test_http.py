@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from backends.otlp import TRACES_PATH, build_export_request, rejected_records
+from contracts.records import pack_gaps
 
 Make = Callable[..., Any]
 
@@ -239,7 +240,7 @@ def test_a_large_batch_does_not_hold_up_a_small_one(
     start_collector: Make, batch_of: Make, request_record: Make
 ) -> None:
     collector = start_collector()
-    large = batch_of("large", *[request_record(gaps=[2000] * 200) for _ in range(10_000)])
+    large = batch_of("large", *[request_record(gaps=pack_gaps([2000] * 200)) for _ in range(10_000)])
     sender = threading.Thread(target=collector.post, args=(large,))
     sender.start()
     longest = 0.0

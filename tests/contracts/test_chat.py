@@ -170,6 +170,18 @@ def test_a_stream_and_its_usage_are_given_only_when_asked_for():
         ('{"tool_calls":[\n]}', False),
         ('{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}', True),
         ('{"content":"","tool_calls":[{"index":0}]}', True),
+        ('{"content":[]}', False),
+        ('{"content":[{"type":"text","text":""}]}', False),
+        ('{"content":[{"type":"thinking","thinking":[]}]}', False),
+        ('{"content":[{"type":"text","text":"a"}]}', True),
+        ('{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}', True),
+        ('{"content":[{"type":"thinking","thinking":"hm"}]}', True),
+        ('{"content":[{"type":"reference","reference_ids":[1]}]}', True),
+        ('{"function_call":null}', False),
+        ('{"function_call":{}}', False),
+        ('{"function_call":{"name":"f","arguments":""}}', True),
+        ('{"audio":null}', False),
+        ('{"audio":{"id":"a","data":"UklGRg=="}}', True),
     ],
 )
 def test_a_delta_bears_tokens_when_it_says_something(delta, bears_tokens):

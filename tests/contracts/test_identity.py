@@ -9,10 +9,10 @@ def test_an_identity_has_five_levels_and_tags():
     assert Identity.__struct_fields__ == ("tenant", "team", "project", "key_id", "user", "tags")
 
 
-def test_a_caller_adds_a_user_and_tags_and_changes_nothing_above_them():
+def test_a_caller_adds_a_user_and_tags_and_changes_nothing_of_the_keys_own():
     named = ACME.with_caller("user-7", {"feature": "summary", "run": "1"})
     assert named == Identity(
-        "acme", "search", "ranking", "key_1", "user-7", {"env": "prod", "feature": "summary", "run": "1"}
+        "acme", "search", "ranking", "key_1", "user-7", {"env": "prod", "feature": "chat", "run": "1"}
     )
     assert ACME.user == ""
     assert ACME.tags == {"env": "prod", "feature": "chat"}

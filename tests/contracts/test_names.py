@@ -78,6 +78,7 @@ FITS = {
     "f64": is_a(float),
     "usd": is_a(int),
     "u32[]": is_list_of(is_unsigned(32)),
+    "u32_packed[]": lambda value: isinstance(value, bytes) and len(value) % 4 == 0,
     "u64[]": is_list_of(is_unsigned(64)),
     "u8[]": is_list_of(is_unsigned(8)),
     "bool[]": is_list_of(is_a(bool)),

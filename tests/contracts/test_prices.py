@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.prices import UNPRICED, PriceBook, PriceCard, StandardCostCard, Tier, cost_of, price_card
+from contracts.prices import (
+    UNPRICED,
+    PriceBook,
+    PriceCard,
+    StandardCostCard,
+    Tier,
+    bill,
+    cost_of,
+    is_billable,
+    price_card,
+)
 from contracts.usage import INPUT_LEAVES, LEAVES, UNKNOWN_USAGE, Usage
 
 SOME = settings(max_examples=80, deadline=None)
@@ -24,9 +34,15 @@ def card_of(rates, **options):
     return price_card("m", "v1", {leaf: Decimal(price) for leaf, price in rates.items()}, **options)
 
 
-def dated(version, valid_from, valid_to=None, *, model="m", tenant=""):
+def dated(version, valid_from, valid_to=None, *, model="m", provider="", tenant=""):
     return PriceCard(
-        model=model, version=version, valid_from=valid_from, valid_to=valid_to, rates={"input_text": 1}, tenant=tenant
+        model=model,
+        version=version,
+        valid_from=valid_from,
+        valid_to=valid_to,
+        rates={"input_text": 1},
+        provider=provider,
+        tenant=tenant,
     )
 
 
@@ -168,6 +184,33 @@ def test_reasoning_has_its_own_price_where_a_card_gives_one():
     assert cost_of(Usage(input_text=0, output_reasoning=2), card).total_pico_usd == 6_000_000
 
 
+# --- half a usage ---
+
+
+@pytest.mark.parametrize(
+    ("usage", "operation", "expected"),
+    [
+        (Usage(input_text=1, output_text=1), "chat", True),
+        (Usage(input_text=0, output_text=0), "chat", True),
+        (Usage(cache_read_text=1, output_reasoning=1), "chat", True),
+        (Usage(input_text=1), "chat", False),
+        (Usage(output_text=1), "chat", False),
+        (UNKNOWN_USAGE, "chat", False),
+        (Usage(input_text=1), "text_completion", False),
+        (Usage(input_text=1), "embeddings", True),
+        (Usage(input_text=1, output_text=0), "embeddings", True),
+        (Usage(output_text=1), "embeddings", False),
+        (UNKNOWN_USAGE, "embeddings", False),
+    ],
+)
+def test_half_a_usage_is_not_billed_and_an_embedding_has_no_second_half(usage, operation, expected):
+    assert is_billable(usage, operation) is expected
+    cost = bill(usage, operation, SMALL)
+    assert (cost.total_pico_usd is not None) is (expected and not cost.unpriced)
+    assert (cost == UNPRICED) is not expected
+    assert bill(usage, operation, None) == UNPRICED
+
+
 # --- tiers ---
 
 
@@ -263,6 +306,41 @@ def test_a_tenants_own_card_goes_first_and_only_for_that_tenant_and_only_while_i
     assert version("", YEAR_2026) == "list"
 
 
+def test_a_providers_own_card_goes_before_the_one_for_any_provider_and_a_tenants_before_both():
+    book = PriceBook(
+        [
+            dated("any", YEAR_2026),
+            dated("azure's", YEAR_2026, YEAR_2027, provider="azure"),
+            dated("acme's", YEAR_2026, YEAR_2027, tenant="acme"),
+            dated("acme's at azure", YEAR_2026, YEAR_2027, provider="azure", tenant="acme"),
+        ]
+    )
+    expected = {
+        ("azure", "acme"): "acme's at azure",
+        ("openai", "acme"): "acme's",
+        ("", "acme"): "acme's",
+        ("azure", "globex"): "azure's",
+        ("azure", ""): "azure's",
+        ("openai", "globex"): "any",
+    }
+    for (provider, tenant), version in expected.items():
+        card = book.card_for("m", tenant, YEAR_2026, provider)
+        later = book.card_for("m", tenant, YEAR_2027, provider)
+        assert card is not None and later is not None
+        assert (card.version, later.version) == (version, "any")
+
+
+def test_a_providers_card_prices_no_other_provider():
+    book = PriceBook([dated("azure's", YEAR_2026, provider="azure")])
+    assert book.card_for("m", "acme", YEAR_2026, "openai") is None
+    assert book.card_for("m", "acme", YEAR_2026) is None
+
+
+def test_two_cards_never_share_a_version():
+    with pytest.raises(ConfigurationError, match="two cards have the version 'v1'.* give each its own"):
+        PriceBook([dated("v1", YEAR_2026), dated("v1", YEAR_2026, model="n")])
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -278,8 +356,24 @@ def test_overlapping_cards_are_refused_naming_both(first, second):
             PriceBook(order)
 
 
-def test_cards_of_other_models_and_tenants_do_not_overlap():
-    PriceBook([dated("a", YEAR_2026), dated("b", YEAR_2026, model="n"), dated("c", YEAR_2026, tenant="acme")])
+def test_the_advice_of_an_overlap_can_be_followed():
+    with pytest.raises(ConfigurationError, match="end the first with valid_to <= 2027-01-01"):
+        PriceBook([dated("one", YEAR_2026), dated("two", YEAR_2027)])
+    PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2027)])
+    with pytest.raises(ConfigurationError, match="both begin at 2026-01-01.*remove one of them or let it begin later"):
+        PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2026)])
+    PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2027)])
+
+
+def test_cards_of_other_models_providers_and_tenants_do_not_overlap():
+    PriceBook(
+        [
+            dated("a", YEAR_2026),
+            dated("b", YEAR_2026, model="n"),
+            dated("c", YEAR_2026, tenant="acme"),
+            dated("d", YEAR_2026, provider="azure"),
+        ]
+    )
 
 
 @SOME

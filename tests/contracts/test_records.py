@@ -19,13 +19,17 @@ from contracts.records import (
     AttemptRecord,
     GpuShare,
     KvRecord,
+    Nanoseconds,
     Record,
+    RequestId,
     RequestRecord,
     StepRecord,
     decode_record,
     encode_record,
     event_name_of,
     gap_units,
+    pack_gaps,
+    unpack_gaps,
 )
 from contracts.usage import LEAVES, MAX_TOKENS_PER_LEAF, Usage
 
@@ -44,6 +48,10 @@ def values_of(annotation):
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return structs_of(annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation == RequestId:
+        return st.binary(min_size=16, max_size=16)
+    if annotation == Nanoseconds:
+        return st.integers(0, 2**64 - 1)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*map(values_of, arguments))
     if origin is typing.Literal:
@@ -64,11 +72,42 @@ def values_of(annotation):
 
 
 def structs_of(struct):
-    hints = typing.get_type_hints(struct)
-    return st.builds(struct, **{name: values_of(hints[name]) for name in struct.__struct_fields__})
+    hints = typing.get_type_hints(struct, include_extras=True)
+    strategies = {name: values_of(hints[name]) for name in struct.__struct_fields__}
+    if "gaps" in strategies:
+        strategies["gaps"] = st.lists(st.integers(0, MAX_GAP_UNITS), max_size=3).map(pack_gaps)
+    return st.builds(struct, **strategies)
 
 
-RECORDS = {kind: structs_of(kind) for kind in KINDS}
+@st.composite
+def steps(draw):
+    """A step whose lists match and whose parts sum to its time."""
+    step = draw(structs_of(StepRecord))
+    requests = draw(st.integers(0, 3))
+    hints = typing.get_type_hints(StepRecord, include_extras=True)
+    lists = {}
+    for name in ("request_ids", *STEP_LISTS):
+        size = requests if name in ("request_ids", "gpu_ns") else draw(st.sampled_from([0, requests]))
+        (inner,) = typing.get_args(hints[name])
+        lists[name] = draw(st.lists(values_of(inner), min_size=size, max_size=size))
+    lists["gpu_ns"] = [draw(st.integers(0, 10**12)) for _ in range(requests)]
+    busy = sum(lists["gpu_ns"]) if requests and step.method else step.busy_ns
+    return msgspec.structs.replace(step, busy_ns=busy, **lists)
+
+
+STEP_LISTS = (
+    "tenants",
+    "scheduled",
+    "context",
+    "cached",
+    "phases",
+    "recompute",
+    "drafted",
+    "accepted",
+    "aborted",
+    "gpu_ns",
+)
+RECORDS = {kind: steps() if kind is StepRecord else structs_of(kind) for kind in KINDS}
 SMALLEST: dict[type[Record], Record] = {
     RequestRecord: RequestRecord(request_id=REQUEST_ID, started_at_ns=START_NS, duration_ns=1),
     AttemptRecord: AttemptRecord(request_id=REQUEST_ID, number=1, started_at_ns=START_NS, duration_ns=1),
@@ -81,7 +120,7 @@ LARGE_REQUEST = RequestRecord(
     started_at_ns=START_NS,
     duration_ns=2_000_000_000,
     who=WHO,
-    gaps=[0, 127, 128, 65_535, 65_536, MAX_GAP_UNITS],
+    gaps=pack_gaps([0, 127, 128, 65_535, 65_536, MAX_GAP_UNITS]),
     gap_clock="engine",
     usage=Usage(input_text=900, cache_read_text=128, output_text=7),
     cost_pico_usd=10**18 - 1,
@@ -146,8 +185,8 @@ def test_every_kind_has_its_own_tag_and_event_name():
 
 def test_a_records_defaults_are_not_shared_between_records():
     one, two = (RequestRecord(request_id=REQUEST_ID, started_at_ns=0, duration_ns=0) for _ in range(2))
-    one.gaps.append(1)
-    assert two.gaps == []
+    one.verdicts.append("masked")
+    assert two.verdicts == []
 
 
 # --- other versions ---
@@ -278,7 +317,16 @@ def with_field(record, name, value):
         ("started_at_ns", None, "Expected `int`"),
         ("started_at_ns", 1.5, "Expected `int`"),
         ("request_id", "text", "Expected `bytes`"),
-        ("gaps", [1, "2"], "Expected `int`"),
+        ("gaps", [1, 2], "Expected `bytes`"),
+        ("gaps", b"\x01\x00\x00", "packed gaps have 3 bytes"),
+        ("gaps", b"\x01" * 9, "packed gaps have 9 bytes"),
+        ("request_id", b"x" * 15, "length >= 16"),
+        ("request_id", b"x" * 17, "length <= 16"),
+        ("duration_ns", -1, "`int` >= 0"),
+        ("ttft_ns", -1, "`int` >= 0"),
+        ("admission_ns", -1, "`int` >= 0"),
+        ("queue_ns", -1, "`int` >= 0"),
+        ("gpu", [-1], "`int` >= 0"),
         ("who", [], "at least length 1"),
         ("who", ["acme", "", "", "", "", {"k": 1}], "Expected `str`"),
         ("schema_failed", 1, "Expected `bool | null`"),
@@ -288,6 +336,57 @@ def test_a_field_of_the_wrong_kind_is_refused_saying_what_was_wrong(name, value,
     with pytest.raises(InvalidRecord) as refusal:
         decode_record(with_field(LARGE_REQUEST, name, value))
     assert sentence in refusal.value.message
+
+
+STEP = StepRecord(
+    engine="e",
+    sequence=0,
+    started_at_ns=0,
+    busy_ns=5,
+    method="steptime-as/1",
+    request_ids=[REQUEST_ID, REQUEST_ID],
+    tenants=["acme", "globex"],
+    scheduled=[1, 2],
+    gpu_ns=[2, 3],
+)
+
+
+@pytest.mark.parametrize("name", STEP_LISTS)
+def test_a_steps_lists_are_empty_or_have_one_entry_for_each_request(name):
+    value = getattr(STEP, name) or ([False] * 2 if name == "aborted" else [0] * 2)
+    for good in (value, []):
+        if name != "gpu_ns" or good:
+            assert getattr(decode_record(with_field(STEP, name, good)), name) == good
+    for bad in (value[:1], value + value[:1]):
+        with pytest.raises(InvalidRecord, match=f"a step of 2 requests has {len(bad)} entries in {name}"):
+            decode_record(with_field(STEP, name, bad))
+
+
+def test_a_split_step_charges_all_of_its_time_and_no_more():
+    assert decode_record(encode_record(STEP)) == STEP
+    for parts in ([2, 2], [2, 4], []):
+        with pytest.raises(InvalidRecord, match=f"gpu_ns sum to {sum(parts)} ns of the 5 ns"):
+            decode_record(with_field(STEP, "gpu_ns", parts))
+    unsplit = msgspec.structs.replace(STEP, method="", gpu_ns=[])
+    assert decode_record(encode_record(unsplit)) == unsplit
+    nobody = StepRecord(engine="e", sequence=0, started_at_ns=0, busy_ns=5, method="steptime-as/1")
+    assert decode_record(encode_record(nobody)) == nobody
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("busy_ns", -1),
+        ("gap_ns", -1),
+        ("forward_ns", -1),
+        ("rank_skew_ns", -1),
+        ("gpu_ns", [-1, 6]),
+        ("request_ids", [REQUEST_ID, REQUEST_ID[:15]]),
+    ],
+)
+def test_a_steps_times_and_ids_are_checked_too(name, value):
+    with pytest.raises(InvalidRecord, match="`int` >= 0|length >= 16"):
+        decode_record(with_field(STEP, name, value))
 
 
 def test_a_bottomless_nest_in_a_field_we_would_skip_is_refused():
@@ -302,9 +401,9 @@ def test_a_length_that_lies_costs_no_memory(header):
     packed = encode_record(SMALLEST[RequestRecord])
     with pytest.raises(InvalidRecord, match="truncated"):
         decode_record(header + packed[3:])
-    gaps = msgspec.msgpack.encode(fields_of(LARGE_REQUEST)).split(b"\x96\x00\x7f")[0] + header
+    gaps = encode_record(LARGE_REQUEST).split(b"\xc4" + bytes([len(LARGE_REQUEST.gaps)]) + LARGE_REQUEST.gaps)[0]
     with pytest.raises(InvalidRecord, match="truncated"):
-        decode_record(gaps)
+        decode_record(gaps + b"\xc6\xff\xff\xff\xff")
 
 
 def test_text_that_is_not_utf8_is_refused():
@@ -341,3 +440,21 @@ def test_gaps_are_rounded_to_the_nearest_unit_and_clamped(gap_ns, units):
 @given(st.integers(0, MAX_GAP_UNITS * GAP_UNIT_NS))
 def test_a_gap_is_never_off_by_more_than_half_a_unit(gap_ns):
     assert abs(gap_units(gap_ns) * GAP_UNIT_NS - gap_ns) <= GAP_UNIT_NS // 2
+
+
+@MANY
+@given(st.lists(st.integers(0, MAX_GAP_UNITS), max_size=300))
+def test_packed_gaps_are_little_endian_and_come_back_as_they_were(gaps):
+    packed = pack_gaps(gaps)
+    assert packed == b"".join(gap.to_bytes(4, "little") for gap in gaps)
+    assert unpack_gaps(packed) == gaps
+
+
+def test_a_gap_that_no_column_holds_is_clamped_rather_than_lost_with_its_record():
+    assert unpack_gaps(pack_gaps([-1, 3, MAX_GAP_UNITS, MAX_GAP_UNITS + 1])) == [0, 3, MAX_GAP_UNITS, MAX_GAP_UNITS]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 7])
+def test_gaps_that_end_in_the_middle_of_one_are_refused(length):
+    with pytest.raises(InvalidRecord, match=f"packed gaps have {length} bytes"):
+        unpack_gaps(bytes(length))

@@ -131,20 +131,88 @@ def test_leaves_taken_from_openai_totals_sum_back_to_them(prompt_parts, completi
 
 @SOME
 @given(st.tuples(*[PARTS] * 4), st.integers(1, 50))
-def test_parts_beyond_their_total_are_refused(prompt_parts, excess):
-    total = sum(part or 0 for part in prompt_parts) - excess
+def test_parts_of_either_kind_beyond_their_total_are_refused(prompt_parts, excess):
+    cached, audio, image, written = (part or 0 for part in prompt_parts)
+    total = max(cached + written, audio + image) - excess
     with pytest.raises(InvalidUsage, match="parts of prompt_tokens|input_text is"):
         usage_from_openai(reported_by_openai(total, 0, prompt_parts, (None, None, None)))
 
 
+@SOME
+@given(*[st.integers(0, 100)] * 4, st.data())
+def test_a_truthful_report_is_taken_whatever_of_it_was_cached(text, audio, image, written, data):
+    total = text + audio + image
+    written = min(written, total)
+    cached = data.draw(st.integers(0, total - written))
+    usage = usage_from_openai(reported_by_openai(total, 0, (cached, audio, image, written), (None, None, None)))
+    assert usage.input_tokens == total
+    assert (usage.cache_read_tokens, usage.cache_write_tokens) == (cached, written)
+    assert (usage.input_audio or 0) + (usage.cache_read_audio or 0) <= audio
+    assert (usage.input_image or 0) <= image
+    assert (usage.input_text or 0) <= text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parts", "expected"),
+    [
+        # below, at and above what fits side by side: 40 of text beside 60 of audio
+        (100, (39, 60, None, None), Usage(input_text=1, cache_read_text=39, input_audio=60)),
+        (100, (40, 60, None, None), Usage(input_text=0, cache_read_text=40, input_audio=60)),
+        (100, (41, 60, None, None), Usage(input_text=0, cache_read_text=40, cache_read_audio=1, input_audio=59)),
+        (100, (100, 60, None, None), Usage(input_text=0, cache_read_text=40, cache_read_audio=60, input_audio=0)),
+        (100, (80, None, 90, None), Usage(input_text=0, cache_read_text=80, input_image=20)),
+        (100, (None, None, 90, 95), Usage(input_text=0, cache_write_5m=95, input_image=5)),
+        (
+            100,
+            (90, 20, 30, None),
+            Usage(input_text=0, cache_read_text=70, cache_read_audio=20, input_audio=0, input_image=10),
+        ),
+    ],
+)
+def test_cached_input_is_taken_as_text_first_then_as_audio_then_as_images(prompt, parts, expected):
+    usage = usage_from_openai(reported_by_openai(prompt, None, parts, (None, None, None)))
+    assert usage == expected
+    assert usage.input_tokens == prompt
+
+
 def test_parts_may_be_all_of_their_total_but_not_one_more():
-    exact = usage_from_openai(reported_by_openai(100, 10, (60, 40, None, None), (10, None, None)))
-    assert (exact.input_text, exact.cache_read_text, exact.input_audio) == (0, 60, 40)
+    exact = usage_from_openai(reported_by_openai(100, 10, (60, None, None, 40), (10, None, None)))
+    assert (exact.input_text, exact.cache_read_text, exact.cache_write_5m) == (0, 60, 40)
     assert (exact.output_text, exact.output_reasoning) == (0, 10)
     with pytest.raises(InvalidUsage, match="parts of prompt_tokens add up to 100, more than its total of 99"):
-        usage_from_openai(reported_by_openai(99, 10, (60, 40, None, None), (10, None, None)))
+        usage_from_openai(reported_by_openai(99, 10, (60, None, None, 40), (10, None, None)))
+    with pytest.raises(InvalidUsage, match="parts of prompt_tokens add up to 101, more than its total of 100"):
+        usage_from_openai(reported_by_openai(100, 10, (None, 60, 41, None), (10, None, None)))
     with pytest.raises(InvalidUsage, match="parts of completion_tokens add up to 10, more than its total of 9"):
-        usage_from_openai(reported_by_openai(100, 9, (60, 40, None, None), (10, None, None)))
+        usage_from_openai(reported_by_openai(100, 9, (60, None, None, 40), (10, None, None)))
+
+
+@pytest.mark.parametrize(
+    ("completion", "total", "parts", "expected"),
+    [
+        # reasoning within the completion, as OpenAI reports it
+        (12, 20, (7, None, None), Usage(input_text=8, output_text=5, output_reasoning=7)),
+        # beside it, and named
+        (5, 20, (7, None, None), Usage(input_text=8, output_text=5, output_reasoning=7)),
+        (5, 20, (7, 2, None), Usage(input_text=8, output_text=3, output_reasoning=7, output_audio=2)),
+        # beside it, and shown by the total only
+        (5, 20, (None, None, None), Usage(input_text=8, output_text=5, output_reasoning=7)),
+        # a total that is no more than its parts, or less, says nothing
+        (5, 13, (3, None, None), Usage(input_text=8, output_text=2, output_reasoning=3)),
+        (5, 0, (3, None, None), Usage(input_text=8, output_text=2, output_reasoning=3)),
+    ],
+)
+def test_reasoning_beside_the_completion_is_counted_once(completion, total, parts, expected):
+    details = CompletionTokensDetails(*parts)
+    report = OpenAIUsage(8, completion, total, completion_tokens_details=details)
+    assert usage_from_openai(report) == expected
+
+
+@pytest.mark.parametrize("reasoning", [0, 6, 8])
+def test_a_total_that_reported_reasoning_does_not_explain_is_refused(reasoning):
+    report = OpenAIUsage(8, 5, 20, completion_tokens_details=CompletionTokensDetails(reasoning))
+    with pytest.raises(InvalidUsage, match=f"by 7, and reasoning_tokens are {reasoning}"):
+        usage_from_openai(report)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import dashboard
 from backends.store.columns import arrow_batch
 from contracts.identity import Identity
 from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.records import RequestRecord, pack_gaps
 from contracts.usage import Usage
 
 APP = str(Path(dashboard.__file__).with_name("app.py"))
@@ -76,7 +76,7 @@ def request(seconds_ago: float = 5, tenant: str = "acme", model: str = "llama", 
         "who": Identity(tenant),
         "model": model,
         "ttft_ns": 250_000_000,
-        "gaps": [1_000, 2_000],
+        "gaps": pack_gaps([1_000, 2_000]),
         "usage": Usage(input_text=1_000, output_text=3),
         "cost_pico_usd": 270_000_000,
         **fields,
@@ -89,7 +89,7 @@ def metrics(app: AppTest) -> dict[str, str]:
 
 
 def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[RequestRecord]], None]) -> None:
-    refused = request(outcome="rejected", ttft_ns=None, gaps=[], usage=Usage(), cost_pico_usd=None)
+    refused = request(outcome="rejected", ttft_ns=None, gaps=b"", usage=Usage(), cost_pico_usd=None)
     record([request(), request(tenant="globex"), refused])
     app = page()
     assert not app.exception
@@ -111,7 +111,7 @@ def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[Req
 
 
 def test_what_is_unknown_is_a_dash_and_not_zero(record: Callable[[Sequence[RequestRecord]], None]) -> None:
-    record([request(ttft_ns=None, gaps=[], usage=Usage(), cost_pico_usd=None)])
+    record([request(ttft_ns=None, gaps=b"", usage=Usage(), cost_pico_usd=None)])
     app = page()
     found = metrics(app)
     for name in ("Input tokens", "Output tokens", "Cost", "TTFT p50", "Inter-token p50"):

@@ -1,5 +1,6 @@
 """A whole installation as a newcomer starts it: `tollkeeper up` on free ports and an empty data directory."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -89,16 +91,16 @@ class Installation:
         return (self.data.parent / "up.log").read_text()
 
 
-def wait_until(condition: Callable[[], object], within_seconds: float, what: str) -> object:
+Found = TypeVar("Found")
+
+
+def wait_until(condition: Callable[[], Found], within_seconds: float, what: str) -> Found:
     """Poll until a condition gives something true, and give it; fail, saying what was waited for."""
     deadline = time.monotonic() + within_seconds
     while True:
-        try:
-            found = condition()
-        except (OSError, StoreUnavailable, urllib.error.URLError):
-            found = None
-        if found:
-            return found
+        with contextlib.suppress(OSError, StoreUnavailable, urllib.error.URLError):
+            if found := condition():
+                return found
         if time.monotonic() > deadline:
             pytest.fail(f"{what}: not within {within_seconds:g} s")
         time.sleep(0.02)

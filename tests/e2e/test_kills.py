@@ -3,6 +3,7 @@ in the store exactly once."""
 
 import asyncio
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -73,8 +74,8 @@ def test_every_acknowledged_request_is_stored_exactly_once(installation: Install
     assert acknowledged == REQUESTS
     store = installation.store()
 
-    def counts() -> dict:
-        (row,) = store.query(COUNTS, {"run_id": run_id})
+    def counts() -> dict[str, Any]:
+        row: dict[str, Any] = dict(store.query(COUNTS, {"run_id": run_id})[0])
         return row if row["requests"] >= REQUESTS else {}
 
     row = wait_until(counts, WITHIN_SECONDS, f"all rows after the {victim} was killed")

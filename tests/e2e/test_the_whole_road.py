@@ -7,6 +7,7 @@ import sys
 import time
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -57,7 +58,8 @@ def test_a_streamed_chat_is_a_priced_row_within_two_seconds(installation: Instal
     assert visible_after <= 2.0
     assert usage is not None and usage.completion_tokens == 40
     assert len(text.split()) == 40
-    (row,) = rows
+    assert len(rows) == 1
+    row: dict[str, Any] = dict(rows[0])
     assert row["tenant"] == "demo" and row["model"] == "scripted-1"
     assert row["outcome"] == "ok" and row["stream"]
     assert row["tokens_input_text"] == usage.prompt_tokens

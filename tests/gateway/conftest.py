@@ -178,8 +178,8 @@ def configuration(*pools: tuple[str, list[dict[str, Any]]], **more: Any) -> dict
         "pools": [{"name": name, "targets": targets} for name, targets in pools],
         "models": [{"name": name, "pool": name} for name, _ in pools],
         "prices": [
-            {"model": name, "version": "t/1", "usd_per_mtok": {"input_text": "1", "output_text": "2"}}
-            for name, _ in pools
+            {"model": name, "version": f"t/{number}", "usd_per_mtok": {"input_text": "1", "output_text": "2"}}
+            for number, (name, _) in enumerate(pools, start=1)
         ],
         **more,
     }

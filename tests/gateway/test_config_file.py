@@ -78,6 +78,12 @@ WRONG = {
     ),
     "a target given twice": ("name: t2", "name: t1", 9, ["target 't1'", "twice"]),
     "a model given twice": ("prices:\n", "  - {name: m, pool: p}\nprices:\n", 15, ["model 'm'", "twice"]),
+    "a price version given twice": (
+        "      input_text: 0.15\n",
+        "      input_text: 0.15\n  - {model: n, version: v1, usd_per_mtok: {}}\n",
+        20,
+        ["price version 'v1'", "twice"],
+    ),
     "broken YAML": ("    tenant: acme", "   tenant: acme", 3, []),
     "a tab": ("    tenant", "\ttenant", 3, ["cannot start any token"]),
     "an unknown tag": ("tenant: acme", "tenant: !!python/object:os.system acme", 3, ["constructor"]),

@@ -83,6 +83,28 @@ def test_half_a_usage_is_not_given_half_a_price(settlement):
     assert life.usage == Usage(7) and life.cost.total_pico_usd is None
 
 
+def test_an_embedding_is_priced_by_its_input_alone(settlement):
+    life = life_with(attempt(result=Result(usage=Usage(7), count_method="reported")))
+    life.operation = "embeddings"
+    settlement.settle(life)
+    assert life.cost.total_pico_usd == 7 * 1_000_000
+
+
+def test_each_attempt_is_priced_with_its_own_providers_card(settlement):
+    cards = [
+        price_card("m", "any", {"input_text": Decimal(1), "output_text": Decimal(2)}),
+        price_card("m", "azure", {"input_text": Decimal(10), "output_text": Decimal(20)}, provider="azure"),
+    ]
+    used = Result(usage=Usage(1, output_text=1), count_method="reported")
+    first, second = attempt(result=used), attempt(result=used)
+    second.target = TargetSpec("u", "p", "openai_http", provider="azure")
+    settlement.settle(life_with(first, second, snapshot=Snapshot(1, {}, {}, {}, PriceBook(cards))))
+    assert [(made.cost.version, made.cost.total_pico_usd) for made in (first, second)] == [
+        ("any", 3_000_000),
+        ("azure", 30_000_000),
+    ]
+
+
 def test_a_model_without_a_card_is_unpriced(settlement):
     life = life_with(attempt(3, result=Result(finish_reason="stop")), snapshot=EMPTY_SNAPSHOT)
     settlement.settle(life)

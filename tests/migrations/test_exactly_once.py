@@ -12,7 +12,7 @@ from contracts.errors import StoreUnavailable
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.records import RequestRecord, StepRecord
+from contracts.records import RequestRecord, StepRecord, pack_gaps
 from contracts.usage import Usage
 
 # Rows of a past week would expire from the rollup by minutes, so the batches are of now.
@@ -30,7 +30,7 @@ def request_batch(seed: int, rows: int = 50) -> list[RequestRecord]:
             duration_ns=chance.randrange(10**10),
             who=Identity(chance.choice(["acme", "globex"])),
             model=chance.choice(["small", "large"]),
-            gaps=[chance.randrange(5000) for _ in range(20)],
+            gaps=pack_gaps([chance.randrange(5000) for _ in range(20)]),
             ttft_ns=chance.randrange(10**9),
             usage=Usage(input_text=chance.randrange(1000), output_text=21),
             cost_pico_usd=chance.randrange(10**12),

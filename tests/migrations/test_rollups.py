@@ -10,7 +10,7 @@ from backends.store.columns import arrow_batch
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import GpuShare, Outcome, RequestRecord
+from contracts.records import GpuShare, Outcome, RequestRecord, pack_gaps
 from contracts.usage import Usage
 
 # The last midnight: rows of a past week would expire from the rollup by minutes.
@@ -45,7 +45,7 @@ def test_sums_are_exact_and_unknown_is_counted_not_summed(empty_store: Any) -> N
                 charged_pico_usd=3,
                 stream=True,
                 ttft_ns=7,
-                gaps=[1, 2, 3],
+                gaps=pack_gaps([1, 2, 3]),
                 gpu=GpuShare(1, 2, 4, 8),
             ),
             made(MIDNIGHT_NS, usage=Usage(output_text=0), cost_pico_usd=10**17 + 1),
@@ -95,7 +95,9 @@ def test_a_request_falls_in_the_bucket_it_started_in(empty_store: Any, offset_ns
 
 def test_daily_sketches_are_within_one_percent(empty_store: Any) -> None:
     values = [1000 + 37 * i for i in range(2000)]
-    records = [made(MIDNIGHT_NS + i, ttft_ns=v * 1000, duration_ns=v * 2000, gaps=[v]) for i, v in enumerate(values)]
+    records = [
+        made(MIDNIGHT_NS + i, ttft_ns=v * 1000, duration_ns=v * 2000, gaps=pack_gaps([v])) for i, v in enumerate(values)
+    ]
     client = fill(empty_store, "sketch", records[:1000])
     client.insert_arrow("requests", arrow_batch(REQUESTS, records[1000:]), deduplication_token="sketch-2")
     levels = (0.01, 0.5, 0.9, 0.95, 0.99)

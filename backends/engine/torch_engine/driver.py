@@ -1,4 +1,4 @@
-"""Drives an engine to the end of its work in the caller's thread, and collects what it says: for tests and benchmarks."""
+"""Drives an engine to the end of its work in the caller's thread and collects what it says: for tests and benches."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -23,10 +23,10 @@ from backends.engine.torch_engine.intake import Intake
 from backends.engine.torch_engine.kv_events import KvEventLog
 from backends.engine.torch_engine.kv_pool import KvPool
 from backends.engine.torch_engine.model_files import read_model_files
-from backends.engine.torch_engine.model_loader import kv_blocks, load_model
+from backends.engine.torch_engine.model_loader import find_device, kv_blocks, load_model
 from backends.engine.torch_engine.model_runner import ModelRunner
 from backends.engine.torch_engine.output import OutputMaker, finished, refused
-from backends.engine.torch_engine.request_check import ModelLimits
+from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.torch_engine.sampler import choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Row, Sequence, State
@@ -65,7 +65,7 @@ class TorchEngine:
         torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // 2))
         self._now_ns = time.monotonic_ns
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        device = torch.device(settings.device)
+        device = find_device(settings)
         self._meter = StepMeter(
             settings.engine, settings.name, settings.replica, device, self._now_ns, wall_offset_ns, settings.metering
         )
@@ -88,7 +88,7 @@ class TorchEngine:
         self._weights_hash = self._files.weights_hash()
         self._intake = Intake(
             ModelLimits(
-                settings.name, loaded.vocabulary, loaded.context_tokens, settings.max_sequences,
+                settings.name, loaded.vocabulary, loaded.context_tokens, MAX_CHOICES,
                 self._files.tokenizer_hash, self._files.template_hash,
             ),
             vocabulary,
@@ -200,7 +200,10 @@ class TorchEngine:
         )
 
     def take_steps(self) -> list[StepRecord]:
-        """Give the step records since the last call; an idle engine tells of its idleness once a second."""
+        """Give the step records since the last call; an idle engine tells of its idleness once a second.
+
+        Cheapest when called some times a second, not after every step.
+        """
         return self._meter.take(idle=not self.has_work, facts=self._facts())
 
     def take_kv_events(self) -> list[KvRecord]:
@@ -216,6 +219,7 @@ class TorchEngine:
             "kv_blocks_total": counts.total,
             "kv_blocks_held": counts.held,
             "kv_blocks_cached": counts.cached,
+            "decode_rows": len(self._buffer),
             "decode_buffer_bytes": self._buffer.allocated_bytes,
             "preemptions": self.scheduler.preemptions,
             "steps": self._steps,
@@ -360,6 +364,7 @@ class TorchEngine:
 
     def _end(self, request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
         """Take a request out entirely and give its account."""
+        self._meter.settle()
         for sequence in request.sequences:
             self._drop(sequence)
         del self._requests[request.submit.request_id]
@@ -369,7 +374,11 @@ class TorchEngine:
 
     def _fail(self, rows: list[Row], error: Exception) -> list[Event]:
         """End every request of a step that could not be computed; others go on."""
-        _log.error("step failed model=%s requests=%d error=%s", self.settings.name, len(rows), type(error).__name__)
+        cause = str(error).partition("\n")[0][:200]  # torch speaks of shapes and bytes there, never of content
+        _log.error(
+            "step failed model=%s requests=%d error=%s cause=%s",
+            self.settings.name, len(rows), type(error).__name__, cause,
+        )  # fmt: skip
         reason = Unavailable("the engine could not compute a step of this request", code="engine_failure")
         requests = {id(row.sequence.request): row.sequence.request for row in rows}
         return [self._end(request, "error", reason) for request in requests.values()]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import psutil
 import torch
+from safetensors import SafetensorError
 from torch import nn
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from backends.engine.torch_engine.attention import NAME, Segment, StepLayout, paged_attention
@@ -38,7 +39,7 @@ def load_model(files: ModelFiles, settings: EngineSettings) -> LoadedModel:
     """Load weights from safetensors only. Raises ConfigurationError for what cannot be served."""
     AttentionInterface.register(NAME, paged_attention)
     AttentionMaskInterface.register(NAME, _no_mask)
-    device = _device(settings)
+    device = find_device(settings)
     dtype = getattr(torch, settings.dtype or ("float32" if device.type == "cpu" else "bfloat16"))
     try:
         config = AutoConfig.from_pretrained(files.path, local_files_only=True, trust_remote_code=False)
@@ -51,22 +52,30 @@ def load_model(files: ModelFiles, settings: EngineSettings) -> LoadedModel:
             trust_remote_code=False,
             attn_implementation=NAME,
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigurationError(f"{files.path}: {files.architecture} cannot be loaded: {error}") from error
     module.eval()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     module.requires_grad_(False)
     module.to(device)  # type: ignore[arg-type]  # transformers wraps it in a way that loses its type
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    loaded = LoadedModel(
-        module=module,
-        kv=KvShape(config.num_hidden_layers, heads, size, dtype),
-        vocabulary=config.vocab_size,
-        context_tokens=_context_tokens(config.max_position_embeddings, settings),
-        device=device,
-    )
+    loaded = _described(module, files, settings, device, dtype)
     _probe(loaded, files)
     return loaded
+
+
+def _described(
+    module: PreTrainedModel, files: ModelFiles, settings: EngineSettings, device: torch.device, dtype: torch.dtype
+) -> LoadedModel:
+    config = module.config
+    try:
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        kv = KvShape(config.num_hidden_layers, heads, size, dtype)
+        context = _context_tokens(config.max_position_embeddings, settings)
+        return LoadedModel(module=module, kv=kv, vocabulary=config.vocab_size, context_tokens=context, device=device)
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"{files.path}: {files.architecture} is not described the way decoders with standard attention are: {error}"
+        ) from error
 
 
 def kv_blocks(loaded: LoadedModel, settings: EngineSettings) -> tuple[int, int]:
@@ -100,10 +109,14 @@ def _default_bytes(loaded: LoadedModel) -> int:
     return min(psutil.virtual_memory().available // _CPU_SHARE, _CPU_MOST_BYTES)
 
 
-def _device(settings: EngineSettings) -> torch.device:
-    device = torch.device(settings.device)
-    if device.type not in ("cpu", "cuda"):
+def find_device(settings: EngineSettings) -> torch.device:
+    """Give the device asked for. Raises ConfigurationError when it is not there."""
+    if settings.device.partition(":")[0] not in ("cpu", "cuda"):
         raise ConfigurationError(f"device {settings.device!r} is neither cpu nor cuda")
+    try:
+        device = torch.device(settings.device)
+    except RuntimeError as error:
+        raise ConfigurationError(f"device {settings.device!r} is not how torch names one") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError(f"device {settings.device!r} is asked for, but torch finds no CUDA device")
     return device

@@ -11,6 +11,7 @@ from contracts.wire import Sampling, Submit
 MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096
 MAX_LOGPROBS: Final = 128
+MAX_CHOICES: Final = 128  # OpenAI's own limit of `n`
 
 
 @dataclass(frozen=True, slots=True)

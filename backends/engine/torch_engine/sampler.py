@@ -33,6 +33,7 @@ class Chosen:
     scores: list[ScoredToken | None]
 
 
+@torch.inference_mode()
 def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]) -> Chosen:
     """Choose one token per row. logits [rows, vocabulary], float32, may be overwritten.
 
@@ -136,7 +137,7 @@ def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     # Scaled to the rest that is left, and never beyond the last token that has any probability.
     places = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-    last = torch.searchsorted(cumulative, cumulative[:, -1:], right=False)
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous(), right=False)
     places = torch.minimum(places, last)
     return (places if order is None else order.gather(-1, places)).squeeze(-1)
 

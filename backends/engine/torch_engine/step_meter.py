@@ -15,6 +15,7 @@ from contracts.step_fit import fit
 from contracts.step_fitter import StepFitter
 from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
 
+_TOGETHER: Final = 16
 _FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
 
 
@@ -26,6 +27,17 @@ class QueueFacts:
     waiting: int
     kv_blocks_used: int
     kv_blocks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A step not yet split. What its rows say of their sequences is noted at once: sequences go on."""
+
+    started_ns: int
+    busy_ns: int
+    rows: Sequence[Row]
+    composition: list[StepRow]
+    facts: QueueFacts
 
 
 @dataclass(slots=True)
@@ -77,6 +89,7 @@ class StepMeter:
     busy_ns: int = 0
     _clock: LedgerClock = field(init=False)
     _timer: _Timer = field(init=False)
+    _measured: list[_Measured] = field(default_factory=list)
     _records: list[StepRecord] = field(default_factory=list)
     _told_ns: int = 0
     _refits: ThreadPoolExecutor | None = None
@@ -105,19 +118,34 @@ class StepMeter:
             self._timer.begin()
 
     def end(self, rows: Sequence[Row], facts: QueueFacts) -> None:
-        """Record a step that began with `begin`: split its time and charge each request its part."""
+        """Take the time of a step that began with `begin`, and note what was in it."""
         if not self.enabled:
             return
         busy_ns = self._timer.end()
         self.busy_ns += busy_ns
-        composition = [_step_row(row) for row in rows]
-        split = attribute(self.fitter.model, busy_ns, composition)
+        self._measured.append(_Measured(self._timer.started_ns, busy_ns, rows, list(map(_step_row, rows)), facts))
+        if len(self._measured) >= _TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Split and record every step measured so far: due before a request's account is given.
+
+        Several at once, because code that runs between two forward passes finds none of its data in the caches, and
+        then takes three times as long.
+        """
+        measured, self._measured = self._measured, []
+        for one in measured:
+            self._record(one)
+
+    def _record(self, measured: _Measured) -> None:
+        rows, composition, facts = measured.rows, measured.composition, measured.facts
+        split = attribute(self.fitter.model, measured.busy_ns, composition)
         for row, part, step_row in zip(rows, split.parts_ns, composition, strict=True):
             row.sequence.request.time.add(step_row, part, split.confidence)
-        self.fitter.observe(busy_ns, composition)
+        self.fitter.observe(measured.busy_ns, composition)
         self._improve()
-        *before, step = self._clock.step(self._timer.started_ns, busy_ns)
-        self._told_ns = self._timer.started_ns + busy_ns
+        *before, step = self._clock.step(measured.started_ns, measured.busy_ns)
+        self._told_ns = measured.started_ns + measured.busy_ns
         for stretch in before:
             self._append(stretch, facts)
         cached = [one.cached for one in composition]
@@ -153,6 +181,7 @@ class StepMeter:
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
         """Give the records since the last call. `idle`: no step is in flight and nothing is runnable."""
+        self.settle()
         now = self.now_ns()
         if self.enabled and idle and now - self._told_ns >= _FLUSH_NS:
             for stretch in self._clock.flush(now):
@@ -202,12 +231,12 @@ class StepMeter:
 
 
 def _step_row(row: Row) -> StepRow:
-    sequence = row.sequence
+    start, cached = row.start, row.sequence.cached
     return StepRow(
-        scheduled=row.count,
-        context=row.start,
-        logits=int(row.samples),
-        cached=sequence.cached if row.start == sequence.cached else 0,
-        phase=DECODE if row.is_decode else PREFILL,
-        recompute=row.recompute,
+        row.count,
+        start,
+        int(row.samples),
+        cached if start == cached else 0,
+        DECODE if row.is_decode else PREFILL,
+        row.recompute,
     )

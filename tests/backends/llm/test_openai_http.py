@@ -56,6 +56,18 @@ async def test_a_stream_cut_at_every_byte_gives_the_same_events_and_counts(
     assert upstream.accepted == 1
 
 
+async def test_content_in_parts_passes_through_and_counts(upstream, target, call_of, sink):
+    def parts(*content):
+        return upstream.event(json.dumps({"choices": [{"index": 0, "delta": {"content": content}}]}).encode())
+
+    thinking = parts({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]})
+    both = parts({"type": "thinking", "thinking": []}, {"type": "text", "text": "four"})
+    events = [thinking, both, upstream.chunk(finish="stop")]
+    upstream.always(upstream.stream_head() + b"".join(map(upstream.piece, events)) + upstream.END)
+    await target.call(call_of(STREAM), sink)
+    assert (sink.events, sink.tokens, sink.text) == (events, 2, "four")
+
+
 async def test_events_that_come_in_one_piece_are_told_apart(upstream, target, call_of, sink):
     events = [upstream.chunk(f"t{number}") for number in range(500)]
     stream = b"".join(events) + upstream.chunk(finish="length") + upstream.event(b"[DONE]")

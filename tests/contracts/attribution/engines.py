@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from contracts.step_model import DECODE, StepModel, StepRow, compose
@@ -19,6 +20,9 @@ SMALL_ENGINE = StepModel(
     token_ns=100_000.0, ridge_tokens=9.0, pair_ns=130.0, read_ns=800.0, logit_ns=60_000.0, fixed_ns=1_500_000.0
 )
 STALL_NS = 180_000_000
+
+# Laws are about results; a busy machine may take its time.
+patient = settings(deadline=None)
 
 
 def steps_of(engine: StepModel, count: int, *, seed: int = 0, noise: float = 0.0, stalls: float = 0.0) -> list[Step]:

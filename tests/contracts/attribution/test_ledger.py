@@ -11,7 +11,7 @@ from contracts.ledger import LedgerLines, ledger_lines
 from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
 from contracts.records import StepRecord
 from contracts.step_model import StepRow
-from tests.contracts.attribution.engines import ENGINE, random_rows
+from tests.contracts.attribution.engines import ENGINE, patient, random_rows
 
 LIFECYCLES: dict[str, Lifecycle] = {"load": "load", "warmup": "warmup", "sleep": "sleep"}
 
@@ -188,6 +188,7 @@ def simulate(source: random.Random, count: int) -> tuple[list[StepRecord], int, 
     return records, now, true
 
 
+@patient
 @given(st.integers(0, 10**6), st.integers(0, 60))
 def test_the_ledger_closes_on_any_timeline(seed: int, count: int) -> None:
     records, end_ns, true = simulate(random.Random(seed), count)
@@ -196,6 +197,7 @@ def test_the_ledger_closes_on_any_timeline(seed: int, count: int) -> None:
     assert {name: getattr(lines, name) for name in true} == true
 
 
+@patient
 @given(st.integers(0, 10**6), st.integers(1, 40), st.lists(st.integers(0, 30_000), max_size=6))
 def test_intervals_laid_end_to_end_sum_to_the_whole(seed: int, count: int, cuts: list[int]) -> None:
     records, end_ns, _ = simulate(random.Random(seed), count)

@@ -6,20 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.step_model import PRIOR, StepComposition, StepModel, StepRow, compose, pairs
-from tests.contracts.attribution.engines import ENGINE, batches, models
+from tests.contracts.attribution.engines import ENGINE, batches, models, patient
 
 
+@patient
 @given(models(), batches())
 def test_the_weights_sum_to_the_prediction(model: StepModel, rows: list[StepRow]) -> None:
     assert sum(model.weights(rows)) == pytest.approx(model.predict_ns(rows))
 
 
+@patient
 @given(models(), batches(), st.data())
 def test_more_rows_never_take_less_time(model: StepModel, rows: list[StepRow], data: st.DataObject) -> None:
     fewer = data.draw(st.lists(st.sampled_from(rows), unique_by=id)) if rows else []
     assert model.predict_ns(fewer) <= model.predict_ns(rows) * (1 + 1e-12)
 
 
+@patient
 @given(st.integers(1, 3000), st.integers(0, 3000), st.integers(0, 10_000))
 def test_attention_pairs_of_chunks_add_up(first: int, second: int, context: int) -> None:
     assert pairs(first, context) + pairs(second, context + first) == pairs(first + second, context)

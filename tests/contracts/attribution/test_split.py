@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from contracts.attribution import METHOD, RequestTime, RowTime, attribute, classify, split_exactly, step_confidence
 from contracts.records import GpuShare
 from contracts.step_model import DECODE, ENCODE, PRIOR, StepModel, StepRow
-from tests.contracts.attribution.engines import ENGINE, batches, busy_times, models, step_rows
+from tests.contracts.attribution.engines import ENGINE, batches, busy_times, models, patient, step_rows
 
 weights = st.lists(st.just(0.0) | st.floats(0, 1e300), max_size=40)
 
 
+@patient
 @given(busy_times, weights)
 def test_parts_sum_to_the_whole_exactly(total: int, shares: list[float]) -> None:
     parts = split_exactly(total, shares)
@@ -25,6 +26,7 @@ def test_parts_sum_to_the_whole_exactly(total: int, shares: list[float]) -> None
     assert [part for part, share in zip(parts, shares, strict=True) if not share and part] == []
 
 
+@patient
 @given(busy_times, st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
 def test_every_part_is_within_one_of_its_exact_share(total: int, shares: list[float]) -> None:
     exact_sum = sum(map(Fraction, shares))
@@ -37,6 +39,7 @@ def test_a_negative_time_cannot_be_split() -> None:
         split_exactly(-1, [1.0])
 
 
+@patient
 @given(models(), busy_times, batches())
 def test_a_step_is_charged_to_the_nanosecond(model: StepModel, busy_ns: int, rows: list[StepRow]) -> None:
     parts = attribute(model, busy_ns, rows).parts_ns
@@ -44,12 +47,14 @@ def test_a_step_is_charged_to_the_nanosecond(model: StepModel, busy_ns: int, row
     assert sum(parts) == (busy_ns if any(row.scheduled for row in rows) else 0)
 
 
+@patient
 @given(models(), busy_times, batches())
 def test_who_is_not_scheduled_pays_nothing(model: StepModel, busy_ns: int, rows: list[StepRow]) -> None:
     parts = attribute(model, busy_ns, rows).parts_ns
     assert [part for part, row in zip(parts, rows, strict=True) if part and not row.scheduled] == []
 
 
+@patient
 @given(models(), busy_times, batches(min_size=1), step_rows(min_scheduled=1), st.integers(2, 8))
 def test_equals_pay_equal_to_the_nanosecond(
     model: StepModel, busy_ns: int, others: list[StepRow], row: StepRow, count: int
@@ -58,6 +63,7 @@ def test_equals_pay_equal_to_the_nanosecond(
     assert max(parts) - min(parts) <= 1
 
 
+@patient
 @given(models(), busy_times, batches(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nobody_s_part(
     model: StepModel, busy_ns: int, rows: list[StepRow], source: random.Random
@@ -73,6 +79,7 @@ def test_the_order_of_rows_changes_nobody_s_part(
     assert (after.predicted_ns, after.confidence) == (before.predicted_ns, before.confidence)
 
 
+@patient
 @given(models(), busy_times, batches(min_size=1))
 def test_who_a_request_is_changes_nothing(model: StepModel, busy_ns: int, rows: list[StepRow]) -> None:
     """Phase, cached tokens and the like say what a charge was for, not how much it is."""
@@ -80,6 +87,7 @@ def test_who_a_request_is_changes_nothing(model: StepModel, busy_ns: int, rows: 
     assert attribute(model, busy_ns, others).parts_ns == attribute(model, busy_ns, rows).parts_ns
 
 
+@patient
 @given(models(), busy_times, batches(min_size=1), st.data())
 def test_no_coalition_pays_more_than_alone(
     model: StepModel, busy_ns: int, rows: list[StepRow], data: st.DataObject
@@ -93,6 +101,7 @@ def test_no_coalition_pays_more_than_alone(
     assert paid_ns <= busy_ns * (alone_ns / together_ns) * (1 + 1e-9) + sum(chosen)
 
 
+@patient
 @given(models(), batches(min_size=1), st.data())
 def test_no_coalition_s_weight_is_above_its_own_step(
     model: StepModel, rows: list[StepRow], data: st.DataObject
@@ -103,6 +112,7 @@ def test_no_coalition_s_weight_is_above_its_own_step(
     assert paid <= alone * (1 + 1e-9) + 1e-6
 
 
+@patient
 @given(models(), busy_times, batches(min_size=1), st.data(), st.integers(0, 2000), st.integers(0, 50_000))
 def test_more_tokens_or_context_never_cost_less(
     model: StepModel, busy_ns: int, rows: list[StepRow], data: st.DataObject, scheduled: int, context: int
@@ -117,6 +127,7 @@ def test_more_tokens_or_context_never_cost_less(
     assert attribute(model, busy_ns, more).parts_ns[place] >= before - 1 - busy_ns * 1e-12
 
 
+@patient
 @given(models(), busy_times, batches(min_size=1), st.integers(0, 50_000), st.integers(1, 2000), st.integers(1, 2000))
 def test_splitting_a_request_never_pays(
     model: StepModel, busy_ns: int, others: list[StepRow], context: int, first: int, second: int
@@ -130,6 +141,7 @@ def test_splitting_a_request_never_pays(
     assert paid_halves >= paid_whole - 3 - busy_ns * 1e-12
 
 
+@patient
 @given(models(), batches(min_size=1), st.integers(0, 50_000), st.integers(1, 2000), st.integers(1, 2000))
 def test_merging_saves_at_most_one_fixed_part_and_one_reading_of_keys(
     model: StepModel, others: list[StepRow], context: int, first: int, second: int

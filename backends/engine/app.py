@@ -1,0 +1,119 @@
+"""Runs an engine host: its socket, its models, its watch over stuck steps, and its orderly end."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Final
+
+from backends.engine.base import EngineBuilder
+from backends.engine.connection import Connection
+from backends.engine.embedder import EMBEDDER_NAME
+from backends.engine.base import Engine, ModelOrder
+from backends.engine.host import EngineHost
+from backends.engine.settings import EngineHostSettings
+from backends.engine.socket_file import SocketFile
+from contracts.errors import Unavailable
+
+_log = logging.getLogger(__name__)
+
+_WATCH_SECONDS: Final = 0.25
+_LAST_WORDS_SECONDS: Final = 2.0  # for aborted requests' accounts and step records to be taken
+
+
+def torch_builder(settings: EngineHostSettings) -> EngineBuilder:
+    """Give the builder of torch engines. Torch is imported by the first load, so the socket answers before."""
+
+    def build(order: ModelOrder) -> Engine:
+        from backends.engine.torch_builder import build as build_torch  # takes seconds: not before the socket listens
+
+        return build_torch(settings, order)
+
+    return build
+
+
+async def run(settings: EngineHostSettings) -> None:
+    """Serve with the torch engine until told to stop. Raises ConfigurationError when the socket cannot be had."""
+    await serve(settings, torch_builder(settings), kind="torch")
+
+
+async def serve(
+    settings: EngineHostSettings,
+    build: EngineBuilder,
+    *,
+    kind: str,
+    on_ready: Callable[[EngineHost], None] | None = None,
+) -> None:
+    """Serve with any engine until SIGTERM or SIGINT; a second one ends the waiting."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    loop = asyncio.get_running_loop()
+    socket_file = SocketFile(settings.socket)
+    try:
+        stop = asyncio.Event()
+        hurry = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, lambda: hurry.set() if stop.is_set() else stop.set())
+        host = EngineHost(settings, build, kind=kind, version=metadata.version("tollkeeper"))
+        server = await loop.create_unix_server(lambda: Connection(host), sock=socket_file.socket)
+        _log.info("engine host listens socket=%s engine=%s", settings.socket, host.engine)
+        for order in settings.models:
+            host.models.load(order)
+        if settings.engine_embedder:
+            host.models.load(ModelOrder(EMBEDDER_NAME, EMBEDDER_NAME))
+        watch = asyncio.create_task(_watch(host), name="watch")
+        if on_ready is not None:
+            on_ready(host)
+        await stop.wait()
+        await _end(host, hurry)
+        watch.cancel()
+        server.close()
+    finally:
+        socket_file.close()
+
+
+async def _watch(host: EngineHost) -> None:
+    """Call a model failed while a step of it takes too long, and ready again if it comes back."""
+    limit = host.settings.engine_stuck_seconds
+    stuck: set[str] = set()
+    while True:
+        await asyncio.sleep(_WATCH_SECONDS)
+        for model in host.models:
+            name, seconds = model.order.name, model.stalled_ns() / 1e9
+            if seconds > limit and model.state == "ready":
+                stuck.add(name)
+                _log.error("model is stuck model=%s step_seconds=%.1f", name, seconds)
+                model.set_state("failed", f"a step has been running for more than {limit:g} seconds")
+            elif name in stuck and seconds <= limit:
+                stuck.discard(name)
+                if model.state == "failed" and not model.closed.done():
+                    _log.warning("model is back model=%s", name)
+                    model.set_state("ready")
+
+
+async def _end(host: EngineHost, hurry: asyncio.Event) -> None:
+    """Let requests end for the drain time, abort the rest, tell the last accounts, free the models."""
+    _log.info("draining requests=%d", host.requests)
+    host.drain()
+    await _until(lambda: not host.requests or hurry.is_set(), host.settings.engine_drain_seconds)
+    if host.requests:
+        _log.warning("requests aborted at the end of draining requests=%d", host.requests)
+        host.abort_all(Unavailable("this engine host is stopping", code="draining"))
+        await _until(lambda: not host.requests or hurry.is_set(), _LAST_WORDS_SECONDS)
+    models = list(host.models)
+    for model in models:
+        model.close()
+    await _until(lambda: all(model.closed.done() for model in models), _LAST_WORDS_SECONDS)
+    await _until(lambda: not host.outbox.pending or not host.connections or hurry.is_set(), _LAST_WORDS_SECONDS)
+    if host.outbox.pending:
+        _log.warning("step records left behind records=%d", host.outbox.pending)
+    host.close()
+    await _until(lambda: not host.connections, _LAST_WORDS_SECONDS)
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)

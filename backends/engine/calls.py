@@ -1,0 +1,189 @@
+"""What a gateway can ask of a host besides requests: load and unload models and adapters, drain, health, stats."""
+
+import asyncio
+import logging
+import resource
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from backends.engine.base import Facts, ModelOrder
+from backends.engine.connection import Connection
+from backends.engine.engine_thread import EngineThread
+from backends.engine.refusal import call_refusal
+from backends.engine.served import Served
+from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
+from contracts.wire import Answer, Call
+
+if TYPE_CHECKING:
+    from backends.engine.host import EngineHost
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.02
+_STATS_SECONDS: Final = 5.0  # an engine that does not answer between two steps by then is stuck or very slow
+
+
+class Calls:
+    """Runs each call as a task, so that a slow one delays nobody. The answer goes to whoever asked."""
+
+    def __init__(self, host: "EngineHost") -> None:
+        self._host = host
+        self._started = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, connection: Connection, call: Call) -> None:
+        """Begin to do what is asked."""
+        verbs: dict[str, Callable[[Call], Awaitable[Facts]]] = {
+            "load": self._load,
+            "unload": self._unload,
+            "load_adapter": self._load_adapter,
+            "unload_adapter": self._unload_adapter,
+            "drain": self._drain,
+            "health": self._health,
+            "stats": self._stats,
+        }
+        task = asyncio.create_task(self._answer(connection, call, verbs[call.verb]), name=f"call-{call.verb}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, connection: Connection, call: Call, verb: Callable[[Call], Awaitable[Facts]]) -> None:
+        try:
+            answer = Answer(call_id=call.call_id, facts=await verb(call))
+        except Exception as error:  # a task's edge: whoever asked must hear
+            if not isinstance(error, TollkeeperError):
+                _log.exception("call failed verb=%s model=%s", call.verb, call.model)
+            answer = call_refusal(call.call_id, error)
+        connection.send(answer)
+        connection.flush()
+
+    # Models.
+
+    async def _load(self, call: Call) -> Facts:
+        """Load a model; answered when it serves. `path` is a directory or hub name, options as in the settings."""
+        model = self._host.models.load(ModelOrder(call.model, call.path, options=call.options))
+        began = time.monotonic()
+        self._host.say_hello()
+        while model.state in ("loading", "warming"):
+            await asyncio.sleep(_POLL_SECONDS)
+        if model.state != "ready":
+            raise Unavailable(f"model {call.model!r} was not loaded: {model.failure or model.state}", code="load_failed")
+        return {"state": model.state, "seconds": time.monotonic() - began}
+
+    async def _unload(self, call: Call) -> Facts:
+        """Let a model's requests end for `seconds`, then abort them, and free its memory."""
+        model = self._host.models.get(call.model)
+        aborted = await self._empty(model, self._seconds(call))
+        if aborted:
+            self._host.abort_all(Unavailable(f"model {call.model!r} is being unloaded", code="draining"), model)
+            await self._gone(model, self._host.settings.engine_drain_seconds)
+        await self._host.models.unload(model)
+        self._host.fail_all(Unavailable(f"model {call.model!r} is being unloaded", code="draining"), model)
+        self._host.say_hello()
+        return {"aborted": aborted}
+
+    async def _load_adapter(self, call: Call) -> Facts:
+        """Load the adapter named by the option `adapter` from `path` into a model."""
+        thread, adapter = self._generating(call), self._adapter(call)
+        await thread.call(lambda engine: engine.load_adapter(adapter, Path(call.path)))
+        await thread.refresh()
+        return {"adapters": len(thread.hello.adapters)}
+
+    async def _unload_adapter(self, call: Call) -> Facts:
+        thread, adapter = self._generating(call), self._adapter(call)
+        await thread.call(lambda engine: engine.unload_adapter(adapter))
+        await thread.refresh()
+        return {"adapters": len(thread.hello.adapters)}
+
+    async def _drain(self, call: Call) -> Facts:
+        """Refuse new requests, of one model or of all, and wait `seconds` for those that run. Aborts none."""
+        if call.model:
+            return {"remaining": await self._empty(self._host.models.get(call.model), self._seconds(call))}
+        self._host.drain()
+        deadline = time.monotonic() + self._seconds(call)
+        while self._host.requests and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+        return {"remaining": self._host.requests}
+
+    # Questions.
+
+    async def _health(self, call: Call) -> Facts:
+        """Say how one model is, or all; answered without the engines, which may be stuck."""
+        models = [self._host.models.get(call.model)] if call.model else list(self._host.models)
+        facts: Facts = {
+            "healthy": all(model.state == "ready" for model in models) and not self._host.is_draining,
+            "draining": self._host.is_draining,
+            "requests": self._host.requests,
+            "connections": self._host.connections,
+            "uptime_seconds": time.monotonic() - self._started,
+            "steps_pending": self._host.outbox.pending,
+            "steps_lost": self._host.outbox.lost,
+        }
+        for model in models:
+            for name, value in model.health().items():
+                facts[name if call.model else f"{model.order.name}.{name}"] = value
+        return facts
+
+    async def _stats(self, call: Call) -> Facts:
+        """Give the host's counters and those of one model or all."""
+        counters = self._host.counters
+        facts: Facts = {
+            "requests_taken": counters.requests,
+            "requests_refused": counters.refused,
+            "requests_orphaned": counters.orphaned,
+            "requests_choked": counters.choked,
+            "rss_bytes": _rss_bytes(),
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        for model in [self._host.models.get(call.model)] if call.model else list(self._host.models):
+            for name, value in (await self._stats_of(model)).items():
+                facts[name if call.model else f"{model.order.name}.{name}"] = value
+        return facts
+
+    async def _stats_of(self, model: Served) -> Facts:
+        if not isinstance(model, EngineThread) or model.state not in ("ready", "draining"):
+            return model.health()
+        try:
+            found = await asyncio.wait_for(model.call(lambda engine: engine.stats()), _STATS_SECONDS)
+        except TimeoutError:
+            return model.health()
+        assert isinstance(found, dict)
+        return found
+
+    # Parts.
+
+    async def _empty(self, model: Served, seconds: float) -> int:
+        """Let a model's requests end. Gives how many did not in that time."""
+        if model.state == "ready":
+            model.set_state("draining")
+        await self._gone(model, seconds)
+        return len(self._host.requests_of(model))
+
+    async def _gone(self, model: Served, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._host.requests_of(model) and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _seconds(self, call: Call) -> float:
+        seconds = call.options.get("seconds", self._host.settings.engine_drain_seconds)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 86_400:
+            raise InvalidRequest(f"option seconds is {seconds!r}; it must be a number from 0 to 86400")
+        return seconds
+
+    def _adapter(self, call: Call) -> str:
+        adapter = call.options.get("adapter")
+        if not isinstance(adapter, str) or not adapter:
+            raise InvalidRequest(f"{call.verb} needs the adapter's name as the option `adapter`")
+        return adapter
+
+    def _generating(self, call: Call) -> EngineThread:
+        model = self._host.models.find(call.model)
+        if not isinstance(model, EngineThread):
+            raise InvalidRequest(f"model {call.model!r} embeds; it takes no adapters", param="model")
+        return model
+
+
+def _rss_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

@@ -1,0 +1,267 @@
+"""One engine and the thread that loads it, steps it and, at the end, closes it. Its owner lives on an event loop."""
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import msgspec
+
+from backends.engine.base import Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
+from contracts.errors import TollkeeperError, Unavailable
+from contracts.records import KvRecord, StepRecord
+from contracts.wire import ModelHello, ModelState, Submit
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 1.0  # how often an idle engine is asked for its records of idleness
+_INLINE_TOKENS: Final = 1024  # a longer prompt takes more than a millisecond to take in: not on the event loop
+_LATENCIES: Final = 256
+
+Task = Callable[[Engine], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step brought."""
+
+    events: list[EngineEvent] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    kv_events: list[KvRecord] = field(default_factory=list)
+
+
+class EngineOwner(Protocol):
+    """Is told what an engine does, on its event loop."""
+
+    def on_output(self, thread: "EngineThread", output: Output) -> None:
+        """Take what a step brought."""
+
+    def on_state(self, thread: "EngineThread") -> None:
+        """Note that `hello` says something else now."""
+
+
+@dataclass(slots=True)
+class _Status:
+    """Shared with the event loop. Each field is replaced whole, so a reader needs no lock."""
+
+    hello: ModelHello
+    failure: str = ""
+    step_began_ns: int = 0  # 0: no step is running
+    last_step_ns: int = 0
+    latencies_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
+
+
+class EngineThread:
+    """Serves one model. `start` returns at once; the owner hears of loading, warming up, readiness and output."""
+
+    def __init__(self, order: ModelOrder, build: EngineBuilder, owner: EngineOwner) -> None:
+        self.order = order
+        self._build = build
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._status = _Status(ModelHello(id=order.name, state="loading", progress=0.0))
+        self._engine: Engine | None = None
+        self._wake = threading.Event()
+        self._tasks: deque[tuple[Task, Future[object]]] = deque()
+        self._is_closing = False
+        self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"intake-{order.name}")
+        self._lock = threading.Lock()
+        self._being_taken: dict[bytes, bool] = {}  # in the intake thread; true: aborted meanwhile
+        self._thread = threading.Thread(target=self._run, name=f"engine-{order.name}", daemon=True)
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    # From the event loop.
+
+    def start(self) -> None:
+        """Begin to load."""
+        self._thread.start()
+
+    @property
+    def hello(self) -> ModelHello:
+        """Describe the model and its state now."""
+        return self._status.hello
+
+    @property
+    def state(self) -> ModelState:
+        """Give the state now."""
+        return self._status.hello.state
+
+    @property
+    def failure(self) -> str:
+        """Say why the state is failed; empty where it is not."""
+        return self._status.failure
+
+    def set_state(self, state: ModelState, failure: str = "") -> None:
+        """Change what the model is said to be."""
+        self._status.hello = msgspec.structs.replace(self._status.hello, state=state)
+        self._status.failure = failure
+        self._owner.on_state(self)
+
+    def submit(self, submit: Submit) -> None:
+        """Pass a request on. What takes long (a grammar, a long prompt) is taken in beside the event loop."""
+        engine = self._serving()
+        if submit.grammar is None and len(submit.token_ids) + len(submit.generated_ids) <= _INLINE_TOKENS:
+            engine.submit(submit)
+            self._wake.set()
+            return
+        with self._lock:
+            self._being_taken[submit.request_id] = False
+        self._intake.submit(self._take, engine, submit)
+
+    def abort(self, request_id: bytes) -> None:
+        """End a request. One that is still being taken in ends as soon as it is."""
+        with self._lock:
+            if request_id in self._being_taken:
+                self._being_taken[request_id] = True
+                return
+        if self._engine is not None:
+            self._engine.abort(request_id)
+            self._wake.set()
+
+    def call(self, task: Task) -> "asyncio.Future[object]":
+        """Run something in the engine's thread between two steps. Its failure is the future's."""
+        self._serving()
+        future: Future[object] = Future()
+        self._tasks.append((task, future))
+        self._wake.set()
+        return asyncio.wrap_future(future, loop=self._loop)
+
+    async def refresh(self) -> None:
+        """Ask the engine what it is now, after its adapters changed."""
+        hello = await self.call(lambda engine: engine.hello())
+        assert isinstance(hello, ModelHello)
+        self._status.hello = msgspec.structs.replace(hello, state=self.state)
+        self._owner.on_state(self)
+
+    def close(self) -> None:
+        """Stop after the running step. `closed` is done when the model's memory is free."""
+        self._is_closing = True
+        self._wake.set()
+
+    def stalled_ns(self) -> int:
+        """Give for how long the running step has been running; 0 between steps."""
+        began = self._status.step_began_ns
+        return time.monotonic_ns() - began if began else 0
+
+    def health(self) -> Facts:
+        """Give what can be told without asking the engine, which may be stuck."""
+        status = self._status
+        ordered = sorted(status.latencies_ns.copy())
+        now = time.monotonic_ns()
+        return {
+            "state": self.state,
+            "failure": status.failure,
+            "step_p50_ms": ordered[len(ordered) // 2] / 1e6 if ordered else None,
+            "step_p99_ms": ordered[len(ordered) * 99 // 100] / 1e6 if ordered else None,
+            "running_step_ms": self.stalled_ns() / 1e6,
+            "last_step_age_seconds": (now - status.last_step_ns) / 1e9 if status.last_step_ns else None,
+        }
+
+    def _serving(self) -> Engine:
+        if self._engine is None or self._is_closing:
+            raise Unavailable(f"model {self.order.name!r} is {self.state}; try again or use another replica")
+        return self._engine
+
+    def _take(self, engine: Engine, submit: Submit) -> None:
+        try:
+            engine.submit(submit)
+        except Exception as error:  # one request must not end the intake, and its asker must hear
+            _log.exception("request not taken model=%s", self.order.name)
+            self._post(Output([refusal(submit.request_id, error)]))
+        with self._lock:
+            is_aborted = self._being_taken.pop(submit.request_id)
+        if is_aborted:
+            engine.abort(submit.request_id)
+        self._wake.set()
+
+    # In the engine's thread.
+
+    def _run(self) -> None:
+        try:
+            self._load()
+            while self._engine is not None and not self._is_closing:
+                self._turn(self._engine)
+        except TollkeeperError as error:
+            self._failed(error.message)
+        except Exception as error:  # the thread's edge: an engine that breaks must say so, not vanish
+            _log.exception("engine broke model=%s", self.order.name)
+            self._failed(f"the engine broke: {type(error).__name__}")
+        finally:
+            self._finish()
+
+    def _load(self) -> None:
+        began = time.monotonic()
+        engine = self._build(self.order)
+        _log.info("model loaded model=%s seconds=%.2f", self.order.name, time.monotonic() - began)
+        if self._is_closing:
+            engine.close()
+            return
+        self._tell(msgspec.structs.replace(engine.hello(), state="warming", progress=0.9))
+        engine.warm_up()
+        hello = engine.hello()
+        self._engine = engine
+        self._tell(hello)
+        _log.info("model ready model=%s seconds=%.2f", self.order.name, time.monotonic() - began)
+
+    def _turn(self, engine: Engine) -> None:
+        self._wake.clear()
+        while self._tasks:
+            task, future = self._tasks.popleft()
+            try:
+                future.set_result(task(engine))
+            except Exception as error:  # whoever asked gets the failure
+                future.set_exception(error)
+        events: list[EngineEvent] = []
+        if engine.has_work:
+            status = self._status
+            status.step_began_ns = began = time.monotonic_ns()
+            events = engine.step()
+            status.last_step_ns = ended = time.monotonic_ns()
+            status.latencies_ns.append(ended - began)
+            status.step_began_ns = 0
+        else:
+            self._wake.wait(_IDLE_SECONDS)
+        steps, kv_events = engine.take_steps(), engine.take_kv_events()
+        if events or steps or kv_events:
+            self._post(Output(events, steps, kv_events))
+
+    def _failed(self, message: str) -> None:
+        _log.error("model failed model=%s reason=%s", self.order.name, message)
+        self._status.step_began_ns = 0
+        self._status.failure = message
+        self._tell(msgspec.structs.replace(self._status.hello, state="failed"))
+
+    def _finish(self) -> None:
+        """Give the engine's memory back: nobody else holds it."""
+        engine, self._engine = self._engine, None
+        self._intake.shutdown(wait=True, cancel_futures=True)
+        while self._tasks:
+            self._tasks.popleft()[1].set_exception(Unavailable(f"model {self.order.name!r} is being unloaded"))
+        if engine is not None:
+            try:
+                engine.close()
+                self._post(Output(steps=engine.take_steps()))
+            except Exception:  # the thread's edge: a broken engine may fail here again
+                _log.exception("engine did not close model=%s", self.order.name)
+        del engine
+        gc.collect()
+        self._on_loop(lambda: self.closed.done() or self.closed.set_result(None))
+
+    def _tell(self, hello: ModelHello) -> None:
+        self._status.hello = hello
+        self._on_loop(lambda: self._owner.on_state(self))
+
+    def _post(self, output: Output) -> None:
+        self._on_loop(lambda: self._owner.on_output(self, output))
+
+    def _on_loop(self, callback: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            _log.debug("event loop has closed before engine thread model=%s", self.order.name)

@@ -1,0 +1,372 @@
+"""The engine host: models on one side, gateways on the other, and which request belongs to whom."""
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from backends.engine.calls import Calls
+from backends.engine.connection import Connection
+from backends.engine.embed_thread import EmbedThread
+from backends.engine.engine_thread import EngineThread, Output
+from backends.engine.models import ModelSet
+from backends.engine.base import EngineBuilder, EngineEvent
+from backends.engine.refusal import call_refusal, embed_refusal, named, refusal
+from backends.engine.served import Served
+from backends.engine.settings import EngineHostSettings
+from backends.engine.step_outbox import StepOutbox
+from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
+from contracts.ids import uuid7
+from contracts.records import encode_record
+from contracts.wire import (
+    WIRE_VERSION,
+    Abort,
+    Attach,
+    Call,
+    Embed,
+    Embedded,
+    Finished,
+    FromGateway,
+    Hello,
+    KvEvents,
+    StepsAck,
+    Submit,
+)
+
+_log = logging.getLogger(__name__)
+
+_MAX_CONNECTIONS: Final = 256
+_MAX_ID_BYTES: Final = 64
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request being served: whose it is and where. With `error` set nothing but its end is told any more."""
+
+    request_id: bytes
+    connection: Connection
+    model: Served
+    error: TollkeeperError | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the host has seen since its start."""
+
+    requests: int = 0
+    refused: int = 0
+    orphaned: int = 0  # their gateway went away
+    choked: int = 0  # their gateway did not read
+
+
+class EngineHost:
+    """Everything of a host but its process and its socket. Lives on one event loop."""
+
+    def __init__(self, settings: EngineHostSettings, build: EngineBuilder, *, kind: str, version: str) -> None:
+        self.settings = settings
+        self.send_buffer_bytes = settings.engine_send_buffer_bytes
+        self.engine = f"{settings.replica}/{uuid7().hex()}"
+        self.models = ModelSet(self.engine, settings.replica, build, self, settings.engine_threads)
+        self.counters = Counters()
+        self.outbox = StepOutbox(settings.engine_outbox_bytes)
+        self.is_draining = False
+        self._version = version
+        self._kind = kind
+        self._connections: dict[Connection, None] = {}  # in the order they came
+        self._tickets: dict[bytes, Ticket] = {}
+        self._subscriber: Connection | None = None
+        self._stale_hello: set[Connection] = set()
+        self._calls = Calls(self)
+
+    # What others ask.
+
+    @property
+    def requests(self) -> int:
+        """Count the requests being served."""
+        return len(self._tickets)
+
+    @property
+    def connections(self) -> int:
+        """Count the connected gateways."""
+        return len(self._connections)
+
+    def requests_of(self, model: Served) -> list[bytes]:
+        """Give the requests a model is serving."""
+        return [ticket.request_id for ticket in self._tickets.values() if ticket.model is model]
+
+    def drain(self) -> None:
+        """Refuse what is new from now on."""
+        self.is_draining = True
+        self.say_hello()
+
+    def abort_all(self, error: TollkeeperError, model: Served | None = None) -> None:
+        """End requests, all or one model's, with a named error."""
+        for ticket in list(self._tickets.values()):
+            if model is None or ticket.model is model:
+                self._give_up(ticket, error)
+
+    def fail_all(self, error: TollkeeperError, model: Served) -> None:
+        """Answer a model's requests without waiting for it: it will not answer itself. What they used is unknown."""
+        for ticket in list(self._tickets.values()):
+            if ticket.model is model:
+                del self._tickets[ticket.request_id]
+                model.abort(ticket.request_id)
+                ticket.connection.send(_failed(ticket, error))
+                ticket.connection.flush()
+
+    def say_hello(self) -> None:
+        """Tell every gateway what is served now; one that does not read is told when it does."""
+        if not self._connections:
+            return
+        hello = self._hello()
+        for connection in self._connections:
+            if connection.is_choked:
+                self._stale_hello.add(connection)
+            else:
+                connection.send(hello)
+                connection.flush()
+
+    def close(self) -> None:
+        """End every connection after what was written to it."""
+        for connection in list(self._connections):
+            connection.close()
+
+    # From models (EngineOwner, EmbedOwner).
+
+    def on_output(self, thread: Served, output: Output) -> None:
+        """Pass on what a step brought, in one write for each gateway."""
+        touched = self._tell(output.events)
+        self.outbox.add(output.steps)
+        touched |= self._send_steps()
+        if output.kv_events:
+            message = KvEvents(records=[encode_record(record) for record in output.kv_events])
+            for connection in self._connections:
+                if connection.attach is not None and connection.attach.wants_kv:
+                    connection.send(message)
+                    touched[connection] = None
+        for connection in touched:
+            connection.flush()
+
+    def on_embedded(self, thread: EmbedThread, answers: list[Embedded], output: Output) -> None:
+        """Pass on vectors."""
+        for answer in answers:
+            ticket = self._tickets.pop(answer.request_id, None)
+            if ticket is None:
+                continue
+            ticket.connection.send(answer if ticket.error is None else embed_refusal(answer.request_id, ticket.error))
+            ticket.connection.flush()
+        self.on_output(thread, output)
+
+    def on_state(self, thread: Served) -> None:
+        """Tell the gateways of a model's new state; what a failed one leaves undone is answered."""
+        if thread.state == "failed":
+            error = Unavailable(f"model {thread.order.name!r} failed: {thread.failure}", code="engine_failure")
+            self.fail_all(error, thread)
+        self.say_hello()
+
+    # From connections (ConnectionHost).
+
+    def on_open(self, connection: Connection) -> None:
+        """Greet, or turn away one too many."""
+        self._connections[connection] = None
+        if len(self._connections) > _MAX_CONNECTIONS:
+            _log.warning("connection refused connections=%d", len(self._connections))
+            connection.close()
+            return
+        connection.send(self._hello())
+
+    def on_attach(self, connection: Connection, attach: Attach) -> None:
+        """Refuse another version of the wire."""
+        if attach.version != WIRE_VERSION:
+            raise InvalidRequest(
+                f"gateway {attach.gateway!r} speaks version {attach.version} of the engine wire, this host "
+                f"{WIRE_VERSION}; run the same release on both",
+                code="wire_version_mismatch",
+            )
+        if attach.wants_steps and self._subscriber is None:
+            self._subscribe(connection)
+
+    def on_message(self, connection: Connection, message: FromGateway) -> None:
+        """Do what a gateway asks."""
+        if isinstance(message, Submit):
+            self._submit(connection, message)
+        elif isinstance(message, Abort):
+            self._abort(connection, message.request_id)
+        elif isinstance(message, StepsAck):
+            if connection is self._subscriber:
+                self.outbox.acknowledge(message.sequence)
+                self._send_steps()
+        elif isinstance(message, Embed):
+            self._embed(connection, message)
+        elif isinstance(message, Call):
+            self._calls.start(connection, message)
+
+    def on_choked(self, connection: Connection) -> None:
+        """End the requests of a gateway that does not read: their output has no place to go."""
+        error = Unavailable(
+            f"the gateway left more than {self.send_buffer_bytes} bytes of output unread", code="gateway_too_slow"
+        )
+        mine = [ticket for ticket in self._tickets.values() if ticket.connection is connection]
+        self.counters.choked += len(mine)
+        _log.warning("gateway does not read gateway=%s requests=%d", connection.name, len(mine))
+        for ticket in mine:
+            self._give_up(ticket, error)
+
+    def on_relieved(self, connection: Connection) -> None:
+        """Catch up with what was held back."""
+        if connection in self._stale_hello:
+            self._stale_hello.discard(connection)
+            connection.send(self._hello())
+        self._send_steps()
+
+    def on_closed(self, connection: Connection) -> None:
+        """End the requests of a gateway that is gone, and give its step records to the next."""
+        self._connections.pop(connection, None)
+        self._stale_hello.discard(connection)
+        mine = [ticket for ticket in self._tickets.values() if ticket.connection is connection]
+        for ticket in mine:
+            del self._tickets[ticket.request_id]
+            ticket.model.abort(ticket.request_id)
+        self.counters.orphaned += len(mine)
+        _log.info("gateway left gateway=%s requests=%d", connection.name, len(mine))
+        if connection is self._subscriber:
+            self._subscriber = None
+            self.outbox.rewind()
+            heirs = (one for one in self._connections if one.attach is not None and one.attach.wants_steps)
+            heir = next(heirs, None)
+            if heir is not None:
+                self._subscribe(heir)
+                heir.flush()
+
+    # Requests.
+
+    def _submit(self, connection: Connection, submit: Submit) -> None:
+        try:
+            model = self._accept(connection, submit.request_id, submit.model)
+            if not isinstance(model, EngineThread):
+                raise InvalidRequest(f"model {submit.model!r} embeds; it does not generate", param="model")
+            self._tickets[submit.request_id] = Ticket(submit.request_id, connection, model)
+            model.submit(msgspec.structs.replace(submit, model=model.order.name))
+        except Conflict as error:
+            self._refuse_twin(connection, submit.request_id, error, refusal(submit.request_id, error))
+        except Exception as error:  # the seam to an engine: one request must not end the host
+            self._refuse(connection, submit.request_id, error)
+            connection.send(refusal(submit.request_id, error))
+
+    def _embed(self, connection: Connection, embed: Embed) -> None:
+        try:
+            model = self._accept(connection, embed.request_id, embed.model)
+            if not isinstance(model, EmbedThread):
+                raise InvalidRequest(f"model {embed.model!r} generates; it does not embed", param="model")
+            model.check(embed)
+            self._tickets[embed.request_id] = Ticket(embed.request_id, connection, model)
+            model.embed(embed)
+        except Conflict as error:
+            self._refuse_twin(connection, embed.request_id, error, embed_refusal(embed.request_id, error))
+        except Exception as error:  # the seam to an engine: one request must not end the host
+            self._refuse(connection, embed.request_id, error)
+            connection.send(embed_refusal(embed.request_id, error))
+
+    def _accept(self, connection: Connection, request_id: bytes, name: str) -> Served:
+        """Find who serves a request. Raises TollkeeperError when nobody may."""
+        if not 0 < len(request_id) <= _MAX_ID_BYTES:
+            raise InvalidRequest(f"a request id of {len(request_id)} bytes; it must have 1 to {_MAX_ID_BYTES}")
+        if request_id in self._tickets:
+            raise Conflict(f"request {request_id.hex()} is being served already")
+        if self.is_draining:
+            raise Unavailable("this engine host is draining; use another replica", code="draining")
+        if len(self._tickets) >= self.settings.engine_max_requests:
+            raise Unavailable(
+                f"this engine host serves {len(self._tickets)} requests, its limit "
+                "(TOLLKEEPER_ENGINE_MAX_REQUESTS); try again later",
+                code="engine_full",
+            )
+        if connection.is_choked:
+            raise Unavailable("the gateway does not read what it was sent", code="gateway_too_slow")
+        self.counters.requests += 1
+        return self.models.find(name)
+
+    def _refuse(self, connection: Connection, request_id: bytes, error: Exception) -> None:
+        self._tickets.pop(request_id, None)
+        self.counters.refused += 1
+        if not isinstance(error, TollkeeperError):
+            _log.error("request failed request_id=%s gateway=%s", request_id.hex(), connection.name, exc_info=error)
+
+    def _refuse_twin(
+        self, connection: Connection, request_id: bytes, error: Conflict, answer: Finished | Embedded
+    ) -> None:
+        """Refuse an id in use. To the one whose it is already, an end by that id would be the first one's."""
+        self.counters.refused += 1
+        is_own = self._tickets[request_id].connection is connection
+        connection.send(call_refusal(0, error) if is_own else answer)
+
+    def _abort(self, connection: Connection, request_id: bytes) -> None:
+        ticket = self._tickets.get(request_id)
+        if ticket is not None and ticket.connection is connection:
+            ticket.model.abort(request_id)
+
+    def _give_up(self, ticket: Ticket, error: TollkeeperError) -> None:
+        """End a request with an error. Its account still comes from the engine."""
+        ticket.error = error
+        ticket.model.abort(ticket.request_id)
+
+    def _tell(self, events: Iterable[EngineEvent]) -> dict[Connection, None]:
+        """Put events into their gateways' next write. Gives the gateways."""
+        touched: dict[Connection, None] = {}
+        for event in events:
+            ticket = self._tickets.get(event.request_id)
+            if ticket is None:
+                continue  # its gateway is gone
+            if isinstance(event, Finished):
+                del self._tickets[event.request_id]
+                if ticket.error is not None:
+                    code, message = named(ticket.error)
+                    event = msgspec.structs.replace(
+                        event, finish_reason="error", error_code=code, error_message=message
+                    )
+            elif ticket.error is not None:
+                continue
+            ticket.connection.send(event)
+            touched[ticket.connection] = None
+        return touched
+
+    # Step records and hellos.
+
+    def _subscribe(self, connection: Connection) -> None:
+        self._subscriber = connection
+        _log.info("step records go to gateway=%s waiting=%d", connection.name, self.outbox.pending)
+        self._send_steps()
+
+    def _send_steps(self) -> dict[Connection, None]:
+        subscriber = self._subscriber
+        if subscriber is None or subscriber.is_choked:
+            return {}
+        frames = self.outbox.next_frames()
+        for message in frames:
+            subscriber.send(message)
+        return {subscriber: None} if frames else {}
+
+    def _hello(self) -> Hello:
+        models = self.models.hellos()
+        if self.is_draining:
+            models = [msgspec.structs.replace(one, state="draining") for one in models]
+        return Hello(
+            version=WIRE_VERSION,
+            engine=self.engine,
+            engine_kind=self._kind,
+            engine_version=self._version,
+            models=models,
+            clock_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+        )
+
+
+def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:
+    """Give the end of a request whose model will not give it."""
+    if isinstance(ticket.model, EmbedThread):
+        return embed_refusal(ticket.request_id, error)
+    code, message = named(error)
+    return Finished(request_id=ticket.request_id, finish_reason="error", error_code=code, error_message=message)

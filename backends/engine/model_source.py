@@ -1,0 +1,35 @@
+"""Finds a model: a directory on this machine, else a name on the Hugging Face hub where one can be reached."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError
+
+_HUB_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_WANTED: Final = ["*.safetensors", "*.json", "*.jinja"]
+
+
+def find_model(source: str) -> Path:
+    """Give the directory of a model, fetching it first where it is a hub's. Blocks. Raises ConfigurationError."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if not _HUB_NAME.fullmatch(source):
+        raise ConfigurationError(f"there is no model directory {source}; give the path of a Hugging Face directory")
+    from huggingface_hub import constants, snapshot_download  # takes a second, and most hosts never need a hub
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=_WANTED))
+    except HfHubHTTPError as error:
+        status = "an error" if error.response is None else f"status {error.response.status_code}"
+        raise ConfigurationError(
+            f"{constants.ENDPOINT} answers {status} for model {source!r}; check its name and HF_TOKEN, or give the "
+            "path of a local directory"
+        ) from error
+    except (LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{source!r} is no directory here, and no hub that could have it can be reached at {constants.ENDPOINT}; "
+            "give the path of a local directory"
+        ) from error

@@ -1,0 +1,81 @@
+"""The models of one host, by name: loading, ready, failed or about to go. A model loaded twice is two engines."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from backends.engine.base import EngineBuilder, ModelOrder
+from backends.engine.embed_thread import EmbedOwner, EmbedThread
+from backends.engine.embedder import EMBEDDER_NAME
+from backends.engine.engine_thread import EngineOwner, EngineThread
+from backends.engine.served import Served
+from contracts.errors import Conflict, ConfigurationError, Unavailable, UnknownModel
+from contracts.wire import ModelHello
+
+
+class Owner(EngineOwner, EmbedOwner, Protocol):
+    """Is told what models do, on its event loop."""
+
+
+class ModelSet:
+    """Starts and stops models. `engine` is the host's own name, of which each load makes one of its own."""
+
+    def __init__(self, engine: str, replica: str, build: EngineBuilder, owner: Owner, threads: int | None) -> None:
+        self._engine = engine
+        self._replica = replica
+        self._build = build
+        self._owner = owner
+        self._threads = threads
+        self._models: dict[str, Served] = {}
+        self._loads = 0
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(list(self._models.values()))
+
+    def hellos(self) -> list[ModelHello]:
+        """Describe all, in the order they were loaded."""
+        return [model.hello for model in self._models.values()]
+
+    def find(self, name: str) -> Served:
+        """Give the model that serves requests for a name. Raises UnknownModel, or Unavailable while it cannot serve."""
+        model = self.get(name)
+        if model.state != "ready":
+            reason = f": {model.failure}" if model.failure else ""
+            raise Unavailable(f"model {name!r} is {model.state}{reason}; try again or use another replica")
+        return model
+
+    def get(self, name: str) -> Served:
+        """Give a model in whatever state. Raises UnknownModel."""
+        model = self._models.get(name)
+        if model is None:
+            known = ", ".join(self._models) or "none"
+            raise UnknownModel(f"this engine host has no model {name!r}; it has: {known}", param="model")
+        return model
+
+    def load(self, order: ModelOrder) -> Served:
+        """Begin to load a model, or the embedder by its name. A failed one of the name is replaced.
+
+        Raises Conflict when the name is taken.
+        """
+        old = self._models.get(order.name)
+        if old is not None and not (old.state == "failed" and old.closed.done()):
+            raise Conflict(f"model {order.name!r} is {old.state} here already; unload it first")
+        if not order.name or not order.source:
+            raise ConfigurationError("a model to load needs a name and a path")
+        self._loads += 1
+        order = replace(order, engine=f"{self._engine}/{self._loads}")
+        model: Served
+        if order.source == EMBEDDER_NAME:
+            model = EmbedThread(order, self._replica, self._threads, self._owner)
+        else:
+            model = EngineThread(order, self._build, self._owner)
+        self._models[order.name] = model
+        model.start()
+        return model
+
+    async def unload(self, model: Served) -> None:
+        """Stop a model and wait until its memory is free."""
+        model.close()
+        await model.closed
+        if self._models.get(model.order.name) is model:
+            del self._models[model.order.name]

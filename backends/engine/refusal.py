@@ -1,0 +1,34 @@
+"""The answers to what is not served: the same message whoever refuses, and never more than it may say."""
+
+from contracts.errors import TollkeeperError
+from contracts.usage import Usage
+from contracts.wire import Answer, Embedded, Finished
+
+_NOTHING = Usage(input_text=0, cache_read_text=0, output_text=0)
+
+
+def named(error: Exception) -> tuple[str, str]:
+    """Give the code and message of an error; those of a defect of ours say nothing of its inside."""
+    if isinstance(error, TollkeeperError):
+        return error.error_code, error.message
+    return TollkeeperError.code, "the engine host failed at this request; its log says why"
+
+
+def refusal(request_id: bytes, error: Exception) -> Finished:
+    """Give the account of a generation that never began: nothing was used."""
+    code, message = named(error)
+    return Finished(
+        request_id=request_id, finish_reason="error", usage=_NOTHING, error_code=code, error_message=message
+    )
+
+
+def embed_refusal(request_id: bytes, error: Exception) -> Embedded:
+    """Give the answer to an embed request that failed."""
+    code, message = named(error)
+    return Embedded(request_id=request_id, error_code=code, error_message=message)
+
+
+def call_refusal(call_id: int, error: Exception) -> Answer:
+    """Give the answer to a call that failed; call id 0 is the connection itself."""
+    code, message = named(error)
+    return Answer(call_id=call_id, ok=False, error_code=code, error_message=message)

@@ -1,0 +1,49 @@
+"""What a thread that generates and one that embeds have in common: a model as its host sees it."""
+
+import asyncio
+from typing import Protocol
+
+from backends.engine.base import Facts, ModelOrder
+from contracts.wire import ModelHello, ModelState
+
+
+class Served(Protocol):
+    """What a thread that generates and one that embeds have in common."""
+
+    @property
+    def order(self) -> ModelOrder:
+        """Say what was asked for."""
+
+    @property
+    def closed(self) -> "asyncio.Future[None]":
+        """Be done when the model's memory is free."""
+
+    @property
+    def hello(self) -> ModelHello:
+        """Describe the model and its state now."""
+
+    @property
+    def state(self) -> ModelState:
+        """Give the state now."""
+
+    @property
+    def failure(self) -> str:
+        """Say why the state is failed."""
+
+    def start(self) -> None:
+        """Begin to load."""
+
+    def set_state(self, state: ModelState, failure: str = "") -> None:
+        """Change what the model is said to be."""
+
+    def abort(self, request_id: bytes) -> None:
+        """End a request."""
+
+    def stalled_ns(self) -> int:
+        """Give for how long what it computes has been running."""
+
+    def health(self) -> Facts:
+        """Say how it is, without asking the model."""
+
+    def close(self) -> None:
+        """Stop."""

@@ -1,0 +1,94 @@
+"""What an engine host is told at start, read from TOLLKEEPER_ENGINE_* variables."""
+
+import re
+import socket
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from backends.engine.base import ModelOrder
+
+BUILTIN_NAME: Final = "builtin"
+BUILTIN_PATH: Final = Path(__file__).parent / "builtin_model"
+_NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})=(?P<source>.+)")
+
+
+class EngineHostSettings(BaseSettings):
+    """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty mean the host's own choice."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    data: Path = Path(".tollkeeper")
+    # A directory or hub name, or several with commas between them, each as `name=directory` where its name is not
+    # to be the directory's. Empty: the built-in model. "none": no model until one is loaded by a call.
+    engine_model: str = ""
+    engine_name: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    engine_socket: Path | None = None
+    engine_adapters: str = ""  # `name=directory`, with commas between them: LoRA adapters of the first model
+    engine_embedder: bool = True
+
+    engine_device: str = ""  # "cpu", "cuda", "cuda:1"; empty: a GPU where there is one
+    engine_dtype: Literal["", "float32", "bfloat16"] = ""
+    engine_kv_bytes: int | None = Field(default=None, ge=1)
+    engine_context_tokens: int | None = Field(default=None, ge=2)
+    engine_max_batch_tokens: int = Field(default=512, ge=1)
+    engine_max_sequences: int = Field(default=64, ge=1)
+    engine_threads: int | None = Field(default=None, ge=1)
+    engine_prefix_cache: bool = True
+    engine_metering: bool = True
+
+    engine_max_requests: int = Field(default=4096, ge=1)  # of all gateways together; more are refused
+    engine_outbox_bytes: int = Field(default=64 << 20, ge=1 << 16)  # of step records no gateway has acknowledged
+    engine_send_buffer_bytes: int = Field(default=8 << 20, ge=1 << 16)  # a gateway this far behind loses its requests
+    engine_stuck_seconds: float = Field(default=60.0, gt=0)  # a step that takes longer makes the model unhealthy
+    engine_drain_seconds: float = Field(default=10.0, ge=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.engine_max_batch_tokens < self.engine_max_sequences:
+            raise ValueError(
+                f"TOLLKEEPER_ENGINE_MAX_BATCH_TOKENS {self.engine_max_batch_tokens} is below "
+                f"TOLLKEEPER_ENGINE_MAX_SEQUENCES {self.engine_max_sequences}: a step must hold one token of each"
+            )
+        names = [order.name for order in self.models]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"TOLLKEEPER_ENGINE_MODEL names {twice!r} twice; give each its own name: name=directory")
+        return self
+
+    @property
+    def socket(self) -> Path:
+        """Where gateways connect."""
+        return (self.engine_socket or self.data / "run" / f"engine-{self.engine_name}.sock").absolute()
+
+    @property
+    def replica(self) -> str:
+        """Name this host among replicas of a model."""
+        return f"{self.engine_name}@{socket.gethostname()}"
+
+    @property
+    def models(self) -> list[ModelOrder]:
+        """Give the models to load at start. Raises ValueError on an adapter without a name."""
+        if self.engine_model.strip() == "none":
+            return []
+        found = []
+        adapters = self._adapters()
+        for part in (self.engine_model or f"{BUILTIN_NAME}={BUILTIN_PATH}").split(","):
+            named = _NAMED.fullmatch(part.strip())
+            source = named["source"].strip() if named else part.strip()
+            if not source:
+                raise ValueError(f"TOLLKEEPER_ENGINE_MODEL {self.engine_model!r} has an empty entry")
+            name = named["name"] if named else Path(source).name
+            found.append(ModelOrder(name, source, adapters=adapters if not found else ()))
+        return found
+
+    def _adapters(self) -> tuple[tuple[str, Path], ...]:
+        found = []
+        for part in filter(None, (part.strip() for part in self.engine_adapters.split(","))):
+            named = _NAMED.fullmatch(part)
+            if named is None:
+                raise ValueError(f"TOLLKEEPER_ENGINE_ADAPTERS: {part!r} is not name=directory")
+            found.append((named["name"], Path(named["source"].strip())))
+        return tuple(found)

@@ -1,0 +1,132 @@
+"""Step records that no gateway has acknowledged yet, numbered across the host's engines. Bounded: a loss is recorded.
+
+Numbers have no holes and rise with each record. What has to be dropped is replaced, for each engine it was of, by
+one record of kind "lost" that spans it and has the last dropped record's sequence.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from contracts.records import StepRecord, encode_record
+from contracts.wire import Steps
+
+FRAME_BYTES: Final = 256 * 1024
+IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    number: int
+    engine: str
+    model: str
+    sequence: int
+    began_at_ns: int  # with the gap before it
+    ended_at_ns: int
+    packed: bytes
+    is_loss: bool = False
+
+
+@dataclass(slots=True)
+class StepOutbox:
+    """Keeps at most `max_bytes` of packed records. `lost` counts those dropped since the host's start."""
+
+    max_bytes: int
+    lost: int = 0
+    pending_bytes: int = 0
+    _last: int = 0
+    _sent: deque[_Entry] = field(default_factory=deque)
+    _sent_bytes: int = 0
+    _unsent: deque[_Entry] = field(default_factory=deque)
+
+    @property
+    def pending(self) -> int:
+        """Count the records not acknowledged."""
+        return len(self._sent) + len(self._unsent)
+
+    def add(self, records: Iterable[StepRecord]) -> None:
+        """Keep records, dropping the older half of all when they become too many."""
+        for record in records:
+            self._last += 1
+            entry = _entry(self._last, record)
+            self._unsent.append(entry)
+            self.pending_bytes += len(entry.packed)
+        if self.pending_bytes > self.max_bytes:
+            self._drop_half()
+
+    def acknowledge(self, number: int) -> None:
+        """Forget the sent records up to a number."""
+        while self._sent and self._sent[0].number <= number:
+            size = len(self._sent.popleft().packed)
+            self._sent_bytes -= size
+            self.pending_bytes -= size
+
+    def rewind(self) -> None:
+        """Begin again with the first unacknowledged record: another gateway takes them now."""
+        self._unsent.extendleft(reversed(self._sent))
+        self._sent.clear()
+        self._sent_bytes = 0
+
+    def next_frames(self) -> list[Steps]:
+        """Give what to send now: at most 4 MiB, and a frame, may be on the way without acknowledgement."""
+        frames: list[Steps] = []
+        while self._unsent and self._sent_bytes < IN_FLIGHT_BYTES:
+            packed: list[bytes] = []
+            size = number = 0
+            while self._unsent and size < FRAME_BYTES:
+                entry = self._unsent.popleft()
+                self._sent.append(entry)
+                packed.append(entry.packed)
+                size += len(entry.packed)
+                number = entry.number
+            self._sent_bytes += size
+            frames.append(Steps(records=packed, last_sequence=number))
+        return frames
+
+    def _drop_half(self) -> None:
+        """Replace the older half by "lost" records; one already sent is replaced only for whoever comes next."""
+        dropped: list[_Entry] = []
+        while self.pending_bytes > self.max_bytes // 2 and self.pending > 1:
+            entry = (self._sent or self._unsent).popleft()
+            self.pending_bytes -= len(entry.packed)
+            dropped.append(entry)
+        self._sent_bytes = sum(len(entry.packed) for entry in self._sent)
+        engines = list(dict.fromkeys(entry.engine for entry in dropped))
+        end = dropped[-1].number
+        losses = [
+            _loss(end - place, [entry for entry in dropped if entry.engine == engine])
+            for place, engine in enumerate(engines)
+        ]
+        self.lost += sum(not entry.is_loss for entry in dropped)
+        (self._sent or self._unsent).extendleft(losses)
+        added = sum(len(loss.packed) for loss in losses)
+        self.pending_bytes += added
+        if self._sent:
+            self._sent_bytes += added
+
+
+def _entry(number: int, record: StepRecord, *, is_loss: bool = False) -> _Entry:
+    return _Entry(
+        number=number,
+        engine=record.engine,
+        model=record.model,
+        sequence=record.sequence,
+        began_at_ns=record.started_at_ns - record.gap_ns,
+        ended_at_ns=record.started_at_ns + record.busy_ns,
+        packed=encode_record(record),
+        is_loss=is_loss,
+    )
+
+
+def _loss(number: int, dropped: list[_Entry]) -> _Entry:
+    first, last = dropped[0], dropped[-1]
+    record = StepRecord(
+        engine=last.engine,
+        sequence=last.sequence,
+        started_at_ns=first.began_at_ns,
+        busy_ns=max(0, last.ended_at_ns - first.began_at_ns),
+        kind="lost",
+        model=last.model,
+    )
+    return _entry(number, record, is_loss=True)

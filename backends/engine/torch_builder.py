@@ -1,0 +1,65 @@
+"""Builds the torch engine for a model order. Imported only in the thread that needs it: torch takes seconds to load."""
+
+from collections.abc import Callable
+
+import torch
+import transformers
+
+from backends.engine.base import Engine, ModelOrder
+from backends.engine.model_source import find_model
+from backends.engine.settings import EngineHostSettings
+from backends.engine.torch_engine.engine import TorchEngine
+from backends.engine.torch_engine.settings import EngineSettings
+from contracts.errors import ConfigurationError
+
+_OPTIONS = {
+    "device": str,
+    "dtype": str,
+    "kv_bytes": int,
+    "context_tokens": int,
+    "max_batch_tokens": int,
+    "max_sequences": int,
+    "threads": int,
+    "prefix_cache": bool,
+    "metering": bool,
+}
+
+
+def build(settings: EngineHostSettings, order: ModelOrder) -> Engine:
+    """Load a model. Raises ConfigurationError when the model, an option or the memory cannot serve."""
+    transformers.utils.logging.disable_progress_bar()
+    options: dict[str, object] = {
+        "device": settings.engine_device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        "dtype": settings.engine_dtype or None,
+        "kv_bytes": settings.engine_kv_bytes,
+        "context_tokens": settings.engine_context_tokens,
+        "max_batch_tokens": settings.engine_max_batch_tokens,
+        "max_sequences": settings.engine_max_sequences,
+        "threads": settings.engine_threads,
+        "prefix_cache": settings.engine_prefix_cache,
+        "metering": settings.engine_metering,
+    }
+    for name, value in order.options.items():
+        if name not in _OPTIONS or type(value) is not _OPTIONS[name]:
+            raise ConfigurationError(
+                f"option {name}={value!r} is not one of "
+                + ", ".join(f"{known} ({kind.__name__})" for known, kind in _OPTIONS.items())
+            )
+        options[name] = value
+    if options["dtype"] not in (None, "float32", "bfloat16"):
+        raise ConfigurationError(f"dtype {options['dtype']!r} is neither float32 nor bfloat16")
+    return TorchEngine(
+        EngineSettings(
+            path=find_model(order.source),
+            model=order.name,
+            engine=order.engine,
+            replica=settings.replica,
+            adapters=order.adapters,
+            **options,  # type: ignore[arg-type]  # checked against the table above
+        )
+    )
+
+
+def builder(settings: EngineHostSettings) -> Callable[[ModelOrder], Engine]:
+    """Give the builder for a host of these settings."""
+    return lambda order: build(settings, order)

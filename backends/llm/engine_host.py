@@ -1,0 +1,365 @@
+"""The connection to one engine host: made again whenever it breaks, shared by all targets of that host.
+
+Frames of requests go to their streams at once, inside `data_received`; everything else is small.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, cast
+
+from backends.llm.base import EngineRecords
+from backends.llm.engine_address import EngineAddress
+from backends.llm.engine_stream import EngineStream
+from backends.llm.step_intake import StepIntake
+from contracts.errors import EngineUnavailable, InvalidRecord, TollkeeperError, UpstreamBroken
+from contracts.wire import (
+    WIRE_VERSION,
+    Abort,
+    Answer,
+    Attach,
+    Call,
+    Delta,
+    Embed,
+    Embedded,
+    Finished,
+    FrameSplitter,
+    FromGateway,
+    FromHost,
+    Hello,
+    KvEvents,
+    ModelHello,
+    Steps,
+    StepsAck,
+    Submit,
+    frame,
+    from_host,
+)
+
+_log = logging.getLogger(__name__)
+
+_HELLO_SECONDS: Final = 5.0
+_FIRST_WAIT_SECONDS: Final = 0.05
+_LONGEST_WAIT_SECONDS: Final = 1.0
+_PING_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """How a host is, for people: `state` is ready, loading, failed, away or incompatible; latency of a ping, if any."""
+
+    state: str
+    detail: str
+    latency_ns: int | None
+    engine: str
+    models: dict[str, str]
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Who this gateway is to a host, and what it takes from it beside answers."""
+
+    gateway: str = "gateway"
+    records: EngineRecords | None = None
+    wants_kv: bool = False
+
+
+class EngineHost:
+    """One host. `models` is empty while it is away."""
+
+    def __init__(self, address: EngineAddress, taking: Taking, on_hello: Callable[[Hello], None]) -> None:
+        self.address = address
+        self._taking = taking
+        self._on_hello = on_hello
+        self._steps = StepIntake(taking.records)
+        self._line: _Line | None = None
+        self._hello: Hello | None = None
+        self._away_because = "it has not been reached yet"
+        self._is_incompatible = False
+        self._streams: dict[bytes, EngineStream] = {}
+        self._embeds: dict[bytes, asyncio.Future[Embedded]] = {}
+        self._calls: dict[int, asyncio.Future[Answer]] = {}
+        self._call_ids = count(1)
+        self._latency_ns: int | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"engine host {address}")
+
+    # what targets call
+
+    def model(self, name: str) -> ModelHello:
+        """Give a model that is ready. Raises EngineUnavailable, saying why there is none."""
+        if self._hello is None:
+            raise EngineUnavailable(f"the engine host at {self.address} is away: {self._away_because}")
+        for model in self._hello.models:
+            if model.id != name:
+                continue
+            if model.state == "ready":
+                return model
+            progress = f", {model.progress:.0%} loaded" if model.state == "loading" else ""
+            raise EngineUnavailable(f"the engine's model {name!r} is not ready: {model.state}{progress}")
+        served = ", ".join(model.id for model in self._hello.models) or "none"
+        raise EngineUnavailable(f"the engine host at {self.address} serves no model {name!r}; it serves: {served}")
+
+    def submit(self, message: Submit, stream: EngineStream) -> None:
+        """Begin a request. Raises EngineUnavailable."""
+        self._send(message)
+        self._streams[message.request_id] = stream
+
+    def abort(self, request_id: bytes) -> None:
+        """Stop a request; its end still comes, unless the host is gone."""
+        if self._line is not None and request_id in self._streams:
+            self._line.send(Abort(request_id=request_id))
+
+    def forget(self, request_id: bytes) -> None:
+        """Let go of a request, whether or not it has ended."""
+        self._streams.pop(request_id, None)
+
+    async def embed(self, message: Embed) -> Embedded:
+        """Embed. Raises EngineUnavailable or UpstreamBroken; a cancelled wait stops nothing, as it is over at once."""
+        self._send(message)
+        future = self._embeds[message.request_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await future
+        finally:
+            self._embeds.pop(message.request_id, None)
+
+    # what the gateway's health asks
+
+    def status(self) -> HostStatus:
+        """Say how the host is."""
+        if self._hello is None:
+            state = "incompatible" if self._is_incompatible else "away"
+            return HostStatus(state, self._away_because, None, "", {}, 0)
+        models = {model.id: model.state for model in self._hello.models}
+        states = set(models.values())
+        state = next((one for one in ("failed", "loading", "warming", "draining") if one in states), "ready")
+        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, len(self._streams))
+
+    async def close(self) -> None:
+        """Leave the host; what is still under way there fails here."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._steps.close()
+
+    # what the connection calls
+
+    def on_message(self, message: FromHost) -> None:
+        """Take a frame that is not a delta."""
+        match message:
+            case Finished():
+                stream = self._streams.pop(message.request_id, None)
+                if stream is not None:
+                    stream.on_finished(message)
+            case Steps():
+                self._steps.take(message, self._acknowledge)
+            case KvEvents():
+                if self._taking.records is not None:
+                    self._taking.records.take_kv(message.records)
+            case Hello():
+                self._greet(message)
+            case Embedded():
+                _resolve(self._embeds.get(message.request_id), message)
+            case Answer():
+                _resolve(self._calls.get(message.call_id), message)
+
+    def stream_of(self, request_id: bytes) -> EngineStream | None:
+        """Give the stream of a request under way."""
+        return self._streams.get(request_id)
+
+    # connecting
+
+    async def _run(self) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            line = await self._connect()
+            if line is not None:
+                try:
+                    wait = await self._serve(line) or wait
+                finally:
+                    self._lose(line)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * wait)
+            wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+
+    async def _connect(self) -> "_Line | None":
+        try:
+            return await self.address.connect(lambda: _Line(self))
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            self._note_away(f"{reason}; start it with `python -m backends.engine` or `tollkeeper up`")
+            return None
+
+    async def _serve(self, line: "_Line") -> float | None:
+        """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
+        try:
+            await asyncio.wait_for(line.greeted(), _HELLO_SECONDS)
+        except TimeoutError:
+            self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s")
+            return None
+        if line.is_lost:
+            self._note_away(line.lost_because)
+            return None
+        if self._is_incompatible:
+            return _LONGEST_WAIT_SECONDS
+        while not line.is_lost:
+            await self._ping(line)
+        return _FIRST_WAIT_SECONDS
+
+    async def _ping(self, line: "_Line") -> None:
+        call_id = next(self._call_ids)
+        answered = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        began = time.monotonic_ns()
+        line.send(Call(call_id=call_id, verb="health"))
+        try:
+            done, _ = await asyncio.wait(
+                (answered, line.lost), timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            self._calls.pop(call_id, None)
+        self._latency_ns = time.monotonic_ns() - began if answered in done else None
+        if not line.is_lost:
+            await asyncio.wait((line.lost,), timeout=_PING_SECONDS)
+
+    def _greet(self, hello: Hello) -> None:
+        self._is_incompatible = hello.version != WIRE_VERSION
+        if self._is_incompatible:
+            self._away_because = (
+                f"it speaks version {hello.version} of the engine wire, this gateway version {WIRE_VERSION}; "
+                "run both from the same release"
+            )
+            _log.error("engine host refused", extra={"host": str(self.address), "reason": self._away_because})
+            if self._pending_line is not None:
+                self._pending_line.greet()
+            return
+        is_first, self._hello = self._hello is None, hello
+        self._on_hello(hello)
+        line = self._pending_line
+        if is_first and line is not None:
+            self._line, self._latency_ns = line, None
+            _log.info("engine host reached", extra={"host": str(self.address), "models": len(hello.models)})
+            wants_steps = self._taking.records is not None
+            line.send(
+                Attach(
+                    version=WIRE_VERSION,
+                    gateway=self._taking.gateway,
+                    wants_steps=wants_steps,
+                    wants_kv=wants_steps and self._taking.wants_kv,
+                )
+            )
+            line.greet()
+
+    _pending_line: "_Line | None" = None
+
+    def on_connected(self, line: "_Line") -> None:
+        """Take a new connection, on which the host speaks first."""
+        self._pending_line = line
+
+    def _lose(self, line: "_Line") -> None:
+        line.close()
+        if self._pending_line is line:
+            self._pending_line = None
+        if self._line is line:
+            self._line = self._hello = None
+            self._note_away(line.lost_because or "the connection was closed")
+        error = UpstreamBroken(f"the engine host at {self.address} went away before the answer was complete")
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(error)
+        for embed in self._embeds.values():
+            _refuse(embed, error)
+        self._steps.forget()
+
+    def _note_away(self, reason: str) -> None:
+        if self._away_because != reason:
+            _log.warning("engine host away", extra={"host": str(self.address), "reason": reason})
+        self._away_because = reason
+        self._latency_ns = None
+
+    def _acknowledge(self, sequence: int) -> None:
+        if self._line is not None:
+            self._line.send(StepsAck(sequence=sequence))
+
+    def _send(self, message: FromGateway) -> None:
+        if self._line is None or self._line.is_lost:
+            raise EngineUnavailable(f"the engine host at {self.address} is away: {self._away_because}")
+        self._line.send(message)
+
+
+class _Line(asyncio.Protocol):
+    """One connection's life."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self._host = host
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+        loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self._greeted: asyncio.Future[None] = loop.create_future()
+        self.lost_because = ""
+
+    @property
+    def is_lost(self) -> bool:
+        return self.lost.done()
+
+    async def greeted(self) -> None:
+        """Wait for the host's first frame, or for the connection's end."""
+        await asyncio.wait((self._greeted, self.lost), return_when=asyncio.FIRST_COMPLETED)
+
+    def greet(self) -> None:
+        if not self._greeted.done():
+            self._greeted.set_result(None)
+
+    def send(self, message: FromGateway) -> None:
+        if self._transport is not None and not self.is_lost:
+            self._transport.write(frame(message))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        self._host.on_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost_because = self.lost_because or (f"the connection broke: {exc}" if exc else "it closed the connection")
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        stream_of, on_message = self._host.stream_of, self._host.on_message
+        try:
+            for body in self._splitter.feed(data):
+                message = from_host(body)
+                if type(message) is not Delta:
+                    on_message(message)
+                    continue
+                stream = stream_of(message.request_id)
+                if stream is not None:
+                    _deliver(stream, message)
+        except InvalidRecord as error:
+            self.lost_because = error.message
+            self.close()
+
+
+def _deliver(stream: EngineStream, message: Delta) -> None:
+    try:
+        stream.on_delta(message)
+    except TollkeeperError as error:  # such as a tool call that is no JSON
+        stream.fail(error)
+    except Exception:  # the edge between requests: one answer's fault must not end those that share the connection
+        _log.exception("delta cannot be passed on", extra={"request_id": message.request_id.hex()})
+        stream.fail(UpstreamBroken("what the engine host sent cannot be passed on"))
+
+
+def _resolve(future: "asyncio.Future[_Message] | None", message: "_Message") -> None:
+    if future is not None and not future.done():
+        future.set_result(message)
+
+
+def _refuse(future: "asyncio.Future[Embedded]", error: TollkeeperError) -> None:
+    if not future.done():
+        future.set_exception(error)

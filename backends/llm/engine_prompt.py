@@ -1,0 +1,294 @@
+"""What an application asked for becomes what an engine host is submitted. What cannot be honoured is refused by name."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from backends.tokenizer import PromptFormat
+from contracts.chat import ChatRequest, Message
+from contracts.embedding import EmbeddingRequest
+from contracts.errors import InvalidRequest
+from contracts.wire import Grammar, ModelHello, Sampling
+
+# Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
+_LONG_CHARACTERS: Final = 4096
+_SMALLEST_TOP_P: Final = 1e-6
+_ACCEPTED_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
+_TEXT_PARTS: Final = ("text", "refusal")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat as token ids, with everything else its generation needs."""
+
+    token_ids: list[int]
+    sampling: Sampling
+    stop: list[str]
+    grammar: Grammar | None
+    tools: bytes
+
+
+class _Unsupported(msgspec.Struct, frozen=True):
+    """Fields of OpenAI's API or of vLLM's that would change the answer and that engine hosts do not know."""
+
+    functions: msgspec.Raw = msgspec.Raw()
+    function_call: msgspec.Raw = msgspec.Raw()
+    audio: msgspec.Raw = msgspec.Raw()
+    prediction: msgspec.Raw = msgspec.Raw()
+    web_search_options: msgspec.Raw = msgspec.Raw()
+    best_of: msgspec.Raw = msgspec.Raw()
+    use_beam_search: msgspec.Raw = msgspec.Raw()
+    prompt_logprobs: msgspec.Raw = msgspec.Raw()
+    bad_words: msgspec.Raw = msgspec.Raw()
+    mm_processor_kwargs: msgspec.Raw = msgspec.Raw()
+    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw()
+
+
+class _JsonSchema(msgspec.Struct, frozen=True):
+    schema: msgspec.Raw
+    name: str = ""
+
+
+class _ResponseFormat(msgspec.Struct, frozen=True):
+    type: str
+    json_schema: _JsonSchema | None = None
+
+
+_unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
+
+
+async def prompt_of(request: ChatRequest, body: bytes, model: ModelHello, form: PromptFormat) -> Prompt:
+    """Render, encode and check a chat. Raises InvalidRequest, naming the field and the limit.
+
+    `body` is what the application sent, searched for fields that cannot be honoured.
+    """
+    _refuse_unsupported(request, body)
+    if model.kind != "generate":
+        raise InvalidRequest(f"the model {request.model!r} embeds; it does not chat", param="model")
+    tools = _tools(request, form)
+    grammar = _grammar(request)
+    messages = [_message(message, place, request.model) for place, message in enumerate(request.messages)]
+    more = _template_variables(request, tools)
+    if sum(len(str(message["content"])) for message in messages) <= _LONG_CHARACTERS and len(tools) <= _LONG_CHARACTERS:
+        token_ids = form.encode(form.render(messages, **more))
+    else:
+        token_ids = await asyncio.to_thread(lambda: form.encode_long(form.render(messages, **more)))
+    sampling = _sampling(request, _room(request, model, len(token_ids)))
+    return Prompt(token_ids, sampling, _stops(request), grammar, tools)
+
+
+def _refuse_unsupported(request: ChatRequest, body: bytes) -> None:
+    found = _unsupported_decoder.decode(body)
+    for name in _Unsupported.__struct_fields__:
+        if _is_given(getattr(found, name)) and bytes(getattr(found, name)) != b"false":
+            raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
+
+
+async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFormat) -> list[list[int]]:
+    """Encode what is to be embedded. Raises InvalidRequest, naming the input that is too long."""
+    if model.kind != "embed":
+        raise InvalidRequest(f"the model {request.model!r} chats; it does not embed", param="model")
+    inputs = request.inputs
+    texts = [one for one in inputs if isinstance(one, str)]
+    if sum(map(len, texts)) <= _LONG_CHARACTERS:
+        encoded = iter(form.encode_inputs(texts))
+    else:
+        encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
+    all_ids = [next(encoded) if isinstance(one, str) else one for one in inputs]
+    for place, ids in enumerate(all_ids):
+        where = f"input[{place}]" if len(all_ids) > 1 else "input"
+        if not ids:
+            raise InvalidRequest(f"{where} is empty", param="input")
+        if model.context_tokens and len(ids) > model.context_tokens:
+            raise InvalidRequest(
+                f"{where} has {len(ids)} tokens; {request.model!r} takes at most {model.context_tokens}",
+                param="input",
+                code="context_length_exceeded",
+            )
+    if request.dimensions is not None and model.dimensions and request.dimensions > model.dimensions:
+        raise InvalidRequest(
+            f"dimensions is {request.dimensions}; {request.model!r} has {model.dimensions}", param="dimensions"
+        )
+    return all_ids
+
+
+def _room(request: ChatRequest, model: ModelHello, prompt_tokens: int) -> int:
+    """Give how many tokens may be generated: what was asked for, else what the context leaves."""
+    wanted, context = request.output_limit, model.context_tokens
+    room = context - prompt_tokens
+    if room < 1 or (wanted is not None and wanted > room):
+        asked = "max_tokens is not given" if wanted is None else f"max_tokens is {wanted}"
+        raise InvalidRequest(
+            f"the prompt has {prompt_tokens} tokens and {asked}; the context of {request.model!r} holds {context} "
+            "tokens of both together",
+            param="messages" if room < 1 or wanted is None else "max_tokens",
+            code="context_length_exceeded",
+        )
+    return room if wanted is None else wanted
+
+
+def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
+    min_tokens = request.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise InvalidRequest(f"min_tokens is {min_tokens}, more than max_tokens, {max_tokens}", param="min_tokens")
+    return Sampling(
+        max_tokens=max_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_k=max(request.top_k or 0, 0),
+        top_p=1.0 if request.top_p is None else max(request.top_p, _SMALLEST_TOP_P),
+        min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=request.repetition_penalty or 1.0,
+        seed=request.seed,
+        n=request.choice_count,
+        min_tokens=min_tokens,
+        ignore_eos=request.ignore_eos is True,
+        stop_token_ids=request.stop_token_ids or [],
+        logit_bias=_logit_bias(request),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+    )
+
+
+def _logit_bias(request: ChatRequest) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for name, bias in (request.logit_bias or {}).items():
+        if not name.isdecimal() or not name.isascii() or len(name) > 9:
+            raise InvalidRequest("a key of logit_bias is not a token id", param="logit_bias")
+        found[int(name)] = bias
+    return found
+
+
+def _stops(request: ChatRequest) -> list[str]:
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if not all(stops):
+        raise InvalidRequest("stop holds an empty string", param="stop")
+    return stops
+
+
+def _message(message: Message, place: int, model: str) -> dict[str, object]:
+    given: dict[str, object] = {"role": message.role, "content": _content(message, place, model)}
+    if message.name is not None:
+        given["name"] = message.name
+    if message.tool_call_id is not None:
+        given["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        given["tool_calls"] = [
+            {"id": call.id, "type": call.type, "function": {"name": call.function.name, "arguments": arguments}}
+            for call in message.tool_calls
+            if call.function is not None
+            for arguments in (_arguments(call.function.arguments),)
+        ]
+    return given
+
+
+def _content(message: Message, place: int, model: str) -> str:
+    if message.content is None or isinstance(message.content, str):
+        return message.content or message.refusal or ""
+    for number, part in enumerate(message.content):
+        if part.type not in _TEXT_PARTS:
+            raise InvalidRequest(
+                f"messages[{place}].content[{number}] is of type {part.type[:40]!r}; {model!r} takes text only",
+                param=f"messages[{place}].content[{number}].type",
+            )
+    return "\n".join(part.text or part.refusal or "" for part in message.content)
+
+
+def _arguments(text: str) -> object:
+    # Templates render arguments as JSON themselves, and expect the object rather than its text.
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def _tools(request: ChatRequest, form: PromptFormat) -> bytes:
+    choice = bytes(request.tool_choice).strip()
+    if choice not in _ACCEPTED_TOOL_CHOICES:
+        raise InvalidRequest("tool_choice must be 'auto' or 'none' for this model", param="tool_choice")
+    if not request.tools or choice == b'"none"':
+        return b""
+    if not form.takes("tools"):
+        raise InvalidRequest(f"the chat template of {request.model!r} has no place for tools", param="tools")
+    if request.parallel_tool_calls is False:
+        raise InvalidRequest("parallel_tool_calls: false is not offered for this model", param="parallel_tool_calls")
+    return msgspec.json.encode(request.tools)
+
+
+def _template_variables(request: ChatRequest, tools: bytes) -> dict[str, Any]:
+    variables: dict[str, Any] = dict(request.chat_template_kwargs or {})
+    reserved = variables.keys() & {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}
+    if reserved:
+        raise InvalidRequest(f"chat_template_kwargs may not set {min(reserved)!r}", param="chat_template_kwargs")
+    if tools:
+        variables["tools"] = json.loads(tools)
+    if request.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", request.reasoning_effort)
+        if request.reasoning_effort == "none":
+            variables.setdefault("enable_thinking", False)
+    return variables
+
+
+def _grammar(request: ChatRequest) -> Grammar | None:
+    """Find what the output must match. Raises InvalidRequest where it is stated more than once."""
+    found = [*_from_response_format(request), *_from_extensions(request)]
+    if len(found) > 1:
+        names = " and ".join(name for name, _ in found)
+        raise InvalidRequest(f"{names} each say what the output must match; give one of them", param=found[1][0])
+    return found[0][1] if found else None
+
+
+def _from_response_format(request: ChatRequest) -> list[tuple[str, Grammar]]:
+    if bytes(request.response_format) in (b"", b"null"):
+        return []
+    try:
+        stated = msgspec.json.decode(request.response_format, type=_ResponseFormat)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"response_format: {error}", param="response_format") from None
+    if stated.type == "text":
+        return []
+    if stated.type == "json_object":
+        return [("response_format", Grammar(kind="json_object", text=""))]
+    if stated.type == "json_schema" and stated.json_schema is not None:
+        return [("response_format", Grammar(kind="json_schema", text=bytes(stated.json_schema.schema).decode()))]
+    raise InvalidRequest(
+        "response_format.type must be 'text', 'json_object', or 'json_schema' with a json_schema beside it",
+        param="response_format",
+    )
+
+
+def _from_extensions(request: ChatRequest) -> list[tuple[str, Grammar]]:
+    outputs = request.structured_outputs
+    schemas = [("guided_json", request.guided_json)]
+    regexes = [("guided_regex", request.guided_regex)]
+    choices = [("guided_choice", request.guided_choice)]
+    grammars = [("guided_grammar", request.guided_grammar)]
+    if outputs is not None:
+        schemas.append(("structured_outputs.json", outputs.json))
+        regexes.append(("structured_outputs.regex", outputs.regex))
+        choices.append(("structured_outputs.choice", outputs.choice))
+        grammars.append(("structured_outputs.grammar", outputs.grammar))
+    found = [(name, Grammar(kind="json_schema", text=_schema_text(raw))) for name, raw in schemas if _is_given(raw)]
+    found += [(name, Grammar(kind="regex", text=text)) for name, text in regexes if text is not None]
+    found += [
+        (name, Grammar(kind="choice", text=json.dumps(options))) for name, options in choices if options is not None
+    ]
+    found += [(name, Grammar(kind="lark", text=text)) for name, text in grammars if text is not None]
+    if outputs is not None and outputs.json_object:
+        found.append(("structured_outputs.json_object", Grammar(kind="json_object", text="")))
+    return found
+
+
+def _is_given(raw: msgspec.Raw) -> bool:
+    return bytes(raw) not in (b"", b"null")
+
+
+def _schema_text(raw: msgspec.Raw) -> str:
+    found = msgspec.json.decode(raw)
+    return found if isinstance(found, str) else bytes(raw).decode()

@@ -1,0 +1,135 @@
+"""One request under way at an engine host: its deltas on their way to the sink, and its end."""
+
+import asyncio
+from typing import Final
+
+from backends.llm.base import Sink
+from contracts.errors import TollkeeperError
+from contracts.generation import Delta
+from contracts.usage import UNKNOWN_USAGE, Usage
+from contracts.wire import Delta as WireDelta
+from contracts.wire import Finished
+
+# How these look to the client is decided by the error that follows them.
+_NO_ENDS_OF_A_CHOICE: Final = ("abort", "error")
+
+
+class EngineStream:
+    """Takes a request's frames. While the client is slow its deltas are held as text, which is a tenth of the events
+    they become; the host's socket is never held back, as other requests' frames come by it."""
+
+    __slots__ = ("_choices", "_done", "_held", "_sink", "cached_tokens", "ended_choices", "prompt_tokens", "token_ids")
+
+    def __init__(self, sink: Sink, prompt_tokens: int, choices: int, given_ids: tuple[int, ...] = ()) -> None:
+        self._sink = sink
+        self._choices = choices
+        self._done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
+        self._held: list[Delta] | None = None
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens: int | None = None
+        self.token_ids = list(given_ids)  # of all choices; with one choice, the answer so far
+        self.ended_choices = 0
+
+    # what the connection calls
+
+    def on_delta(self, message: WireDelta) -> None:
+        """Pass a delta on, or hold it."""
+        token_ids, reason = message.token_ids, message.finish_reason
+        self.token_ids += token_ids
+        if message.cached_tokens is not None:
+            self.cached_tokens = message.cached_tokens
+        if reason is not None:
+            self.ended_choices += 1
+            reason = None if reason in _NO_ENDS_OF_A_CHOICE else reason
+        delta = Delta(
+            len(token_ids),
+            message.content,
+            message.reasoning,
+            message.index,
+            reason,
+            message.times_ns,
+            message.tool_calls,
+            message.logprobs,
+        )
+        if self._held is None:
+            self._sink.delta(delta)
+        else:
+            self._held.append(delta)
+
+    def on_finished(self, message: Finished) -> None:
+        """Take the end."""
+        self.resume()
+        if not self._done.done():
+            self._done.set_result(message)
+
+    def fail(self, error: TollkeeperError) -> None:
+        """End without an account: the host is gone, or what it sends cannot be used."""
+        self.resume()
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    # what the sink calls
+
+    def pause(self) -> None:
+        """Hold deltas from now on."""
+        if self._held is None and not self._done.done():
+            self._held = []
+
+    def resume(self) -> None:
+        """Give the sink what was held, one delta for each choice, and pass on again."""
+        held, self._held = self._held, None
+        if held:
+            for delta in _joined(held):
+                self._sink.delta(delta)
+
+    # what the target calls
+
+    async def finished(self) -> Finished:
+        """Wait for the end. Raises what `fail` was given."""
+        return await asyncio.shield(self._done)
+
+    async def finished_within(self, seconds: float) -> Finished | None:
+        """Wait for the end of a request that was aborted; `None` where it does not come in time, or at all."""
+        await asyncio.wait((self._done,), timeout=seconds)
+        if not self._done.done() or self._done.exception() is not None:
+            return None
+        return self._done.result()
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether every choice has ended, with or without the host's account."""
+        return self.ended_choices >= self._choices
+
+    def usage_so_far(self, given: int = 0) -> Usage:
+        """Give what is known to be used without the host's account: nothing before its first delta."""
+        if self.cached_tokens is None:
+            return UNKNOWN_USAGE
+        cached = min(self.cached_tokens, self.prompt_tokens)
+        return Usage(
+            input_text=self.prompt_tokens - cached,
+            cache_read_text=cached,
+            output_text=len(self.token_ids) - given,
+        )
+
+
+def _joined(held: list[Delta]) -> list[Delta]:
+    by_choice: dict[int, list[Delta]] = {}
+    for delta in held:
+        by_choice.setdefault(delta.index, []).append(delta)
+    return [
+        Delta(
+            sum(delta.tokens for delta in deltas),
+            "".join(delta.text for delta in deltas),
+            "".join(delta.reasoning for delta in deltas),
+            index,
+            next((delta.finish_reason for delta in reversed(deltas) if delta.finish_reason), None),
+            [time for delta in deltas for time in delta.times_ns],
+            _joined_calls([delta.tool_calls for delta in deltas if delta.tool_calls]),
+            [logprob for delta in deltas for logprob in delta.logprobs],
+        )
+        for index, deltas in by_choice.items()
+    ]
+
+
+def _joined_calls(pieces: list[bytes]) -> bytes:
+    return b"[" + b",".join(piece.strip()[1:-1] for piece in pieces) + b"]" if pieces else b""

@@ -1,0 +1,1 @@
+"""Plays recorded workloads through the gateway, as the applications that they were recorded from did."""

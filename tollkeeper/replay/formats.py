@@ -1,0 +1,97 @@
+"""Which format a trace has, and reading it: one table of readers, and what tells their files apart."""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from itertools import dropwhile, islice
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError
+from tollkeeper.replay import azure, mooncake, servegen, vtc
+from tollkeeper.replay.trace import MalformedTrace, Trace, TraceRequest
+
+_HEAD_BYTES: Final = 4096
+
+
+class TraceFormat(StrEnum):
+    """The formats of traces that can be played."""
+
+    AZURE = "azure"
+    MOONCAKE = "mooncake"
+    VTC = "vtc"
+    SERVEGEN = "servegen"
+
+
+_READERS: Final[Mapping[TraceFormat, Callable[[Path], Iterator[TraceRequest]]]] = {
+    TraceFormat.AZURE: azure.read_azure,
+    TraceFormat.MOONCAKE: mooncake.read_mooncake,
+    TraceFormat.VTC: vtc.read_vtc,
+    TraceFormat.SERVEGEN: servegen.read_servegen,
+}
+
+
+def read_trace(
+    path: Path, format_: TraceFormat | None = None, *, limit: int | None = None, from_seconds: float = 0.0
+) -> Trace:
+    """Read a trace, at most `limit` requests from `from_seconds` after its beginning on; detect what it is.
+
+    ServeGen's traces begin at midnight, all others with their first request. Raises ConfigurationError where there
+    is no such trace or its format cannot be told, MalformedTrace where a row is not in its format.
+    """
+    chosen = format_ or detect_format(path)
+    try:
+        found = _READERS[chosen](path)
+        first = next(found, None)
+        if first is None:
+            raise MalformedTrace(f"{path.name} holds no request")
+        start = from_seconds + (0.0 if chosen is TraceFormat.SERVEGEN else first.at_seconds)
+        later = dropwhile(lambda request: request.at_seconds < start, _with(first, found))
+        requests = sorted(islice(later, limit), key=lambda request: request.at_seconds)
+    except OSError as error:
+        raise ConfigurationError(f"trace {path} cannot be read: {error.strerror}") from error
+    if not requests:
+        raise ConfigurationError(f"{path.name} has no request {from_seconds:g} s after its beginning or later")
+    begin = requests[0].at_seconds
+    return Trace(path.name, chosen, tuple(_shifted(request, begin) for request in requests), mooncake.BLOCK_TOKENS)
+
+
+def detect_format(path: Path) -> TraceFormat:
+    """Tell a trace's format from its first line. Raises ConfigurationError where it is none that is known."""
+    try:
+        if path.is_dir():
+            if servegen.client_files(path):
+                return TraceFormat.SERVEGEN
+            raise ConfigurationError(f"{path} is a folder without ServeGen's chunk-N-trace.csv; name a trace's file")
+        if servegen.CLIENT_FILE.match(path.name):
+            return TraceFormat.SERVEGEN
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace").lstrip()
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"there is no trace {path}") from error
+    except OSError as error:
+        raise ConfigurationError(f"trace {path} cannot be read: {error.strerror}") from error
+    first = head.splitlines()[0] if head else ""
+    columns = {column.strip() for column in first.split(",")}
+    if columns >= set(azure.COLUMNS):
+        return TraceFormat.AZURE
+    if columns >= set(vtc.COLUMNS):
+        return TraceFormat.VTC
+    if first.startswith("{") and f'"{mooncake.MARK}"' in first:
+        return TraceFormat.MOONCAKE
+    known = ", ".join(TraceFormat)
+    raise ConfigurationError(f"the format of {path.name} cannot be told from its first line; name it: --format {known}")
+
+
+def _with(first: TraceRequest, rest: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
+    yield first
+    yield from rest
+
+
+def _shifted(request: TraceRequest, begin: float) -> TraceRequest:
+    return TraceRequest(
+        at_seconds=request.at_seconds - begin,
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        client=request.client,
+        prefix_blocks=request.prefix_blocks,
+    )

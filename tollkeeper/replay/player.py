@@ -1,0 +1,111 @@
+"""Plays requests at their own times, whatever the answers take (an open loop), and notes how late it was."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from tollkeeper.replay.chat import Outcome
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Seconds, and waiting for them to pass."""
+
+    def now(self) -> float:
+        """Give the time in seconds."""
+
+    async def sleep_until(self, moment: float) -> None:
+        """Wait for a moment; where it has passed, let others run once."""
+
+
+class LoopClock:
+    """The running event loop's clock."""
+
+    def now(self) -> float:
+        """Give the time in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep_until(self, moment: float) -> None:
+        """Wait for a moment; where it has passed, let others run once."""
+        await asyncio.sleep(max(0.0, moment - self.now()))
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Generic[T]):
+    """Something to send so many seconds after the beginning."""
+
+    at_seconds: float
+    item: T
+
+
+class Player(Generic[T]):
+    """Sends what it is given. One instance plays once.
+
+    `outcomes` are those that have ended, in the order in which they did.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[T, float], Awaitable[Outcome]],
+        clock: Clock,
+        on_change: Callable[["Player[T]"], None] = lambda player: None,
+    ) -> None:
+        self._send = send
+        self._clock = clock
+        self._on_change = on_change
+        self.outcomes: list[Outcome] = []
+        self.sent = 0
+        self.most_in_flight = 0
+        self.began_at = 0.0
+
+    @property
+    def in_flight(self) -> int:
+        """Count the requests that were sent and have not ended."""
+        return self.sent - len(self.outcomes)
+
+    async def play(self, items: Iterable[Timed[T]], stop: asyncio.Event, *, drain_seconds: float | None = None) -> bool:
+        """Send every item at its time and wait for all answers; say whether it got that far.
+
+        It does not where `stop` is set, or where answers are still missing `drain_seconds` after the last sending:
+        what is under way is then left, as by a client that goes away. Items are taken from the iterable just before
+        they are due, so it may make them as it goes.
+        """
+        playing = asyncio.create_task(self._play(items, drain_seconds))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((playing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not playing.done():
+                playing.cancel()
+            await asyncio.gather(playing, stopping, return_exceptions=True)
+        return False if playing.cancelled() else playing.result()
+
+    async def _play(self, items: Iterable[Timed[T]], drain_seconds: float | None) -> bool:
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            self.began_at = self._clock.now()
+            for timed in items:
+                due_at = self.began_at + timed.at_seconds
+                await self._clock.sleep_until(due_at)
+                self.sent += 1
+                self.most_in_flight = max(self.most_in_flight, self.in_flight)
+                task = asyncio.create_task(self._send_one(timed.item, due_at))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                self._on_change(self)
+            if not tasks:
+                return True
+            _, late = await asyncio.wait(tasks, timeout=drain_seconds)
+            return not late
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _send_one(self, item: T, due_at: float) -> None:
+        outcome = await self._send(item, due_at)
+        self.outcomes.append(outcome)
+        self._on_change(self)

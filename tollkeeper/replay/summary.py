@@ -1,0 +1,141 @@
+"""What a run came to, as its clients saw it: counts, tokens, percentiles of times."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+
+from tollkeeper.replay.chat import CANCELLED, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What was played, and how."""
+
+    run_id: str
+    trace: str
+    format: str
+    model: str
+    speed: float
+    scale_lengths: float
+    context_tokens: int | None
+    scaled_to_fit: int  # requests that were longer than the context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What the store holds of a run. Cost is USD as decimal text, `None` where a request is unpriced."""
+
+    requests: int
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    cost_usd: str | None
+    unpriced_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of one run. Tokens are those that the gateway's `usage` reported; times are the client's.
+
+    `errors` counts answers that failed, `cancelled` those that were left when the run was interrupted. TTFT runs from
+    the sending, lateness says how much later than due that was. `tokens_out_wanted` is what complete answers should
+    have had by the trace, `other_length` counts those that had another number, `without_usage` those that reported
+    none. `books` is `None` where the store was not asked or did not answer; `books_match` says whether every request
+    and output token of the complete answers, and no other, stands in it.
+    """
+
+    setting: Setting
+    requests: int
+    ok: int
+    errors: int
+    cancelled: int
+    is_interrupted: bool
+    error_codes: Mapping[str, int]
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    tokens_out_wanted: int
+    other_length: int
+    without_usage: int
+    duration_s: float
+    requests_per_s: float
+    tokens_out_per_s: float
+    most_in_flight: int
+    ttft_ms_p50: float | None
+    ttft_ms_p95: float | None
+    ttft_ms_p99: float | None
+    itl_ms_p50: float | None
+    itl_ms_p95: float | None
+    itl_ms_p99: float | None
+    lateness_ms_p50: float | None
+    lateness_ms_p99: float | None
+    lateness_ms_max: float | None
+    by_tenant: Mapping[str, int] = field(default_factory=dict)  # requests
+    books: Books | None = None
+    books_match: bool | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Give the summary as JSON types, the setting's fields first."""
+        fields = asdict(self)
+        return {**fields.pop("setting"), **fields}
+
+
+def summarise(
+    setting: Setting, outcomes: Sequence[Outcome], *, began_at: float, most_in_flight: int, is_complete: bool
+) -> Summary:
+    """Put outcomes together. `began_at` is on the outcomes' clock; the duration ends with the last answer."""
+    good = [outcome for outcome in outcomes if not outcome.error]
+    codes = Counter(outcome.error for outcome in outcomes if outcome.error)
+    cancelled = codes.pop(CANCELLED, 0)
+    seconds = max((outcome.done_at for outcome in outcomes), default=began_at) - began_at
+    tokens_out = sum(outcome.output_tokens or 0 for outcome in good)
+    ttft = sorted(seconds for outcome in good if (seconds := outcome.ttft_seconds) is not None)
+    gaps = sorted(chain.from_iterable(outcome.gaps for outcome in good))
+    late = sorted(outcome.late_seconds for outcome in outcomes)
+    return Summary(
+        setting=setting,
+        requests=len(outcomes),
+        ok=len(good),
+        errors=codes.total(),
+        cancelled=cancelled,
+        is_interrupted=not is_complete,
+        error_codes=dict(codes.most_common()),
+        tokens_in=sum(outcome.input_tokens or 0 for outcome in good),
+        tokens_cached=sum(outcome.cached_tokens or 0 for outcome in good),
+        tokens_out=tokens_out,
+        tokens_out_wanted=sum(outcome.wanted_output_tokens for outcome in good),
+        other_length=sum(outcome.output_tokens not in (None, outcome.wanted_output_tokens) for outcome in good),
+        without_usage=sum(outcome.output_tokens is None for outcome in good),
+        duration_s=round(seconds, 3),
+        requests_per_s=_rate(len(good), seconds),
+        tokens_out_per_s=_rate(tokens_out, seconds),
+        most_in_flight=most_in_flight,
+        ttft_ms_p50=percentile_ms(ttft, 0.5),
+        ttft_ms_p95=percentile_ms(ttft, 0.95),
+        ttft_ms_p99=percentile_ms(ttft, 0.99),
+        itl_ms_p50=percentile_ms(gaps, 0.5),
+        itl_ms_p95=percentile_ms(gaps, 0.95),
+        itl_ms_p99=percentile_ms(gaps, 0.99),
+        lateness_ms_p50=percentile_ms(late, 0.5),
+        lateness_ms_p99=percentile_ms(late, 0.99),
+        lateness_ms_max=percentile_ms(late, 1.0),
+        by_tenant=count_by_tenant(outcomes),
+    )
+
+
+def percentile_ms(ascending: Sequence[float], share: float) -> float | None:
+    """Give the smallest value that at least this share of the values does not exceed, from seconds in milliseconds."""
+    if not ascending:
+        return None
+    return round(ascending[max(0, math.ceil(share * len(ascending)) - 1)] * 1000, 3)
+
+
+def count_by_tenant(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """Count requests by tenant, the busiest first."""
+    return dict(Counter(outcome.tenant for outcome in outcomes).most_common())
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / seconds, 3) if seconds > 0 else 0.0
