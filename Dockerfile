@@ -14,7 +14,7 @@ RUN /venv/bin/pip install -c constraints/base.txt -e ".[$EXTRAS]"
 FROM python:3.11-slim
 # Volumes mounted on these directories start with their owner and mode.
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin tollkeeper \
-    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/secrets
+    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/secrets /run/tollkeeper
 COPY --from=build /venv /venv
 COPY . /app
 # PYTHONPATH puts our packages before any installed one of the same name.

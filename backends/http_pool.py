@@ -6,6 +6,7 @@ bytes of a reply are handed to a receiver as they arrive, and the reader can be 
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections import deque
 from dataclasses import dataclass
@@ -16,11 +17,14 @@ import httptools
 
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 
-# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection: reusing one that the other side is
-# just closing loses a request.
+_log = logging.getLogger(__name__)
+
+# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection, and loses what is just being sent into it.
 _IDLE_SECONDS: Final = 4.0
 _SWEEP_SECONDS: Final = 0.05
 _MAX_IDLE: Final = 256
+# News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
+_STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
 
 
@@ -70,6 +74,10 @@ class Origin:
         return f"{host}:{self.port}"
 
 
+class _StaleConnection(UpstreamBroken):
+    """The target had closed an idle connection before the request reached it: it may be sent again."""
+
+
 class Receiver(Protocol):
     """Takes a reply as it arrives. All calls happen on the event loop; none may block."""
 
@@ -88,6 +96,7 @@ class _Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self.deadline = 0.0
         self.expires = 0.0
+        self._stale_until = 0.0
         self._parser: httptools.HttpResponseParser | None = None
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
@@ -130,7 +139,8 @@ class _Connection(asyncio.Protocol):
         elif self._has_head:
             self.done.set_exception(UpstreamBroken("the target closed the connection in the middle of its reply"))
         else:
-            self.done.set_exception(UpstreamBroken("the target closed the connection before it replied"))
+            kind = _StaleConnection if self._was_stale(exc) else UpstreamBroken
+            self.done.set_exception(kind("the target closed the connection before it replied"))
 
     # httptools' side
 
@@ -166,18 +176,19 @@ class _Connection(asyncio.Protocol):
 
     # the pool's side
 
-    def send(self, head: bytes, body: bytes, receiver: Receiver, now: float) -> asyncio.Future[None]:
+    def send(self, request: "_Request", now: float, *, is_reused: bool) -> asyncio.Future[None]:
         """Begin an exchange; the future ends with the reply, or with an UpstreamError."""
         assert self.transport is not None
-        self.receiver = receiver
+        self.receiver = request.receiver
         self._parser = httptools.HttpResponseParser(self)
         self._headers = {}
         self._head_bytes = 0
         self._has_head = self._has_body = self._keep = False
         self.deadline = now + self.pool.timeouts.first_byte
         self.expires = now + self.pool.timeouts.total
+        self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
         self.done = asyncio.get_running_loop().create_future()
-        self.transport.writelines((head, body))
+        self.transport.writelines((request.head, request.body))
         return self.done
 
     def release(self) -> None:
@@ -227,25 +238,51 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(error)
         self.abort()
 
+    def _was_stale(self, exc: Exception | None) -> bool:
+        closed_by_target = exc is None or isinstance(exc, ConnectionError)
+        return closed_by_target and not self._head_bytes and self.pool.clock() < self._stale_until
+
     def _ends_with_connection(self) -> bool:
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is sent, and who takes the reply."""
+
+    head: bytes
+    body: bytes
+    receiver: Receiver
 
 
 class Exchange:
     """One request under way: await `finished()`, pause and resume its reading, or leave and it is aborted."""
 
-    def __init__(self, connection: _Connection, done: asyncio.Future[None]) -> None:
+    def __init__(self, request: _Request, connection: _Connection, done: asyncio.Future[None]) -> None:
+        self._request = request
         self._connection = connection
         self._done = done
         self._is_over = False
 
     async def finished(self) -> None:
-        """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once."""
+        """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once.
+
+        A request that went into a connection the target had closed already is sent once more, on a fresh one.
+        """
         try:
-            await self._done
+            try:
+                await self._done
+            except _StaleConnection:
+                self._connection.release()
+                await self._send_again(self._connection.pool)
         finally:
             self._is_over = True
             self._connection.release()
+
+    async def _send_again(self, pool: "HttpPool") -> None:
+        _log.info("idle connection had been closed, sending again", extra={"target": pool.origin.authority})
+        self._connection, self._done = await pool.begin(self._request, None)
+        await self._done
 
     def pause(self) -> None:
         """Stop reading, so that a slow client holds the target back instead of filling memory."""
@@ -282,7 +319,12 @@ class HttpPool:
 
         `head` is the complete request head including the blank line.
         """
-        connection = self._take_idle()
+        request = _Request(head, body, receiver)
+        return Exchange(request, *await self.begin(request, self._take_idle()))
+
+    async def begin(self, request: _Request, idle: _Connection | None) -> tuple[_Connection, asyncio.Future[None]]:
+        """Put a request into an idle connection, or into a fresh one where none is given."""
+        connection = idle
         if connection is None:
             self._connecting += 1
             try:
@@ -290,7 +332,7 @@ class HttpPool:
             finally:
                 self._connecting -= 1
         self._busy.add(connection)
-        return Exchange(connection, connection.send(head, body, receiver, self.clock()))
+        return connection, connection.send(request, self.clock(), is_reused=idle is not None)
 
     def keep(self, connection: _Connection) -> None:
         """Take back a connection whose exchange ended well."""
@@ -342,7 +384,8 @@ class HttpPool:
             reason = error.reason or type(error).__name__
             raise UpstreamUnreachable(f"TLS with {self.origin.authority} failed: {reason}") from error
         except OSError as error:
-            raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {_reason(error)}") from error
+            reason = error.strerror or type(error).__name__
+            raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {reason}") from error
         return connection
 
     async def _sweep(self) -> None:
@@ -354,7 +397,3 @@ class HttpPool:
                 connection.expire(now)
             while self._idle and now - self._idle[0].idle_since > _IDLE_SECONDS:
                 self._idle.popleft().abort()
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__

@@ -62,7 +62,9 @@ class PromptFormat:
                 {**more, **self._special_tokens, "messages": messages, "add_generation_prompt": True}
             )
         except _Refusal as error:
-            raise InvalidRequest(f"the model's chat template refuses the messages: {error}", param="messages") from error
+            raise InvalidRequest(
+                f"the model's chat template refuses the messages: {error}", param="messages"
+            ) from error
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             # Without the error's text, which may quote the prompt.
             raise InvalidRequest(
@@ -93,8 +95,8 @@ def _check_hash(what: str, content: bytes, stated: str) -> None:
     found = sha256(content).hexdigest()
     if stated and stated != found:
         raise ConfigurationError(
-            f"the {what} that came has the hash {found[:_SHOWN_HASH]}, its host states {stated[:_SHOWN_HASH]}: refused, "
-            "as its token ids could mean something else there; restart the engine host"
+            f"the {what} that came has the hash {found[:_SHOWN_HASH]}, its host states {stated[:_SHOWN_HASH]}: "
+            "refused, as its token ids could mean something else there; restart the engine host"
         )
 
 

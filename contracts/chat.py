@@ -4,7 +4,7 @@ Only what the gateway decides by is typed; fields it does not know stay in the b
 came. Limits on values are those of OpenAI's API reference (October 2026) where it states them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -72,7 +72,7 @@ class StreamOptions(msgspec.Struct, frozen=True, gc=False):
 class StructuredOutputs(msgspec.Struct, frozen=True):
     """What the output must match: one of these. An extension of vLLM's."""
 
-    json: msgspec.Raw = msgspec.Raw()  # a schema, or its text
+    json: dict[str, Any] | str | None = None  # a schema, or its text
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
@@ -112,7 +112,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputs | None = None
-    guided_json: msgspec.Raw = msgspec.Raw()
+    guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
@@ -137,11 +137,6 @@ class ChatRequest(msgspec.Struct, frozen=True):
     def choice_count(self) -> int:
         """Give the number of choices asked for."""
         return self.n or 1
-
-    @property
-    def makes_output(self) -> bool:
-        """Say whether output tokens belong to a complete usage."""
-        return True
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ class TargetSpec:
 
     id: str
     pool: str
-    kind: str  # "scripted", "openai_http"
+    kind: str  # "scripted", "openai_http", "engine"
     url: str = ""
     model: str = ""  # upstream's name for it; empty: the name the application used
     provider: str = ""
@@ -69,13 +69,17 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the data plane decides by, at one revision."""
+    """Everything the data plane decides by, at one revision.
+
+    `misconfigured` says, in words for a log, what of it could not be read and is left out.
+    """
 
     revision: int
     keys: Mapping[bytes, KeyEntry]
     models: Mapping[str, ModelSpec]
     pools: Mapping[str, PoolSpec]
     prices: PriceBook
+    misconfigured: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for model in self.models.values():

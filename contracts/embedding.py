@@ -42,11 +42,6 @@ class EmbeddingRequest(msgspec.Struct, frozen=True):
         return None
 
     @property
-    def makes_output(self) -> bool:
-        """Say that a complete usage has input tokens only."""
-        return False
-
-    @property
     def inputs(self) -> list[str | list[int]]:
         """Give what is to be embedded, one entry for each vector. Raises InvalidRequest on a mixture."""
         if isinstance(self.input, str):

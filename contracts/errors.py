@@ -187,6 +187,14 @@ class EngineUnavailable(UpstreamError):
     status = 503
 
 
+class UpstreamRateLimited(UpstreamError):
+    """The target limits the gateway's rate: the caller is told to wait as the target told us."""
+
+    code = "upstream_rate_limited"
+    status = 429
+    kind = "rate_limit_error"
+
+
 class UpstreamRejected(TollkeeperError):
     """The target refused the request itself; another try would not help."""
 

@@ -29,6 +29,7 @@ class Continuation(msgspec.Struct, frozen=True):
     The hashes (SHA-256, hex) are of what the ids mean something to: only the same model may continue them.
     """
 
+    model: str  # as the application named it
     token_ids: tuple[int, ...]
     weights_hash: str
     tokenizer_hash: str

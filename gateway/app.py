@@ -6,8 +6,12 @@ import logging
 import platform
 import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
+from backends.llm.engine_host import Taking
+from backends.llm.engine_hosts import EngineHosts
+from backends.llm.engine_target import EngineTarget
 from backends.secret_files import SecretFiles
 from contracts.configuration import Snapshot
 from contracts.ids import uuid7
@@ -19,6 +23,7 @@ from gateway.counting import TokenEstimator
 from gateway.directory import Directory, SnapshotSource
 from gateway.dispatch import Dispatcher, Stages
 from gateway.endpoints import Endpoints
+from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
 from gateway.journal import Journal
 from gateway.recorder import Recorder
@@ -44,12 +49,14 @@ class Gateway:
         secrets = SecretFiles(settings.data / "secrets")
         pepper = secrets.get_or_create("key_pepper").encode()
         source, first = _source_of(settings, pepper)
-        self.targets = TargetRegistry()
         self._first = first
         self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change)
         directory = settings.data / "journal"
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
         name = settings.gateway_name or f"{platform.node()}:{settings.gateway_port}"
+        self.engine_records = JournalledEngineRecords(self.journal)
+        self._engines = EngineHosts(Taking(name, self.engine_records, wants_kv=settings.kv_events))
+        self.targets = TargetRegistry({"engine": partial(EngineTarget, hosts=self._engines)})
         self._spans = _span_emitter(settings, name)
         self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None)
         self.admission = Admission(self.journal, settings.max_concurrent)
@@ -103,6 +110,11 @@ class Gateway:
         """Give the port the data plane listens on."""
         return self._server.port
 
+    def is_engine_ready(self, host: str) -> bool:
+        """Say whether an engine host answers with its models loaded."""
+        status = self._engines.status().get(host)
+        return status is not None and status.state == "ready"
+
     def health(self) -> dict[str, object]:
         """Give what GET /ready shows: is usage safe, are keys fresh, what waits."""
         problems = []
@@ -125,7 +137,31 @@ class Gateway:
             "unauthenticated_requests": self.recorder.unauthenticated_requests,
             "unrecorded_rejections": self.recorder.unrecorded_rejections,
             "dropped_records": self.journal.dropped_records,
+            "dead_letter_records": self._shipper.dead_letters.records if self._shipper else 0,
+            "dead_letter_bytes": self._shipper.dead_letters.bytes if self._shipper else 0,
+            "misconfigured": self.directory.snapshot.misconfigured,
             "misconfigured_targets": self.targets.broken,
+            **self._engine_health(),
+        }
+
+    def _engine_health(self) -> dict[str, object]:
+        """Give how the engine hosts are. One that is away keeps only its own models from being served."""
+        return {
+            "engines": {
+                name: {
+                    "state": host.state,
+                    "detail": host.detail,
+                    "latency_ms": None if host.latency_ns is None else round(host.latency_ns / 1e6, 3),
+                    "engine": host.engine,
+                    "models": host.models,
+                    "requests": host.requests,
+                    "unreadable_step_records": host.unreadable_step_records,
+                }
+                for name, host in self._engines.status().items()
+            },
+            "step_records": self.engine_records.step_records,
+            "kv_records": self.engine_records.kv_records,
+            "dropped_kv_records": self.engine_records.dropped_kv_records,
         }
 
     def _collector_state(self) -> str:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from contracts.configuration import Snapshot
+from contracts.configuration import EMPTY_SNAPSHOT, Snapshot
 from contracts.errors import TollkeeperError
 from gateway.clock import Clock
 
@@ -36,7 +36,8 @@ class Directory:
         self._stale_ns = round(stale_seconds * 1e9)
         self._seen_ns = clock.monotonic_ns()
         self._on_change = on_change
-        self.snapshot = first
+        self.snapshot = EMPTY_SNAPSHOT
+        self._swap(first)
         self.is_source_away = False
 
     @property
@@ -55,7 +56,7 @@ class Directory:
         try:
             newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
             if newer is not None:
-                self.snapshot = newer
+                self._swap(newer)
                 self._on_change()
         except TollkeeperError as error:
             if not self.is_source_away:
@@ -71,3 +72,10 @@ class Directory:
             _log.info("control plane back")
         self.is_source_away = False
         self._seen_ns = self._clock.monotonic_ns()
+
+    def _swap(self, newer: Snapshot) -> None:
+        known = frozenset(self.snapshot.misconfigured)
+        for fault in newer.misconfigured:
+            if fault not in known:  # once, not at every change of something else
+                _log.error("misconfigured", extra={"reason": fault})
+        self.snapshot = newer

@@ -6,9 +6,10 @@ Ids and times are made here and nowhere else. Each stage is a neighbour with one
 import asyncio
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.llm.base import ModelCall
+from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
@@ -19,9 +20,10 @@ from gateway.directory import Directory
 from gateway.exchange import Exchange
 from gateway.guard import Guard
 from gateway.life import Attempt, Life
-from gateway.reading import read_chat, read_tags
+from gateway.operations import Operation
+from gateway.reading import read_tags
 from gateway.recorder import Recorder
-from gateway.reply import ChatReply, send_error
+from gateway.reply import Reply, ReplyFacts, send_error
 from gateway.routing import Router
 from gateway.settlement import Settlement
 from gateway.targets import TargetRegistry
@@ -51,16 +53,16 @@ class Dispatcher:
         self._stages = stages
         self._clock = clock
 
-    async def chat(self, exchange: Exchange) -> None:
-        """Serve POST /v1/chat/completions from its arrival to its record. Never raises."""
-        life = self._begin(exchange)
-        reply: ChatReply | None = None
+    async def serve(self, exchange: Exchange, operation: Operation) -> None:
+        """Serve one request from its arrival to its record. Never raises."""
+        life = self._begin(exchange, operation)
+        reply: Reply | None = None
         ticket: Ticket | None = None
         try:
-            reply = self._understand(life, exchange)
+            reply = self._understand(life, exchange, operation)
             ticket = self._stages.admission.admit(life.who)
             life.admitted_ns = self._clock.monotonic_ns()
-            await self._call(life, reply)
+            await self._call(life, reply, self._model_call(life, operation))
         except asyncio.CancelledError:
             self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
         except TollkeeperError as error:
@@ -78,7 +80,7 @@ class Dispatcher:
         finally:
             self._conclude(life, exchange, reply)
 
-    def _begin(self, exchange: Exchange) -> Life:
+    def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
         trace = TraceContext.parse(exchange.header(b"traceparent"))
         return Life(
@@ -87,64 +89,82 @@ class Dispatcher:
             began_ns=self._clock.monotonic_ns(),
             snapshot=self._stages.directory.snapshot,
             body=exchange.body,
+            api=operation.api,
+            operation=operation.name,
             trace_id=trace.trace_id,
             parent_span_id=trace.span_id,
             span_id=os.urandom(8) if trace.trace_id else b"",
         )
 
-    def _understand(self, life: Life, exchange: Exchange) -> ChatReply:
+    def _understand(self, life: Life, exchange: Exchange, operation: Operation) -> Reply:
         """Find out who asks for what. Raises what is wrong with either."""
         key = self._stages.authenticator.authenticate(exchange.header(b"authorization"), life.snapshot)
         life.who = key.identity
         life.is_authenticated = True
         life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
         life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
-        request = life.request = read_chat(exchange.header(b"content-type"), exchange.body)
+        request = life.request = operation.read(exchange.header(b"content-type"), exchange.body)
         life.requested_model = request.model
         tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
         life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
         life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
         created_unix = life.started_at_ns // 1_000_000_000
-        return ChatReply(exchange, request, life.id, created_unix, self._clock)
+        return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
 
-    async def _call(self, life: Life, reply: ChatReply) -> None:
-        """Try the candidates in order until one answers, or one fails in a way that no other can mend."""
+    async def _call(self, life: Life, reply: Reply, call: ModelCall) -> None:
+        """Try the candidates in order until one answers, or one fails in a way that no other can mend.
+
+        Once the client has seen something, only a target that can continue the answer is a candidate.
+        """
         assert life.model is not None
-        candidates = self._stages.router.choose(life.model, life.snapshot)
-        for number, spec in enumerate(candidates, start=1):
-            attempt = Attempt(
-                number=number,
-                target=spec,
-                reason="first" if number == 1 else "fallback",
-                started_at_ns=self._clock.wall_ns(),
-                began_ns=self._clock.monotonic_ns(),
-            )
-            life.attempts.append(attempt)
-            reply.begin_attempt(attempt.progress)
+        failure: TollkeeperError | None = None
+        for spec in self._stages.router.choose(life.model, life.snapshot):
+            resumes = self._stages.targets.can_continue(spec, call.continuation)
+            if reply.has_begun and not resumes:
+                continue
+            if not resumes:
+                call = replace(call, continuation=None)
+            attempt = self._begin_attempt(life, spec, reply, resumes=resumes)
             try:
-                attempt.result = await self._stages.targets.get(spec).call(self._model_call(life), reply)
+                attempt.result = await self._stages.targets.get(spec).call(call, reply)
                 self._stages.guard.after(attempt.result)
                 return
             except asyncio.CancelledError:
                 attempt.error = ClientGone("the client closed the connection before the answer was complete")
                 raise
             except TollkeeperError as error:
-                attempt.error = error
-                if not error.retryable or reply.has_begun or number == len(candidates):
+                attempt.error = failure = error
+                if not error.retryable:
                     raise
                 _log.warning(
-                    "target failed, trying the next",
+                    "target failed",
                     extra={"request_id": str(life.id), "target": spec.id, "code": error.error_code},
                 )
             finally:
                 attempt.ended_ns = self._clock.monotonic_ns()
+                attempt.result = attempt.progress.account or attempt.result
+            call = replace(call, continuation=attempt.result.continuation)
+        assert failure is not None, "a pool has at least one target"
+        raise failure
 
-    def _model_call(self, life: Life) -> ModelCall:
+    def _begin_attempt(self, life: Life, spec: TargetSpec, reply: Reply, *, resumes: bool) -> Attempt:
+        attempt = Attempt(
+            number=len(life.attempts) + 1,
+            target=spec,
+            reason="first" if not life.attempts else "continuation" if resumes else "fallback",
+            started_at_ns=self._clock.wall_ns(),
+            began_ns=self._clock.monotonic_ns(),
+        )
+        life.attempts.append(attempt)
+        reply.begin_attempt(attempt.progress, resumes=resumes)
+        return attempt
+
+    def _model_call(self, life: Life, operation: Operation) -> ModelCall:
         assert life.request is not None
         trace = TraceContext(life.trace_id, life.span_id)
         return ModelCall(
             request_id=life.id,
-            path="/chat/completions",
+            path=operation.path,
             request=life.request,
             body=life.body,
             tenant=life.who.tenant,
@@ -167,7 +187,7 @@ class Dispatcher:
         if ticket is not None:
             self._stages.admission.settle(ticket, life.usage, life.cost)
 
-    def _conclude(self, life: Life, exchange: Exchange, reply: ChatReply | None) -> None:
+    def _conclude(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
         headers = ((b"x-request-id", str(life.id).encode()),)
         if life.error is not None:
             send_error(exchange, life.error, headers)

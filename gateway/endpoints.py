@@ -1,4 +1,4 @@
-"""Which path is answered by what: chat through the dispatcher, the rest at once."""
+"""Which path is answered by what: chats and embeddings through the dispatcher, the rest at once."""
 
 import asyncio
 import logging
@@ -13,14 +13,15 @@ from gateway.authentication import Authenticator
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.exchange import Exchange
+from gateway.operations import CHAT, EMBEDDINGS
 from gateway.rendering import model_list, model_object
 from gateway.reply import JSON, send_error
 
 _log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
-_CHAT: Final = "/v1/chat/completions"
-_METHODS: Final = {_CHAT: "POST", _MODELS: "GET", "/health": "GET", "/ready": "GET"}
+_OPERATIONS: Final = {f"/v1{operation.path}": operation for operation in (CHAT, EMBEDDINGS)}
+_METHODS: Final = dict.fromkeys(_OPERATIONS, "POST") | dict.fromkeys((_MODELS, "/health", "/ready"), "GET")
 
 
 class Endpoints:
@@ -40,9 +41,10 @@ class Endpoints:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, exchange: Exchange) -> asyncio.Task[None] | None:
-        """Answer an exchange; chats run in the task that is returned."""
-        if exchange.path == _CHAT and exchange.method == "POST":
-            task = asyncio.get_running_loop().create_task(self._dispatcher.chat(exchange))
+        """Answer an exchange; what goes to a model runs in the task that is returned."""
+        operation = _OPERATIONS.get(exchange.path)
+        if operation is not None and exchange.method == "POST":
+            task = asyncio.get_running_loop().create_task(self._dispatcher.serve(exchange, operation))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return task

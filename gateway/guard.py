@@ -5,6 +5,7 @@ Today it holds a key to its scopes and a model to its context; detectors and red
 
 from contracts.chat import ChatRequest
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
 from contracts.generation import Result
 
@@ -12,7 +13,7 @@ from contracts.generation import Result
 class Guard:
     """Checks before a model is called and after it has answered."""
 
-    def before(self, key: KeyEntry, request: ChatRequest, api: str, snapshot: Snapshot) -> ModelSpec:
+    def before(self, key: KeyEntry, request: ChatRequest | EmbeddingRequest, api: str, snapshot: Snapshot) -> ModelSpec:
         """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
         if key.endpoints is not None and api not in key.endpoints:
             raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from contracts.chat import ChatRequest
 from contracts.configuration import ModelSpec, Snapshot, TargetSpec
+from contracts.embedding import EmbeddingRequest
 from contracts.errors import TollkeeperError
 from contracts.generation import Result
 from contracts.identity import ANONYMOUS, Identity
@@ -48,7 +49,7 @@ class Life:
     operation: str = "chat"
     who: Identity = ANONYMOUS
     is_authenticated: bool = False
-    request: ChatRequest | None = None
+    request: ChatRequest | EmbeddingRequest | None = None
     response_bytes: int = 0
     model: ModelSpec | None = None
     requested_model: str = ""
@@ -71,6 +72,16 @@ class Life:
     def last_attempt(self) -> Attempt | None:
         """Give the attempt whose answer the client got, or the last that failed."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def answering_attempts(self) -> list[Attempt]:
+        """Give the attempts whose output is the answer: the last, and those that it continued."""
+        chain: list[Attempt] = []
+        for attempt in reversed(self.attempts):
+            chain.insert(0, attempt)
+            if attempt.reason != "continuation":
+                break
+        return chain
 
     @property
     def outcome(self) -> Outcome:

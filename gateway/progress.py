@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from contracts.generation import Delta
+from contracts.generation import Delta, Result
 from contracts.records import CountMethod, gap_units
 from contracts.usage import UNKNOWN_USAGE, Usage
 
@@ -12,31 +12,45 @@ _MAX_PADDING: Final = 1 << 18
 
 
 class Progress:
-    """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds."""
+    """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds.
 
-    __slots__ = ("_last_at", "count_method", "first_at_ns", "gaps", "tokens", "usage")
+    Gaps are by the engine's clock where deltas carry its times, else by arrival here. The first and the last token's
+    times are by arrival always: that is what the client waits for.
+    """
+
+    __slots__ = ("_last_at", "account", "count_method", "first_at_ns", "gaps", "last_at_ns", "tokens", "usage")
 
     def __init__(self) -> None:
         self.first_at_ns: int | None = None
+        self.last_at_ns: int | None = None
         self.gaps: list[int] = []  # 10 us units
         self.tokens = 0
         self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
         self.count_method: CountMethod = "none"
+        self.account: Result | None = None  # of a call that raised
         self._last_at: dict[int, int] = {}  # by choice
 
     def take(self, delta: Delta, now_ns: int) -> None:
-        """Count a delta's tokens. Tokens that come in one piece have gaps of zero between them."""
-        if not delta.tokens:
+        """Count a delta's tokens. Tokens that come in one piece without times have gaps of zero between them."""
+        tokens, index, times = delta.tokens, delta.index, delta.times_ns
+        if not tokens:
             return
-        last = self._last_at.get(delta.index)
-        if last is not None:
-            self.gaps.append(gap_units(now_ns - last))
-        elif self.first_at_ns is None:
+        if self.first_at_ns is None:
             self.first_at_ns = now_ns
-        if delta.tokens > 1:
-            self.gaps.extend([0] * (delta.tokens - 1))
-        self._last_at[delta.index] = now_ns
-        self.tokens += delta.tokens
+        self.last_at_ns = now_ns
+        self.tokens += tokens
+        last = self._last_at.get(index)
+        is_timed = len(times) == tokens
+        at = times[0] if is_timed else now_ns
+        if last is not None:
+            self.gaps.append(gap_units(at - last))
+        if tokens > 1:
+            if is_timed:
+                self.gaps.extend([gap_units(times[place] - times[place - 1]) for place in range(1, tokens)])
+                at = times[-1]
+            else:
+                self.gaps.extend([0] * (tokens - 1))
+        self._last_at[index] = at
 
     def gaps_for(self, output_tokens: int | None) -> list[int]:
         """Give the gaps so that N tokens of each choice have N-1.

@@ -1,15 +1,17 @@
 """Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
 
 import re
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from contracts.chat import ChatRequest, ReasoningEffort, Role
+from contracts.embedding import MAX_INPUTS, EmbeddingRequest
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
 
 _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
+_embedding_decoder: Final = msgspec.json.Decoder(EmbeddingRequest)
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
@@ -17,17 +19,36 @@ _CHOICES: Final = {"role": get_args(Role), "reasoning_effort": get_args(Reasonin
 _MAX_SHOWN: Final = 60
 _UNSEEN: Final = object()
 
+RequestT = TypeVar("RequestT", ChatRequest, EmbeddingRequest)
+
 
 def read_chat(content_type: str, body: bytes) -> ChatRequest:
     """Read the body of POST /v1/chat/completions.
 
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
+    request = _read(_chat_decoder, content_type, body)
+    if request.stream_options is not None and not request.is_streamed:
+        raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
+    return request
+
+
+def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
+    """Read the body of POST /v1/embeddings. Raises as `read_chat`, and on more inputs than one request may have."""
+    request = _read(_embedding_decoder, content_type, body)
+    if not request.input:
+        raise InvalidRequest("input is empty; give a text, token ids, or a list of either", param="input")
+    if request.input_count > MAX_INPUTS:
+        raise InvalidRequest(f"input has {request.input_count} entries; at most {MAX_INPUTS} are taken", param="input")
+    return request
+
+
+def _read(decoder: "msgspec.json.Decoder[RequestT]", content_type: str, body: bytes) -> RequestT:
     if content_type.partition(";")[0].strip().lower() != "application/json":
         shown = content_type or "none"
         raise UnsupportedMediaType(f"the content type is {shown[:_MAX_SHOWN]!r}; send application/json")
     try:
-        request = _chat_decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid_field(str(error), body) from None
     except msgspec.DecodeError as error:
@@ -36,9 +57,6 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
         raise MalformedBody("the body contains bytes that are not UTF-8") from None
     except RecursionError:
         raise MalformedBody("the body is nested too deeply") from None
-    if request.stream_options is not None and not request.is_streamed:
-        raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
-    return request
 
 
 def read_tags(header: str) -> dict[str, str]:
@@ -75,7 +93,7 @@ def _invalid_field(message: str, body: bytes) -> InvalidRequest:
         missing = re.search(r"missing required field `([^`]+)`", message)
         if missing:
             return InvalidRequest(f"{missing.group(1)} is required", param=missing.group(1))
-        return InvalidRequest(f"the body is not a chat request: {message}")
+        return InvalidRequest(f"the body is not a request: {message}")
     path = found.group(1)
     param = path.removeprefix("$").lstrip(".") or None
     expected = message[: found.start()].replace("`", "")

@@ -1,10 +1,13 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
 from collections.abc import Callable
+from typing import Literal
 
-from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, pack_gaps
+from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, gap_units, pack_gaps
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
+
+CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
 
 class Recorder:
@@ -45,8 +48,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
     request, attempt = life.request, life.last_attempt
     target = attempt.target if attempt else None
     result = attempt.result if attempt else None
-    first_at = attempt.progress.first_at_ns if attempt else None
-    gaps = attempt.progress.gaps_for(life.usage.output_tokens) if attempt else []
+    chain = life.answering_attempts
+    first_at = chain[0].progress.first_at_ns if chain else None
     return RequestRecord(
         request_id=life.id.bytes,
         started_at_ns=life.started_at_ns,
@@ -66,15 +69,20 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         provider=target.provider or target.kind if target else "",
         pool=target.pool if target else "",
         replica=target.id if target else "",
+        adapter=result.adapter if result else "",
         region=target.region if target else "",
         gateway=gateway,
         ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
         admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
-        gaps=pack_gaps(gaps),
-        gap_clock=_gap_clock(attempt),
+        queue_ns=result.queue_ns if result else None,
+        gaps=pack_gaps(_gaps_of(chain)),
+        gap_clock=_gap_clock(chain),
         usage=life.usage,
         count_method=life.count_method,
-        engine_output_tokens=result.engine_output_tokens if result else None,
+        engine_output_tokens=_sum(chain, "engine_output_tokens"),
+        recompute_tokens=_sum(chain, "recompute_tokens"),
+        overrun_tokens=_sum(chain, "overrun_tokens"),
+        wasted_tokens=_sum(chain, "wasted_tokens"),
         cost_pico_usd=life.cost.total_pico_usd,
         cost_basis=life.cost.basis,
         price_version=life.cost.version,
@@ -114,7 +122,7 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         gateway=gateway,
         ttft_ns=None if first_at is None else max(first_at - attempt.began_ns, 0),
         gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
-        gap_clock=_gap_clock(attempt),
+        gap_clock=_gap_clock([attempt]),
         usage=attempt.usage,
         count_method=attempt.count_method,
         cost_pico_usd=attempt.cost.total_pico_usd,
@@ -125,5 +133,24 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
     )
 
 
-def _gap_clock(attempt: Attempt | None) -> GapClock:
-    return attempt.result.gap_clock if attempt is not None and attempt.progress.gaps else "none"
+def _gaps_of(chain: list[Attempt]) -> list[int]:
+    """Give the gaps of an answer that one attempt after another made, with the waits between them."""
+    gaps: list[int] = []
+    left_at: int | None = None
+    for attempt in chain:
+        progress = attempt.progress
+        if left_at is not None and progress.first_at_ns is not None:
+            gaps.append(gap_units(progress.first_at_ns - left_at))
+        gaps += progress.gaps_for(attempt.usage.output_tokens)
+        left_at = progress.last_at_ns if progress.last_at_ns is not None else left_at
+    return gaps
+
+
+def _gap_clock(chain: list[Attempt]) -> GapClock:
+    timed = [attempt for attempt in chain if attempt.progress.gaps]
+    return timed[0].result.gap_clock if timed else "none"
+
+
+def _sum(chain: list[Attempt], count: CountName) -> int | None:
+    known = [found for attempt in chain if (found := getattr(attempt.result, count)) is not None]
+    return sum(known) if known else None

@@ -1,17 +1,22 @@
 """OpenAI's JSON, written: errors, whole answers, stream chunks. Pure functions of facts."""
 
+import struct
+from base64 import b64encode
 from typing import Final
 
 import msgspec
 
-from contracts.errors import TollkeeperError
-from contracts.generation import Delta
+from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.generation import Delta, Vectors
 from contracts.usage import Usage, openai_usage
+from contracts.wire import TokenLogprob
 
 _encoder: Final = msgspec.json.Encoder()
 _string: Final = _encoder.encode
 
 DONE: Final = b"data: [DONE]\n\n"
+_TEXT_TAIL: Final = b'},"logprobs":null,"finish_reason":null}]}\n\n'
+_LEAST_LOGPROB: Final = -9999.0
 
 
 def error_object(error: TollkeeperError) -> dict[str, object]:
@@ -38,39 +43,120 @@ class StreamRenderer:
             created_unix,
             _string(model),
         )
+        self._text_heads: dict[int, bytes] = {}  # by choice: all of a chunk before its text
 
     def role(self, index: int) -> bytes:
         """Render the chunk that opens a choice."""
-        return self._choice(index, b'{"role":"assistant","content":""}', b"null")
+        return self._choice(index, b'{"role":"assistant","content":""}', b"null", b"null")
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one."""
+        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+        text, reason = delta.text, delta.finish_reason
+        if not (reason or delta.reasoning or delta.tool_calls or delta.logprobs):
+            # Nearly all deltas: a few words, whose chunk is these words between two constants.
+            if not text:
+                return b""
+            head = self._text_heads.get(delta.index)
+            if head is None:
+                opening = b'"choices":[{"index":%d,"delta":{"content":' % delta.index
+                head = self._text_heads[delta.index] = self._prefix + opening
+            return head + _string(text) + _TEXT_TAIL
         fields = []
         if delta.reasoning:
             fields.append(b'"reasoning_content":' + _string(delta.reasoning))
-        if delta.text:
-            fields.append(b'"content":' + _string(delta.text))
-        finish = _string(delta.finish_reason) if delta.finish_reason else b"null"
-        return self._choice(delta.index, b"{" + b",".join(fields) + b"}", finish)
+        if text:
+            fields.append(b'"content":' + _string(text))
+        if delta.tool_calls:
+            fields.append(b'"tool_calls":' + delta.tool_calls)
+        logprobs = _encoder.encode(_logprobs(delta.logprobs)) if delta.logprobs else b"null"
+        finish = _string(reason) if reason else b"null"
+        return self._choice(delta.index, b"{" + b",".join(fields) + b"}", logprobs, finish)
 
     def usage(self, usage: Usage) -> bytes:
         """Render the usage chunk that `stream_options.include_usage` asks for."""
         return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n"
 
-    def _choice(self, index: int, delta: bytes, finish: bytes) -> bytes:
-        return self._prefix + b'"choices":[{"index":%d,"delta":%b,"logprobs":null,"finish_reason":%b}]}\n\n' % (
+    def _choice(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        return self._prefix + b'"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]}\n\n' % (
             index,
             delta,
+            logprobs,
             finish,
         )
 
 
-class WholeChoice(msgspec.Struct, gc=False):
+class _CallFunction(msgspec.Struct):
+    name: str = ""
+    arguments: str = ""
+
+
+class _CallPiece(msgspec.Struct):
+    index: int = 0
+    id: str = ""
+    function: _CallFunction = msgspec.field(default_factory=_CallFunction)
+
+
+_calls_decoder: Final = msgspec.json.Decoder(list[_CallPiece])
+
+
+class WholeChoice:
     """One choice of a whole answer while it is being put together."""
 
-    text: list[str]
-    reasoning: list[str]
-    finish_reason: str | None = None
+    __slots__ = ("_calls", "_logprobs", "_reasoning", "_text", "finish_reason")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._calls: dict[int, _CallPiece] = {}
+        self.finish_reason: str | None = None
+
+    def take(self, delta: Delta) -> None:
+        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        if delta.text:
+            self._text.append(delta.text)
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+        if delta.logprobs:
+            self._logprobs.extend(delta.logprobs)
+        if delta.tool_calls:
+            self._take_calls(delta.tool_calls)
+        self.finish_reason = delta.finish_reason or self.finish_reason
+
+    def rendered(self, index: int) -> dict[str, object]:
+        """Give the choice in OpenAI's shape."""
+        return {
+            "index": index,
+            "message": self._message(),
+            "logprobs": _logprobs(self._logprobs) if self._logprobs else None,
+            "finish_reason": self.finish_reason,
+        }
+
+    def _message(self) -> dict[str, object]:
+        text = "".join(self._text)
+        message: dict[str, object] = {
+            "role": "assistant",
+            "content": None if self._calls and not text else text,
+            "refusal": None,
+        }
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if self._calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": call.function} for call in self._calls.values()
+            ]
+        return message
+
+    def _take_calls(self, pieces: bytes) -> None:
+        try:
+            found = _calls_decoder.decode(pieces)
+        except msgspec.MsgspecError as error:
+            raise UpstreamBroken("the target sent tool calls that cannot be read") from error
+        for piece in found:
+            call = self._calls.setdefault(piece.index, _CallPiece(piece.index))
+            call.id = call.id or piece.id
+            call.function.name += piece.function.name
+            call.function.arguments += piece.function.arguments
 
 
 def whole_reply(reply_id: str, created_unix: int, model: str, choices: list[WholeChoice], usage: Usage) -> bytes:
@@ -81,25 +167,51 @@ def whole_reply(reply_id: str, created_unix: int, model: str, choices: list[Whol
             "object": "chat.completion",
             "created": created_unix,
             "model": model,
-            "choices": [
-                {
-                    "index": index,
-                    "message": _message(choice),
-                    "logprobs": None,
-                    "finish_reason": choice.finish_reason,
-                }
-                for index, choice in enumerate(choices)
-            ],
+            "choices": [choice.rendered(index) for index, choice in enumerate(choices)],
             "usage": openai_usage(usage),
         }
     )
 
 
-def _message(choice: WholeChoice) -> dict[str, object]:
-    message: dict[str, object] = {"role": "assistant", "content": "".join(choice.text), "refusal": None}
-    if choice.reasoning:
-        message["reasoning_content"] = "".join(choice.reasoning)
-    return message
+def _logprobs(tokens: list[TokenLogprob]) -> dict[str, object]:
+    return {
+        "content": [
+            {
+                **_logprob(token.text, token.logprob),
+                "top_logprobs": [_logprob(text, logprob) for _, text, logprob in token.top],
+            }
+            for token in tokens
+        ],
+        "refusal": None,
+    }
+
+
+def _logprob(text: str, logprob: float) -> dict[str, object]:
+    # JSON has no infinities; OpenAI's own floor for what was practically impossible is -9999.
+    return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(text.encode())}
+
+
+def embedding_reply(model: str, vectors: Vectors, usage: Usage, *, as_base64: bool) -> bytes:
+    """Render embeddings as numbers, or as base64 of their float32s, which the SDKs ask for."""
+    size = 4 * vectors.dimensions
+    pieces = [vectors.data[start : start + size] for start in range(0, len(vectors.data), size)]
+    encode = (lambda piece: b64encode(piece).decode()) if as_base64 else _floats
+    tokens = usage.input_tokens or 0
+    return _encoder.encode(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": encode(piece)}
+                for index, piece in enumerate(pieces)
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+    )
+
+
+def _floats(piece: bytes) -> list[float]:
+    return list(struct.unpack(f"<{len(piece) // 4}f", piece))
 
 
 def model_list(models: list[tuple[str, int]]) -> bytes:

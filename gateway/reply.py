@@ -1,4 +1,4 @@
-"""The answer to one chat request while a target produces it: times every token, renders or passes bytes through.
+"""The answer to one request while a target produces it: times every token, renders or passes bytes through.
 
 The answer's end (the whole body, or a stream's last event) is held back until `conclude`, so that the record is
 on disk before the client has its acknowledgement.
@@ -6,12 +6,13 @@ on disk before the client has its acknowledgement.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from contracts.chat import ChatRequest
-from contracts.errors import TollkeeperError
-from contracts.generation import Delta
+from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.generation import Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from gateway.clock import Clock
@@ -23,70 +24,63 @@ EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
 
-class ChatReply:
-    """The sink of one chat request. `begin_attempt` starts over as long as the client has seen nothing."""
+@dataclass(frozen=True, slots=True)
+class ReplyFacts:
+    """What every answer is made with."""
 
-    def __init__(
-        self, exchange: Exchange, request: ChatRequest, request_id: UUID, created_unix: int, clock: Clock
-    ) -> None:
-        self._exchange = exchange
-        self._request = request
-        self._reply_id = f"chatcmpl-{request_id.hex}"
-        self._headers: Headers = ((b"x-request-id", str(request_id).encode()),)
-        self._created_unix = created_unix
-        self._clock = clock
-        self._renderer = StreamRenderer(self._reply_id, created_unix, request.model)
+    exchange: Exchange
+    request_id: UUID
+    created_unix: int
+    clock: Clock
+
+
+class Reply:
+    """What the answers of all operations have in common: an answer that is sent whole, at its end."""
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        self._exchange = facts.exchange
+        self._clock = facts.clock
+        self._headers: Headers = ((b"x-request-id", str(facts.request_id).encode()),)
         self._progress = Progress()
         self._body: bytes | None = None
-        self._choices: list[WholeChoice] = []
-        self._opened: set[int] = set()
-        self._renders_usage = False
 
     @property
     def has_begun(self) -> bool:
-        """Say whether the client has seen any of the answer: then no other target can take over."""
+        """Say whether the client has seen any of the answer: then another target can only continue it."""
         return self._exchange.is_started
 
-    def begin_attempt(self, progress: Progress) -> None:
-        """Forget what a failed attempt produced and count the next one's tokens into `progress`."""
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
         self._progress = progress
-        self._body = None
-        self._choices = []
-        self._opened = set()
-        self._renders_usage = False
+        if not resumes:
+            self._body = None
 
     # what targets call
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
-        now = self._clock.monotonic_ns()
-        for delta in deltas:
-            self._progress.take(delta, now)
-        if is_usage_only and not self._request.wants_usage:
-            return
-        self._send_event(data)
+        """Refuse an event: this answer is no stream."""
+        raise UpstreamBroken("the target sent a stream's event for an answer that is no stream")
+
+    def delta(self, delta: Delta) -> None:
+        """Refuse a delta: nothing is generated for this answer."""
+        raise UpstreamBroken("the target generated text where none was asked for")
+
+    def vectors(self, vectors: Vectors) -> None:
+        """Refuse vectors: this answer has none."""
+        raise UpstreamBroken("the target sent vectors where none were asked for")
 
     def whole(self, body: bytes) -> None:
         """Keep an upstream's whole reply until the request is settled."""
         self._body = body
 
-    def delta(self, delta: Delta) -> None:
-        """Render a piece, or keep it where the caller wants the answer whole."""
-        self._progress.take(delta, self._clock.monotonic_ns())
-        self._renders_usage = True
-        if not self._request.is_streamed:
-            self._collect(delta)
-            return
-        opening = b""
-        if delta.index not in self._opened:
-            self._opened.add(delta.index)
-            opening = self._renderer.role(delta.index)
-        self._send_event(opening + self._renderer.delta(delta))
-
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, in case it does not reach its end."""
         self._progress.usage = usage
         self._progress.count_method = count_method
+
+    def account(self, result: Result) -> None:
+        """Keep the account of a call that does not return."""
+        self._progress.account = result
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Let a slow client hold the target back."""
@@ -100,7 +94,59 @@ class ChatReply:
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
-        if self._request.is_streamed:
+        return len(self._body or b"")
+
+    def conclude(self) -> None:
+        """Send the end that `prepare_end` rendered."""
+        self._exchange.send(200, JSON, self._body or b"", self._headers)
+
+
+class ChatReply(Reply):
+    """The sink of one chat request."""
+
+    def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
+        super().__init__(facts)
+        self._request = request
+        self._is_streamed = request.is_streamed
+        self._reply_id = f"chatcmpl-{facts.request_id.hex}"
+        self._created_unix = facts.created_unix
+        self._renderer = StreamRenderer(self._reply_id, facts.created_unix, request.model)
+        self._choices: list[WholeChoice] = []
+        self._opened: set[int] = set()
+        self._renders_usage = False
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            self._choices = []
+            self._opened = set()
+            self._renders_usage = False
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
+        now = self._clock.monotonic_ns()
+        for delta in deltas:
+            self._progress.take(delta, now)
+        if is_usage_only and not self._request.wants_usage:
+            return
+        self._send_event(data)
+
+    def delta(self, delta: Delta) -> None:
+        """Render a piece, or keep it where the caller wants the answer whole."""
+        self._progress.take(delta, self._clock.monotonic_ns())
+        if not self._is_streamed:
+            self._collect(delta)
+            return
+        if delta.index in self._opened:
+            self._send_event(self._renderer.delta(delta))
+            return
+        self._opened.add(delta.index)
+        self._renders_usage = True
+        self._send_event(self._renderer.role(delta.index) + self._renderer.delta(delta))
+
+    def prepare_end(self, usage: Usage) -> int:
+        """Render what is still to be sent of a good answer and give its size in bytes."""
+        if self._is_streamed:
             tail = self._renderer.usage(usage) if self._renders_usage and self._request.wants_usage else b""
             self._body = tail + DONE
         elif self._body is None:
@@ -109,13 +155,12 @@ class ChatReply:
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        body = self._body or b""
-        if not self._request.is_streamed:
-            self._exchange.send(200, JSON, body, self._headers)
+        if not self._is_streamed:
+            super().conclude()
             return
         if not self._exchange.is_started:
             self._exchange.start(200, EVENT_STREAM, self._headers)
-        self._exchange.end(body)
+        self._exchange.end(self._body or b"")
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
@@ -124,13 +169,8 @@ class ChatReply:
 
     def _collect(self, delta: Delta) -> None:
         while len(self._choices) <= delta.index:
-            self._choices.append(WholeChoice([], []))
-        choice = self._choices[delta.index]
-        if delta.text:
-            choice.text.append(delta.text)
-        if delta.reasoning:
-            choice.reasoning.append(delta.reasoning)
-        choice.finish_reason = delta.finish_reason or choice.finish_reason
+            self._choices.append(WholeChoice())
+        self._choices[delta.index].take(delta)
 
 
 def send_error(exchange: Exchange, error: TollkeeperError, headers: Headers = ()) -> None:

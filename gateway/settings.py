@@ -23,6 +23,8 @@ class GatewaySettings(BaseSettings):
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 
+    kv_events: bool = True  # take engines' KV cache events, which are dropped while the journal is over half full
+
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
     max_concurrent: int = Field(default=4096, ge=1)

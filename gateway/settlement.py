@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 
 from contracts.chat import ChatRequest
+from contracts.embedding import EmbeddingRequest
 from contracts.prices import Cost, bill
 from contracts.records import CountMethod
-from contracts.usage import UNKNOWN_USAGE, Usage
+from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
 from gateway.counting import TokenEstimator
 from gateway.life import Attempt, Life
 
@@ -19,19 +20,29 @@ class Settlement:
     def settle(self, life: Life) -> None:
         """Set usage and cost on every attempt and on the request, which pays for the answer it got.
 
-        A failed attempt's usage stands on its own record; the request's usage is its last attempt's.
+        A failed attempt's usage stands on its own record; the request's usage is its last attempt's. Where that
+        continued another's answer, the outputs of both are the request's, and the prompt is paid once.
         """
         request = life.request
         if request is None:
             return
         for attempt in life.attempts:
             attempt.usage, attempt.count_method = self._usage_of(attempt, request, len(life.body))
-            attempt.cost = _price(attempt, request.model, life)
+            attempt.cost = _price(attempt.usage, attempt, request.model, life)
         last = life.last_attempt
-        if last is not None:
-            life.usage, life.count_method, life.cost = last.usage, last.count_method, last.cost
+        if last is None:
+            return
+        life.usage, life.count_method, life.cost = last.usage, last.count_method, last.cost
+        first, *others = life.answering_attempts
+        if others:
+            life.usage = first.usage
+            for attempt in others:
+                life.usage = life.usage.plus(_outputs_of(attempt.usage))
+            life.cost = _price(life.usage, last, request.model, life)
 
-    def _usage_of(self, attempt: Attempt, request: ChatRequest, request_bytes: int) -> tuple[Usage, CountMethod]:
+    def _usage_of(
+        self, attempt: Attempt, request: ChatRequest | EmbeddingRequest, request_bytes: int
+    ) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             if result.count_method == "reported" and result.usage.input_tokens:
@@ -48,8 +59,12 @@ class Settlement:
         return Usage(input_text=tokens_in, output_text=tokens_out), "estimate"
 
 
-def _price(attempt: Attempt, model: str, life: Life) -> Cost:
+def _price(usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
     provider = attempt.target.provider or attempt.target.kind
     moment = datetime.fromtimestamp(life.started_at_ns / 1e9, UTC)
     card = life.snapshot.prices.card_for(model, life.who.tenant, moment, provider)
-    return bill(attempt.usage, life.operation, card)
+    return bill(usage, life.operation, card)
+
+
+def _outputs_of(usage: Usage) -> Usage:
+    return Usage(**{leaf: getattr(usage, leaf) for leaf in OUTPUT_LEAVES})

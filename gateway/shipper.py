@@ -2,24 +2,26 @@
 
 Which entries a batch holds is on disk before it is first sent. After a crash, of us or of the collector, the same
 range goes out under the same id, and whoever has seen that id drops it: that is how every record arrives once.
+
+A collector that is away is waited for. One that keeps refusing a batch for what is in it (400, 413, 415) gets it in
+halves until the record at fault is alone; that one goes to the dead letters and the rest arrives.
 """
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
 from backends.http_pool import HttpPool, Origin, Timeouts
 from backends.otlp import CONTENT_TYPE, LOGS_PATH, PackedRecord, build_export_request, rejected_records
-from backends.segments import Entry, Position
+from backends.segments import Entry
 from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError
 from contracts.records import event_name_of
+from gateway.batch_plan import BatchPlan, PlanFile
+from gateway.dead_letters import DeadLetters
 from gateway.journal import Journal, unpack_entry
 
 _log = logging.getLogger(__name__)
@@ -28,14 +30,9 @@ _SHIP_EVERY_SECONDS: Final = 0.2
 _MAX_BATCH_ENTRIES: Final = 500  # keeps one batch's assembly under 5 ms on the event loop
 _MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 _MAX_BACKOFF_SECONDS: Final = 5.0
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    """The batch under way: its id and the places it begins and ends at."""
-
-    batch_id: str
-    start: tuple[int, int]
-    end: tuple[int, int]
+_PERMANENT: Final = frozenset({400, 413, 415})  # OTLP: the same bytes would be refused again
+_REFUSALS_BELIEVED: Final = 3  # in a row and alike; fewer may be a collector that is being reconfigured
+_MAX_DEAD_LETTER_BYTES: Final = 64 * 1024 * 1024  # beyond, records stay in the journal, whose bound stops admission
 
 
 class _Answer:
@@ -57,7 +54,10 @@ class Shipper:
 
     def __init__(self, journal: Journal, directory: Path, collector_url: str, new_id: Callable[[], UUID]) -> None:
         self._journal = journal
-        self._plan_path = directory / "batch.json"
+        self._plan_file = PlanFile(directory / "batch.json")
+        self.dead_letters = DeadLetters(directory / "dead-letters", max_bytes=_MAX_DEAD_LETTER_BYTES)
+        self._refused: tuple[str, int] = ("", 0)  # the batch that was refused last, and with what
+        self._refusals = 0
         self._origin = Origin.parse(collector_url)
         self._pool = HttpPool(self._origin, Timeouts(connect=2.0, first_byte=15.0, between=15.0, total=30.0))
         self._new_id = new_id
@@ -94,14 +94,14 @@ class Shipper:
             return False
 
     async def _ship_all(self) -> bool:
-        while (plan := self._load_plan() or self._new_plan()) is not None:
+        while (plan := self._plan_file.load(self._journal.cursor, self._journal.end) or self._new_plan()) is not None:
             if not await self._ship(plan):
                 return False
         return True
 
-    async def _ship(self, plan: _Plan) -> bool:
-        start, end = Position(*plan.start), Position(*plan.end)
-        entries = self._journal.read(start, max_entries=2**31, max_bytes=2**62, until=end)
+    async def _ship(self, plan: BatchPlan) -> bool:
+        """Send one batch. Gives False where it has to be sent again later."""
+        entries = self._journal.read(plan.begin_at, max_entries=2**31, max_bytes=2**62, until=plan.end_at)
         records = self._records_of(entries)
         body = build_export_request(plan.batch_id, "tollkeeper-gateway", records)
         answer = await self._post(body)
@@ -109,10 +109,39 @@ class Shipper:
             return False
         if answer.status != 200:
             _log.warning("collector refused a batch", extra={"status": answer.status, "batch_id": plan.batch_id})
-            return False
+            # Where its parent was believed to be refused for good, a part that can still be halved need not wait.
+            believed_after = 1 if plan.is_part and len(entries) > 1 else _REFUSALS_BELIEVED
+            self._note_refusal(plan, answer.status)
+            if answer.status not in _PERMANENT or self._refusals < believed_after:
+                return False
+            return self._give_way(plan, entries)
         self._count(answer, len(records))
-        self._journal.release(end)
-        self._plan_path.unlink(missing_ok=True)
+        self.unreadable_records += len(entries) - len(records)
+        self._finish(plan)
+        return True
+
+    def _finish(self, plan: BatchPlan) -> None:
+        self._journal.release(plan.end_at)
+        self._plan_file.save(plan.next())
+
+    def _note_refusal(self, plan: BatchPlan, status: int) -> None:
+        refused = (plan.batch_id, status)
+        self._refusals = self._refusals + 1 if refused == self._refused else 1
+        self._refused = refused
+
+    def _give_way(self, plan: BatchPlan, entries: list[Entry]) -> bool:
+        """Make way for what can be shipped: halve the batch, or set its only entry aside."""
+        if len(entries) > 1:
+            middle = entries[len(entries) // 2].start
+            halves = plan.split(middle, (str(self._new_id()), str(self._new_id())))
+            self._plan_file.save(halves)
+            _log.warning("batch is sent in halves", extra={"batch_id": plan.batch_id, "entries": len(entries)})
+            return True
+        for entry in entries:
+            if not self.dead_letters.add(entry.payload):
+                return False
+            _log.error("record set aside: the collector refuses it", extra={"batch_id": plan.batch_id})
+        self._finish(plan)
         return True
 
     def _records_of(self, entries: list[Entry]) -> list[PackedRecord]:
@@ -122,7 +151,6 @@ class Shipper:
                 records.append((event_name_of(packed), at, packed))
             except InvalidRecord as error:  # one such entry must not keep all that follow from arriving
                 _log.error("journal entry left out", extra={"reason": error.message})
-                self.unreadable_records += 1
         return records
 
     async def _post(self, body: bytes) -> _Answer | None:
@@ -151,28 +179,12 @@ class Shipper:
         self.rejected_records += rejected
         self.shipped_records += sent - rejected
 
-    def _new_plan(self) -> _Plan | None:
+    def _new_plan(self) -> BatchPlan | None:
         start = self._journal.cursor
         entries = self._journal.read(start, max_entries=_MAX_BATCH_ENTRIES, max_bytes=_MAX_BATCH_BYTES)
         if not entries:
             return None
         end = entries[-1].end
-        plan = _Plan(str(self._new_id()), (start.segment, start.offset), (end.segment, end.offset))
-        draft = self._plan_path.with_suffix(".draft")
-        draft.write_bytes(msgspec.json.encode(plan))
-        os.replace(draft, self._plan_path)
+        plan = BatchPlan(str(self._new_id()), (start.segment, start.offset), (end.segment, end.offset))
+        self._plan_file.save(plan)
         return plan
-
-    def _load_plan(self) -> _Plan | None:
-        """Give the batch a crash or a failure left under way, unless it had been acknowledged."""
-        try:
-            plan = msgspec.json.decode(self._plan_path.read_bytes(), type=_Plan)
-        except FileNotFoundError:
-            return None
-        except msgspec.MsgspecError:
-            _log.error("the batch plan is damaged and is made anew; its batch may arrive twice")
-            return None
-        if Position(*plan.end) > self._journal.end:
-            _log.error("the batch plan is of another journal and is made anew")
-            return None
-        return plan if Position(*plan.end) > self._journal.cursor else None

@@ -4,11 +4,13 @@ import asyncio
 import importlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from backends.llm.base import TARGET_KINDS, Target, TargetFactory
 from contracts.configuration import Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, TollkeeperError, UpstreamError
+from contracts.generation import Continuation
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +18,8 @@ _log = logging.getLogger(__name__)
 class TargetRegistry:
     """Gives the adapter for a target's specification."""
 
-    def __init__(self) -> None:
+    def __init__(self, factories: Mapping[str, TargetFactory] | None = None) -> None:
+        self._factories = factories or {}  # by kind: of targets that share something
         self._targets: dict[tuple[str, str], Target] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -29,6 +32,11 @@ class TargetRegistry:
             reason = self._broken.get(key, "it has been removed")
             raise UpstreamError(f"target {spec.id!r} cannot be used: {reason}", code="target_misconfigured")
         return target
+
+    def can_continue(self, spec: TargetSpec, continuation: Continuation | None) -> bool:
+        """Say whether a target could go on with an answer that another began."""
+        target = self._targets.get((spec.pool, spec.id))
+        return continuation is not None and target is not None and target.can_continue(continuation)
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
         """Build what is new, close what is gone.
@@ -46,7 +54,7 @@ class TargetRegistry:
             if key in self._targets:
                 continue
             try:
-                self._targets[key] = _build(spec)
+                self._targets[key] = self._build(spec)
             except TollkeeperError as error:
                 if strict:
                     raise
@@ -65,20 +73,24 @@ class TargetRegistry:
         self._targets = {}
         await asyncio.gather(*self._closing, return_exceptions=True)
 
+    def _build(self, spec: TargetSpec) -> Target:
+        factory = self._factories.get(spec.kind) or _factory_of(spec)
+        return factory(spec, resolve_key)
+
     def _close(self, target: Target) -> None:
         task = asyncio.get_running_loop().create_task(target.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
-def _build(spec: TargetSpec) -> Target:
+def _factory_of(spec: TargetSpec) -> TargetFactory:
     import_string = TARGET_KINDS.get(spec.kind)
     if import_string is None:
         known = ", ".join(sorted(TARGET_KINDS))
         raise ConfigurationError(f"target {spec.id!r} has kind {spec.kind!r}; known kinds: {known}")
     module, _, name = import_string.partition(":")
     factory: TargetFactory = getattr(importlib.import_module(module), name)
-    return factory(spec, resolve_key)
+    return factory
 
 
 def resolve_key(key_ref: str) -> str:

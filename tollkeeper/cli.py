@@ -10,10 +10,12 @@ from rich.console import Console
 from tollkeeper import keys, tenants
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
-from tollkeeper.options import DEFAULT_DATA, AsJson, Dashboard, Data, Host, PortBase, StoreUrl
+from tollkeeper.loadtest.command import loadtest_command
+from tollkeeper.options import DEFAULT_DATA, AsJson, Dashboard, Data, Engine, EngineModel, Host, PortBase, StoreUrl
 from tollkeeper.plan import LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.replay.command import replay_command
 from tollkeeper.up import up as run_up
 
 app = typer.Typer(
@@ -23,6 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
 )
+app.command("replay")(replay_command)
+app.command("loadtest")(loadtest_command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
 
@@ -34,10 +38,12 @@ def up(
     port_base: PortBase = None,
     dashboard: Dashboard = True,
     store_url: StoreUrl = "",
+    engine: Engine = True,
+    model: EngineModel = "",
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
-        choices = Choices(data, _ports(port_base), host, store_url, dashboard)
+        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model)
         status = run_up(choices, os.environ, Console())
     raise typer.Exit(status)
 
@@ -49,13 +55,18 @@ def demo(
     port_base: PortBase = None,
     dashboard: Dashboard = True,
     store_url: StoreUrl = "",
+    engine: Engine = True,
+    model: EngineModel = "",
     seconds: Annotated[float, typer.Option(min=1, help="How long the traffic lasts.")] = 60,
-    rate: Annotated[float, typer.Option(min=0.1, max=1000, help="Requests per second in the mean.")] = 5,
+    speed: Annotated[
+        float | None, typer.Option(min=0.01, max=1000, help="How fast the recorded traffic is played.")
+    ] = None,
+    opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the dashboard in a browser.")] = True,
 ) -> None:
-    """Run everything, as `up`, with a minute of traffic from three example tenants."""
+    """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
-        choices, console = Choices(data, _ports(port_base), host, store_url, dashboard), Console()
-        status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, rate))
+        choices, console = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model), Console()
+        status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, speed, opens_browser))
     raise typer.Exit(status)
 
 

@@ -1,65 +1,112 @@
-"""`tollkeeper demo`: what happens once everything runs: three example tenants, and a while of their traffic."""
+"""`tollkeeper demo`: what happens once everything runs: three tenants, and a minute of a real service's traffic."""
 
 import asyncio
+import os
+import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from backends.secret_files import SecretFiles
-from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
-from tollkeeper.demo import DemoSummary, create_demo_keys, drive
-from tollkeeper.gateway_client import first_model
 from tollkeeper.installation import Installation
+from tollkeeper.replay.command import new_run_id
+from tollkeeper.replay.composer import AT_ONCE, Pace
+from tollkeeper.replay.formats import read_trace
+from tollkeeper.replay.payers import Assignment, Payer, create_payers, revoke_payers
+from tollkeeper.replay.report import describe
+from tollkeeper.replay.served_model import choose_model
+from tollkeeper.replay.session import Run, replay
+from tollkeeper.replay.trace import Trace
 
-_KEY_KNOWN_SECONDS = 10.0
-_POLL_SECONDS = 0.1
+TRACE: Final = (
+    Path(__file__).resolve().parents[1] / "bench" / "traces" / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"
+)
+# About as fast as a small model on a small machine, so that the pages show times worth looking at.
+_SCRIPTED_PACE: Final = Pace(first_ms=60, first_ms_per_input_token=0.05, gap_ms=12)
+# The service recorded had large GPUs; on two processor cores the built-in model keeps up with a seventh of its rate.
+_BUILT_IN_SPEED: Final = 0.15
+_DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """How long the traffic lasts, and how many requests a second it has in the mean."""
+    """How long the traffic lasts, and how fast the trace is played; `None` leaves the speed to the model."""
 
     data: Path
     console: Console
-    seconds: float
-    rate: float
+    seconds: float = 60.0
+    speed: float | None = None
+    opens_browser: bool = True
+    trace: Path = TRACE
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
-        """Send the traffic and say what it came to. Raises ConfigurationError where the gateway does not take it."""
-        keys = await asyncio.to_thread(self._create_keys, addresses["control"])
-        for key in keys.values():
-            await _wait_until_known(addresses["gateway"], key)
-        self._say(f"Three tenants chat for {self.seconds:g} s; watch them on the dashboard.")
-        self._say(describe(await drive(addresses["gateway"], keys, self.seconds, self.rate)))
+        """Play the traffic and say what it came to. Raises ConfigurationError where the gateway does not take it."""
+        self._show_pages(addresses)
+        token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
+        with ControlClient(addresses["control"], token) as control:
+            model = await asyncio.to_thread(choose_model, control)
+            speed = self.speed if self.speed is not None else 1.0 if model.is_scripted else _BUILT_IN_SPEED
+            trace = self._traffic(speed)
+            assignment = Assignment.of(trace, None)
+            run_id, now = new_run_id("demo"), datetime.now(UTC)
+            payers = await asyncio.to_thread(
+                create_payers, control, assignment.places, model.id, run_id, now, self.seconds
+            )
+            try:
+                run = Run(
+                    run_id,
+                    addresses["gateway"],
+                    model,
+                    speed,
+                    pace=_SCRIPTED_PACE if model.is_scripted else AT_ONCE,
+                )
+                await self._play(run, trace, assignment, payers)
+            finally:
+                # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
+                await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
+
+    async def _play(self, run: Run, trace: Trace, assignment: Assignment, payers: list[Payer]) -> None:
+        names = ", ".join(place.tenant for place in assignment.places)
+        self._say(
+            f"{names} ask {run.model.id} for {self.seconds:g} s what a real service was asked: "
+            f"{len(trace.requests)} requests of {trace.name}"
+        )
+        summary = await replay(run, trace, assignment, payers, asyncio.Event(), lambda player: None)
+        self._say(describe(summary))
+
+    def _traffic(self, speed: float) -> Trace:
+        whole = read_trace(self.trace)
+        requests = tuple(request for request in whole.requests if request.at_seconds < self.seconds * speed)
+        return Trace(whole.name, whole.format, requests, whole.block_tokens)
+
+    def _show_pages(self, addresses: Mapping[str, str]) -> None:
+        dashboard = addresses.get("dashboard")
+        pages = {"dashboard": dashboard, "control plane": f"{addresses['control']}/docs"}
+        self._say("Pages to look at:")
+        for name, url in pages.items():
+            if url is not None:
+                self._say(f"  {name:<14} {url}")
+        if dashboard is not None and self.opens_browser and has_display(os.environ):
+            open_page(dashboard)
 
     def _say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)
 
-    def _create_keys(self, control: str) -> dict[str, str]:
-        token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
-        with ControlClient(control, token) as client:
-            return create_demo_keys(client, datetime.now(UTC))
+
+def has_display(environment: Mapping[str, str]) -> bool:
+    """Say whether a browser would have a screen; without one, a text browser would take over the terminal."""
+    return any(environment.get(name) for name in _DISPLAYS)
 
 
-def describe(summary: DemoSummary) -> str:
-    """Say in a line what the traffic came to."""
-    by_tenant = ", ".join(f"{tenant} {count}" for tenant, count in summary.requests.most_common())
-    return (
-        f"{summary.sent} requests in {summary.seconds:.0f} s ({by_tenant}): {summary.streamed} streamed, "
-        f"{summary.left_early} left early, {summary.failed} failed; "
-        f"{summary.input_tokens} input and {summary.output_tokens} output tokens"
-    )
-
-
-async def _wait_until_known(gateway: str, key: str) -> None:
-    # Gateways learn of a key within a second.
-    deadline = asyncio.get_running_loop().time() + _KEY_KNOWN_SECONDS
-    while await first_model(gateway, key) is None:
-        if asyncio.get_running_loop().time() > deadline:
-            raise ConfigurationError(f"the gateway at {gateway} does not know a key made {_KEY_KNOWN_SECONDS:g} s ago")
-        await asyncio.sleep(_POLL_SECONDS)
+def open_page(url: str) -> None:
+    """Open a page in the browser. Where there is none, the printed address has to do."""
+    try:
+        webbrowser.open(url)
+    except webbrowser.Error:
+        pass  # no browser is installed

@@ -62,6 +62,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         _check_directory(data),
         _check_disk(data),
         _check_engine(environment),
+        _check_model_engine(environment),
         _check_redis(environment),
         _check_postgres(environment),
         _check_browser(),
@@ -162,6 +163,16 @@ def _check_engine(environment: Mapping[str, str]) -> Check:
     if output is None:
         return Check("store engine", "fail", "the engine of the chdb wheel does not start", remedy)
     return Check("store engine", "ok", f"ClickHouse {output.strip().strip(chr(34))} from chdb {_version('chdb')}")
+
+
+def _check_model_engine(environment: Mapping[str, str]) -> Check:
+    remedy = "pip install -e '.[engine]' -c constraints/base.txt, or start with `tollkeeper up --no-engine`"
+    try:
+        found = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return Check("model engine", "warn", "torch is not installed, so the built-in model is not served", remedy)
+    models = environment.get("TOLLKEEPER_ENGINE_MODEL") or "the built-in model"
+    return Check("model engine", "ok", f"torch {found}; serves {models}")
 
 
 def _check_redis(environment: Mapping[str, str]) -> Check:

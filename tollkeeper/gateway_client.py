@@ -1,16 +1,32 @@
-"""The command line's side of the data plane: whether a key works, and what it may use."""
+"""The command line's side of the data plane: whether a key works, what it may use, how the engine hosts are."""
+
+from collections.abc import Sequence
 
 import httpx
 
 _TIMEOUT_SECONDS = 5.0
 
 
-async def first_model(gateway: str, key: str) -> str | None:
-    """Name a model that this key may use; `None` where the gateway refuses the key or serves it nothing."""
+async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
+    """Name a model that this key may use, the first preferred one if it may use any of those.
+
+    `None` where the gateway refuses the key or serves it nothing.
+    """
     # No proxy from the environment: the gateway is ours, and so is the key.
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
         try:
             reply = await client.get(f"{gateway}/v1/models", headers={"Authorization": f"Bearer {key}"})
-            return str(reply.json()["data"][0]["id"]) if reply.status_code == 200 else None
+            names = [str(model["id"]) for model in reply.json()["data"]] if reply.status_code == 200 else []
+            return next((name for name in (*preferred, *names) if name in names), None)
         except (httpx.HTTPError, ValueError, LookupError):
             return None
+
+
+async def engine_states(gateway: str) -> dict[str, str]:
+    """Give how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
+    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        try:
+            engines = (await client.get(f"{gateway}/ready")).json()["engines"]
+            return {str(name): str(engine["state"]) for name, engine in engines.items()}
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+            return {}

@@ -1,9 +1,12 @@
 """Options that several commands share."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from tollkeeper.ports import Ports
 
 DEFAULT_DATA: Final = Path(".tollkeeper")
 
@@ -20,6 +23,23 @@ StoreUrl = Annotated[
         "--store-url", envvar="TOLLKEEPER_STORE_URL", help="Use this ClickHouse server, not the embedded store."
     ),
 ]
+Engine = Annotated[bool, typer.Option("--engine/--no-engine", help="Run an engine host with the built-in model.")]
+EngineModel = Annotated[
+    str,
+    typer.Option(
+        "--model", help="A Hugging Face directory or hub name to serve as well; NAME=DIRECTORY gives it a name."
+    ),
+]
 ControlUrl = Annotated[
     str, typer.Option("--control-url", envvar="TOLLKEEPER_CONTROL_URL", help="Where the control plane answers.")
 ]
+GatewayUrl = Annotated[
+    str, typer.Option("--gateway-url", envvar="TOLLKEEPER_GATEWAY_URL", help="Where the gateway answers.")
+]
+ModelName = Annotated[str, typer.Option("--model", help="The model to ask; the built-in one where left out.")]
+RunId = Annotated[str, typer.Option("--run-id", help="On every record of the run; made up where left out.")]
+
+
+def gateway_port() -> int:
+    """Give the gateway's port as this shell's environment has it."""
+    return Ports.from_environment(os.environ).gateway

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backends.control.bootstrap import BUILTIN_MODEL
+from backends.engine.settings import BUILTIN_PATH
 from tollkeeper.children import ChildSpec
 from tollkeeper.ports import Ports
 from tollkeeper.supervisor import Stage
@@ -22,6 +24,8 @@ class Choices:
     host: str = LOOPBACK
     store_url: str = ""
     has_dashboard: bool = True
+    has_engine: bool = True
+    model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
 
     def listening(self) -> dict[str, int]:
         """Give the ports that will be listened on, by name."""
@@ -61,17 +65,21 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         "TOLLKEEPER_COLLECTOR_URL": addresses["collector"],
         "TOLLKEEPER_CONTROL_URL": addresses["control"],
         "PYTHONUNBUFFERED": "1",
+        **_engine_environment(choices, environment),
     }
     inside = {**shared, "TOLLKEEPER_HOST": LOOPBACK}
     outside = {**shared, "TOLLKEEPER_HOST": choices.host}
     health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
     # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
     # when the collector takes the gateway's last records.
-    standing = (
+    standing: tuple[ChildSpec, ...] = (
         ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
         ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
     )
     serving = [ChildSpec("gateway", module("gateway"), outside, f"{addresses['gateway']}/ready")]
+    if choices.has_engine:
+        # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
+        standing = (*standing, ChildSpec("engine", module("backends.engine"), inside))
     if choices.has_dashboard:
         ready = f"{addresses['dashboard']}/_stcore/health"
         serving.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
@@ -83,6 +91,22 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)
+
+
+def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
+    """Say what the engine host serves, and to the control plane where that is."""
+    if not choices.has_engine:
+        return {}
+    named = environment.get("TOLLKEEPER_ENGINE_MODEL", "")
+    models = [named or f"{BUILTIN_MODEL}={BUILTIN_PATH}"]
+    if choices.model:
+        models.append(choices.model)
+    name = environment.get("TOLLKEEPER_ENGINE_NAME") or "default"
+    socket = environment.get("TOLLKEEPER_ENGINE_SOCKET") or choices.data.absolute() / "run" / f"engine-{name}.sock"
+    return {
+        "TOLLKEEPER_ENGINE_MODEL": ",".join(models),
+        "TOLLKEEPER_ENGINE_URL": environment.get("TOLLKEEPER_ENGINE_URL") or f"unix://{Path(socket).absolute()}",
+    }
 
 
 def module(name: str) -> tuple[str, ...]:

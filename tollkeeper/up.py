@@ -10,9 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
-from tollkeeper.gateway_client import first_model
+from tollkeeper.gateway_client import engine_states, first_model
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, plan
 from tollkeeper.ports import require_free
@@ -23,11 +24,16 @@ _COLOURS = {
     "migrations": "bright_black",
     "collector": "magenta",
     "control": "blue",
+    "engine": "bright_yellow",
     "gateway": "green",
     "dashboard": "cyan",
 }
 AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # given the addresses by process
 
+_EXAMPLE_MODELS = (BUILTIN_MODEL, DEMO_MODEL)
+_NOT_YET = frozenset({"away", "loading", "warming"})
+_ENGINE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
 _INSIDE = frozenset({"store_http", "store_native", "collector", "collector_health"})
 
 
@@ -95,12 +101,23 @@ class _Session:
         await self.supervisor.start()
         addresses = self.choices.addresses()
         key = SecretFiles(self.installation.secrets).get("demo_key")
-        model = None if key is None else await first_model(addresses["gateway"], key)
+        if self.choices.has_engine:
+            await self._await_engine(addresses["gateway"])
+        model = None if key is None else await first_model(addresses["gateway"], key, _EXAMPLE_MODELS)
         for part in _welcome(addresses, key, model):
             self.console.print(part, soft_wrap=True)
         if self.after_ready is not None:
             await self.after_ready(addresses)
         await self.supervisor.wait_for_failure()
+
+    async def _await_engine(self, gateway: str) -> None:
+        """Wait for the engine host's models, so that the example works as pasted; everything else serves already."""
+        deadline = asyncio.get_running_loop().time() + _ENGINE_SECONDS
+        while _NOT_YET.intersection((await engine_states(gateway)).values()):
+            if asyncio.get_running_loop().time() > deadline:
+                self.console.print(_line("tollkeeper", "the engine is still loading; its models answer 503 until then"))
+                return
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _stop(self, signalled: asyncio.Event) -> None:
         signalled.clear()

@@ -1,6 +1,7 @@
 """What a fresh installation starts with: a scripted model with a price, a tenant and a key, so that all can be tried.
 
-An upstream named in the environment is added beside it. Everything here may run at every start.
+The models of an engine host and an upstream named in the environment are added beside it. Everything here may run at
+every start.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.keys import KeyRequest, create_key
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import NewPrice, NewStandardCost, create_price, create_standard_cost
 from backends.control.serving import NewTarget, create_model, create_pool, create_target
 from contracts.control import Model, Pool, Target, Tenant
 
@@ -20,6 +21,12 @@ DEMO_TENANT = "demo"
 DEMO_POOL = "demo"
 DEMO_MODEL = "scripted-1"
 DEMO_PRICE_VERSION = "scripted-1/2026-11"
+BUILTIN_POOL = "builtin"
+BUILTIN_MODEL = "tollkeeper-5m"
+_ENGINE_TARGET = "engine"
+_BUILTIN_CONTEXT_TOKENS = 8192
+# A standard cost, as nobody sells this model: the order of magnitude of what small open models are sold for.
+_BUILTIN_USD_PER_MTOK = (Decimal("0.02"), Decimal("0.002"), Decimal("0.10"))
 UPSTREAM_POOL = "upstream"
 _UPSTREAM_TARGET = "upstream-1"
 
@@ -31,6 +38,15 @@ class Upstream:
     url: str
     model: str
     key_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOffer:
+    """An engine host of ours, and what it serves besides the built-in model, if it serves that."""
+
+    url: str
+    models: tuple[str, ...] = ()
+    embedder: str = ""
 
 
 def is_fresh(session: Session) -> bool:
@@ -62,6 +78,43 @@ def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> 
     )
     create_tenant(session, author, DEMO_TENANT, "Demo")
     create_key(session, author, KeyRequest(tenant_id=DEMO_TENANT, name="first key"), demo_key, pepper)
+
+
+def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first: bool) -> bool:
+    """Make an engine host's models reachable; say whether anything changed.
+
+    The built-in model and the embedder are added at an installation's first start only, with their standard costs:
+    what an operator removes stays removed. Models the operator names are added whenever they are missing, and the
+    target follows the host's URL.
+    """
+    named = [name for name in offer.models if name != BUILTIN_MODEL]
+    wanted = [name for name in named if session.get(Model, name) is None]
+    if is_first:
+        wanted += [BUILTIN_MODEL] if BUILTIN_MODEL in offer.models else []
+        wanted += [offer.embedder] if offer.embedder else []
+    target = session.get(Target, (BUILTIN_POOL, _ENGINE_TARGET))
+    if not wanted and (target is None or target.url == offer.url):
+        return False
+    if session.get(Pool, BUILTIN_POOL) is None:
+        create_pool(session, author, BUILTIN_POOL)
+    if target is None:
+        create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=offer.url))
+    elif target.url != offer.url:
+        begin_change(session, author, "target.update", f"{BUILTIN_POOL}/{_ENGINE_TARGET}", {"url": offer.url})
+        target.url = offer.url
+        session.flush()
+    for name in wanted:
+        context = _BUILTIN_CONTEXT_TOKENS if name == BUILTIN_MODEL else None
+        create_model(session, author, name, BUILTIN_POOL, context_tokens=context)
+        if name in (BUILTIN_MODEL, offer.embedder):
+            _add_standard_cost(session, author, name)
+    return True
+
+
+def _add_standard_cost(session: Session, author: Author, model: str) -> None:
+    # One name space for all cards, so the embedder's version says whose it is.
+    version = "builtin/2026-11" if model == BUILTIN_MODEL else f"builtin/{model}/2026-11"
+    create_standard_cost(session, author, NewStandardCost(model, version, *_BUILTIN_USD_PER_MTOK))
 
 
 def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:

@@ -4,16 +4,17 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from importlib import metadata
 from typing import Final
 
-from backends.engine.base import EngineBuilder
+from backends.engine.base import Engine, EngineBuilder, ModelOrder
 from backends.engine.connection import Connection
-from backends.engine.embedder import EMBEDDER_NAME
-from backends.engine.base import Engine, ModelOrder
+from backends.engine.embed_order import embedder_order
 from backends.engine.host import EngineHost
+from backends.engine.model_source import find_model
 from backends.engine.settings import EngineHostSettings
 from backends.engine.socket_file import SocketFile
 from contracts.errors import Unavailable
@@ -24,28 +25,31 @@ _WATCH_SECONDS: Final = 0.25
 _LAST_WORDS_SECONDS: Final = 2.0  # for aborted requests' accounts and step records to be taken
 
 
-def torch_builder(settings: EngineHostSettings) -> EngineBuilder:
+def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
     """Give the builder of torch engines. Torch is imported by the first load, so the socket answers before."""
 
     def build(order: ModelOrder) -> Engine:
-        from backends.engine.torch_builder import build as build_torch  # takes seconds: not before the socket listens
+        path = find_model(order.source)
+        with loading:
+            from backends.engine.torch_builder import build as build_torch  # seconds: not before the socket listens
 
-        return build_torch(settings, order)
+            return build_torch(settings, order, path)
 
     return build
 
 
 async def run(settings: EngineHostSettings) -> None:
     """Serve with the torch engine until told to stop. Raises ConfigurationError when the socket cannot be had."""
-    await serve(settings, torch_builder(settings), kind="torch")
+    loading = threading.Lock()
+    await serve(settings, torch_builder(settings, loading), loading, kind="torch")
 
 
 async def serve(
     settings: EngineHostSettings,
     build: EngineBuilder,
+    loading: threading.Lock,
     *,
     kind: str,
-    on_ready: Callable[[EngineHost], None] | None = None,
 ) -> None:
     """Serve with any engine until SIGTERM or SIGINT; a second one ends the waiting."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -56,25 +60,23 @@ async def serve(
         hurry = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, lambda: hurry.set() if stop.is_set() else stop.set())
-        host = EngineHost(settings, build, kind=kind, version=metadata.version("tollkeeper"))
+        host = EngineHost(settings, build, loading, kind=kind, version=metadata.version("tollkeeper"))
         server = await loop.create_unix_server(lambda: Connection(host), sock=socket_file.socket)
         _log.info("engine host listens socket=%s engine=%s", settings.socket, host.engine)
         for order in settings.models:
             host.models.load(order)
         if settings.engine_embedder:
-            host.models.load(ModelOrder(EMBEDDER_NAME, EMBEDDER_NAME))
-        watch = asyncio.create_task(_watch(host), name="watch")
-        if on_ready is not None:
-            on_ready(host)
+            host.models.load(embedder_order())
+        watching = asyncio.create_task(watch(host), name="watch")
         await stop.wait()
         await _end(host, hurry)
-        watch.cancel()
+        watching.cancel()
         server.close()
     finally:
         socket_file.close()
 
 
-async def _watch(host: EngineHost) -> None:
+async def watch(host: EngineHost) -> None:
     """Call a model failed while a step of it takes too long, and ready again if it comes back."""
     limit = host.settings.engine_stuck_seconds
     stuck: set[str] = set()

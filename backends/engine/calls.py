@@ -68,7 +68,9 @@ class Calls:
         while model.state in ("loading", "warming"):
             await asyncio.sleep(_POLL_SECONDS)
         if model.state != "ready":
-            raise Unavailable(f"model {call.model!r} was not loaded: {model.failure or model.state}", code="load_failed")
+            raise Unavailable(
+                f"model {call.model!r} was not loaded: {model.failure or model.state}", code="load_failed"
+            )
         return {"state": model.state, "seconds": time.monotonic() - began}
 
     async def _unload(self, call: Call) -> Facts:

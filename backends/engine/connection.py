@@ -136,9 +136,9 @@ class Connection(asyncio.Protocol):
         if isinstance(message, Attach):
             if self.attach is not None:
                 raise InvalidRecord("this connection has attached already")
+            self.attach = message
             self._host.on_attach(self, message)
             self._cancel_timer()
-            self.attach = message
             _log.info("gateway attached gateway=%s pid=%d", message.gateway, self.peer_pid)
         elif self.attach is None:
             raise InvalidRecord("the first message of a connection must be attach")

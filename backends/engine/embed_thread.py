@@ -1,1 +1,343 @@
-"""The embedder's thread: gathers what waits, embeds it in batches, answers each request whole."""
+"""The embedder's thread: takes some of each waiting request, sorts by length, embeds, answers each request whole."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from backends.engine.base import Facts, ModelOrder
+from backends.engine.embed_meter import METHOD, EmbedMeter, EmbedRow
+from backends.engine.refusal import embed_refusal
+from backends.engine.served import Served
+from backends.engine.settings import EngineHostSettings
+from contracts.embedding import MAX_INPUTS
+from contracts.errors import ClientGone, InvalidRequest, TollkeeperError
+from contracts.records import GpuShare, StepRecord
+from contracts.wire import Embed, Embedded, ModelHello, ModelState
+
+if TYPE_CHECKING:
+    import torch
+
+    from backends.engine.embedder import Embedder
+
+_log = logging.getLogger(__name__)
+
+_IDLE_SECONDS: Final = 1.0
+_TURN_INPUTS: Final = 64  # sorted together; more sort better but make others wait
+_BATCH_TOKENS: Final = 512  # a thread's, padding included: more do not fit its cache
+_LATENCIES: Final = 256
+
+
+class EmbedOwner(Protocol):
+    """Is told what the embedder does, on its event loop."""
+
+    def on_embedded(self, thread: Served, answers: list[Embedded], steps: list[StepRecord]) -> None:
+        """Take answers and step records."""
+
+    def on_state(self, thread: Served) -> None:
+        """Note that its `hello` says something else now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    embed: Embed
+    dimensions: int
+    arrived_ns: int
+    next: int = 0  # inputs taken so far
+    done: int = 0
+    gpu_ns: int = 0
+    vectors: list["torch.Tensor"] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.embed.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    job: _Job
+    place: int
+    ids: list[int]
+
+
+def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Cut inputs into batches of like length, shortest first: lists of places, each at most `most_tokens` padded."""
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and lengths[place] * (len(batch) + 1) > most_tokens:
+            batches.append(batch)
+            batch = []
+        batch.append(place)
+    if batch:
+        batches.append(batch)
+    return batches
+
+
+class EmbedThread:
+    """Serves the embedder. The same shape as an engine's thread, seen from its host."""
+
+    def __init__(
+        self, order: ModelOrder, settings: EngineHostSettings, owner: EmbedOwner, loading: threading.Lock
+    ) -> None:
+        self.order = order
+        self._threads = settings.threads
+        self._owner = owner
+        self._loading = loading
+        self._loop = asyncio.get_running_loop()
+        self._hello = ModelHello(id=order.name, kind="embed", state="loading", progress=0.0)
+        self._failure = ""
+        self._meter = EmbedMeter(order.engine, order.name, settings.replica)
+        self._wake = threading.Event()
+        self._arrived: deque[_Job] = deque()
+        self._aborted: deque[bytes] = deque()
+        self._jobs: dict[bytes, _Job] = {}  # the thread's
+        self._is_closing = False
+        self._began_ns = 0
+        self._last_ns = 0
+        self._latencies_ns: deque[int] = deque(maxlen=_LATENCIES)
+        self._thread = threading.Thread(target=self._run, name=f"embed-{order.name}", daemon=True)
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    # From the event loop.
+
+    def start(self) -> None:
+        """Begin to load."""
+        self._thread.start()
+
+    @property
+    def hello(self) -> ModelHello:
+        """Describe the model and its state now."""
+        return self._hello
+
+    @property
+    def state(self) -> ModelState:
+        """Give the state now."""
+        return self._hello.state
+
+    @property
+    def failure(self) -> str:
+        """Say why the state is failed; empty where it is not."""
+        return self._failure
+
+    def set_state(self, state: ModelState, failure: str = "") -> None:
+        """Change what the model is said to be."""
+        self._hello = msgspec.structs.replace(self._hello, state=state)
+        self._failure = failure
+        self._owner.on_state(self)
+
+    def embed(self, embed: Embed) -> None:
+        """Take a request. Raises InvalidRequest, with the limit it breaks."""
+        self._check(embed)
+        self._arrived.append(_Job(embed, embed.dimensions or self._hello.dimensions, time.monotonic_ns()))
+        self._wake.set()
+
+    def abort(self, request_id: bytes) -> None:
+        """End a request after the batch that runs."""
+        self._aborted.append(request_id)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop after the running batch."""
+        self._is_closing = True
+        self._wake.set()
+
+    def stalled_ns(self) -> int:
+        """Give for how long the running batch has been running; 0 between batches."""
+        began = self._began_ns
+        return time.monotonic_ns() - began if began else 0
+
+    def health(self) -> Facts:
+        """Say how it is, without asking the thread."""
+        ordered = sorted(self._latencies_ns.copy())
+        return {
+            "state": self.state,
+            "failure": self._failure,
+            "step_p50_ms": ordered[len(ordered) // 2] / 1e6 if ordered else None,
+            "step_p99_ms": ordered[len(ordered) * 99 // 100] / 1e6 if ordered else None,
+            "running_step_ms": self.stalled_ns() / 1e6,
+            "last_step_age_seconds": (time.monotonic_ns() - self._last_ns) / 1e9 if self._last_ns else None,
+            "waiting": len(self._arrived),
+            "running": len(self._jobs),
+        }
+
+    def _check(self, embed: Embed) -> None:
+        hello = self._hello
+        if embed.tokenizer_hash and embed.tokenizer_hash != hello.tokenizer_hash:
+            raise InvalidRequest(
+                f"the request was tokenized with another tokenizer ({embed.tokenizer_hash[:12]}) than this model's "
+                f"({hello.tokenizer_hash[:12]}); take the current one from the engine's hello",
+                code="tokenizer_mismatch",
+            )
+        if not 0 < len(embed.inputs) <= MAX_INPUTS:
+            raise InvalidRequest(f"{len(embed.inputs)} inputs; 1 to {MAX_INPUTS} are possible", param="input")
+        if embed.dimensions is not None and not 0 < embed.dimensions <= hello.dimensions:
+            raise InvalidRequest(
+                f"dimensions is {embed.dimensions}; model {hello.id!r} gives 1 to {hello.dimensions}",
+                param="dimensions",
+            )
+        for place, ids in enumerate(embed.inputs):
+            if not ids:
+                raise InvalidRequest(f"input {place} is empty", param="input")
+            if len(ids) > hello.context_tokens:
+                raise InvalidRequest(
+                    f"input {place} has {len(ids)} tokens; model {hello.id!r} takes at most {hello.context_tokens}",
+                    param="input",
+                    code="context_length_exceeded",
+                )
+            if not 0 <= min(ids) <= max(ids) < hello.vocabulary:
+                raise InvalidRequest(
+                    f"input {place} has a token id outside the vocabulary of {hello.vocabulary}",
+                    param="input",
+                    code="token_out_of_range",
+                )
+
+    # In the embedder's thread.
+
+    def _run(self) -> None:
+        try:
+            embedder = self._load()
+            while not self._is_closing:
+                self._turn(embedder)
+            for request_id in list(self._jobs):
+                self._aborted.append(request_id)
+            self._post(self._receive())
+        except TollkeeperError as error:
+            self._failure = error.message
+        except Exception as error:  # the thread's edge: an embedder that breaks must say so, not vanish
+            _log.exception("embedder broke model=%s", self.order.name)
+            self._failure = f"the embedder broke: {type(error).__name__}"
+        self._on_loop(self._close_future)
+        if self._failure:
+            self._failed()
+
+    def _load(self) -> "Embedder":
+        began = time.monotonic()
+        self._meter.lifecycle("load")
+        with self._loading:
+            from backends.engine.embedder import Embedder  # torch takes seconds: not before the socket listens
+
+            embedder = Embedder(self._threads)
+        hello = msgspec.structs.replace(embedder.hello(), id=self.order.name)
+        self._tell(msgspec.structs.replace(hello, state="warming", progress=0.9))
+        self._meter.lifecycle("warmup")
+        embedder.warm_up()
+        self._meter.lifecycle(None)
+        self._meter.queue(time.monotonic_ns(), runnable=False)
+        self._tell(hello)
+        _log.info("model ready model=%s seconds=%.2f", self.order.name, time.monotonic() - began)
+        return embedder
+
+    def _turn(self, embedder: "Embedder") -> None:
+        self._wake.clear()
+        answers = self._receive()
+        if not self._jobs:
+            if not answers:
+                self._wake.wait(_IDLE_SECONDS)
+        else:
+            inputs = self._choose()
+            for batch in plan_batches([len(one.ids) for one in inputs], _BATCH_TOKENS * self._threads):
+                self._compute(embedder, [inputs[place] for place in batch])
+            finished = [job for job in self._jobs.values() if job.done == len(job.embed.inputs)]
+            for job in finished:
+                del self._jobs[job.embed.request_id]
+                answers.append(_answer(job))
+            if not self._jobs and not self._arrived:
+                self._meter.queue(time.monotonic_ns(), runnable=False)
+        self._post(answers)
+
+    def _receive(self) -> list[Embedded]:
+        """Take in what arrived; gives the ends of what was aborted."""
+        while self._arrived:
+            job = self._arrived.popleft()
+            if not self._jobs:
+                self._meter.queue(job.arrived_ns, runnable=True)
+            self._jobs[job.embed.request_id] = job
+        answers = []
+        while self._aborted:
+            request_id = self._aborted.popleft()
+            if self._jobs.pop(request_id, None) is not None:
+                answers.append(embed_refusal(request_id, ClientGone("the request was aborted")))
+                if not self._jobs:
+                    self._meter.queue(time.monotonic_ns(), runnable=False)
+        return answers
+
+    def _choose(self) -> list[_Input]:
+        """Take an equal number of inputs from each job, so that a large one does not keep small ones waiting."""
+        share = max(1, _TURN_INPUTS // len(self._jobs))
+        chosen: list[_Input] = []
+        for job in self._jobs.values():
+            end = min(job.next + share, len(job.embed.inputs))
+            chosen += [_Input(job, place, job.embed.inputs[place]) for place in range(job.next, end)]
+            job.next = end
+            if len(chosen) >= _TURN_INPUTS:
+                break
+        return chosen
+
+    def _compute(self, embedder: "Embedder", batch: list[_Input]) -> None:
+        self._began_ns = began = time.monotonic_ns()
+        vectors = embedder.embed([one.ids for one in batch])
+        self._last_ns = ended = time.monotonic_ns()
+        self._began_ns = 0
+        self._latencies_ns.append(ended - began)
+        tokens: dict[_Job, int] = {}
+        for one in batch:
+            tokens[one.job] = tokens.get(one.job, 0) + len(one.ids)
+        rows = [EmbedRow(job.embed.request_id, job.embed.tenant, count) for job, count in tokens.items()]
+        parts = self._meter.step(began, ended - began, rows, len(self._arrived))
+        for job, part in zip(tokens, parts, strict=True):
+            job.gpu_ns += part
+        for one, vector in zip(batch, vectors, strict=True):
+            if not one.job.vectors:
+                one.job.vectors = [vector] * len(one.job.embed.inputs)
+            one.job.vectors[one.place] = vector
+            one.job.done += 1
+
+    def _failed(self) -> None:
+        _log.error("model failed model=%s reason=%s", self.order.name, self._failure)
+        self._began_ns = 0
+        self._tell(msgspec.structs.replace(self._hello, state="failed"))
+
+    def _close_future(self) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _tell(self, hello: ModelHello) -> None:
+        self._on_loop(lambda: self._say(hello))
+
+    def _say(self, hello: ModelHello) -> None:
+        """Be this from now on: on the event loop, so that nobody there sees it before its owner hears of it."""
+        self._hello = hello
+        self._owner.on_state(self)
+
+    def _post(self, answers: list[Embedded]) -> None:
+        steps = self._meter.take(idle=not self._jobs and not self._arrived)
+        if answers or steps:
+            self._on_loop(lambda: self._owner.on_embedded(self, answers, steps))
+
+    def _on_loop(self, callback: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            _log.debug("event loop has closed before embedder thread model=%s", self.order.name)
+
+
+def _answer(job: _Job) -> Embedded:
+    import torch  # the thread has it already; the event loop must not wait for it
+
+    vectors = torch.stack(job.vectors)[:, : job.dimensions]
+    if job.dimensions < len(job.vectors[0]):
+        vectors = torch.nn.functional.normalize(vectors, dim=1)
+    return Embedded(
+        request_id=job.embed.request_id,
+        dimensions=job.dimensions,
+        vectors=vectors.contiguous().numpy().astype("<f4", copy=False).tobytes(),
+        input_tokens=job.tokens,
+        gpu=GpuShare(prefill_ns=job.gpu_ns, method=METHOD),
+    )

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 import msgspec
 
 from backends.engine.base import Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
+from backends.engine.refusal import refusal
+from backends.engine.served import Served
 from contracts.errors import TollkeeperError, Unavailable
 from contracts.records import KvRecord, StepRecord
 from contracts.wire import ModelHello, ModelState, Submit
@@ -39,11 +41,11 @@ class Output:
 class EngineOwner(Protocol):
     """Is told what an engine does, on its event loop."""
 
-    def on_output(self, thread: "EngineThread", output: Output) -> None:
+    def on_output(self, thread: Served, output: Output) -> None:
         """Take what a step brought."""
 
-    def on_state(self, thread: "EngineThread") -> None:
-        """Note that `hello` says something else now."""
+    def on_state(self, thread: Served) -> None:
+        """Note that its `hello` says something else now."""
 
 
 @dataclass(slots=True)
@@ -188,12 +190,13 @@ class EngineThread:
             while self._engine is not None and not self._is_closing:
                 self._turn(self._engine)
         except TollkeeperError as error:
-            self._failed(error.message)
+            self._status.failure = error.message
         except Exception as error:  # the thread's edge: an engine that breaks must say so, not vanish
             _log.exception("engine broke model=%s", self.order.name)
-            self._failed(f"the engine broke: {type(error).__name__}")
-        finally:
-            self._finish()
+            self._status.failure = f"the engine broke: {type(error).__name__}"
+        self._finish()
+        if self._status.failure:
+            self._failed()
 
     def _load(self) -> None:
         began = time.monotonic()
@@ -231,10 +234,9 @@ class EngineThread:
         if events or steps or kv_events:
             self._post(Output(events, steps, kv_events))
 
-    def _failed(self, message: str) -> None:
-        _log.error("model failed model=%s reason=%s", self.order.name, message)
+    def _failed(self) -> None:
+        _log.error("model failed model=%s reason=%s", self.order.name, self._status.failure)
         self._status.step_began_ns = 0
-        self._status.failure = message
         self._tell(msgspec.structs.replace(self._status.hello, state="failed"))
 
     def _finish(self) -> None:
@@ -251,11 +253,19 @@ class EngineThread:
                 _log.exception("engine did not close model=%s", self.order.name)
         del engine
         gc.collect()
-        self._on_loop(lambda: self.closed.done() or self.closed.set_result(None))
+        self._on_loop(self._close_future)
+
+    def _close_future(self) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def _tell(self, hello: ModelHello) -> None:
+        self._on_loop(lambda: self._say(hello))
+
+    def _say(self, hello: ModelHello) -> None:
+        """Be this from now on: on the event loop, so that nobody there sees it before its owner hears of it."""
         self._status.hello = hello
-        self._on_loop(lambda: self._owner.on_state(self))
+        self._owner.on_state(self)
 
     def _post(self, output: Output) -> None:
         self._on_loop(lambda: self._owner.on_output(self, output))

@@ -1,6 +1,7 @@
 """The engine host: models on one side, gateways on the other, and which request belongs to whom."""
 
 import logging
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,19 +9,19 @@ from typing import Final
 
 import msgspec
 
+from backends.engine.base import EngineBuilder, EngineEvent
 from backends.engine.calls import Calls
 from backends.engine.connection import Connection
 from backends.engine.embed_thread import EmbedThread
 from backends.engine.engine_thread import EngineThread, Output
 from backends.engine.models import ModelSet
-from backends.engine.base import EngineBuilder, EngineEvent
 from backends.engine.refusal import call_refusal, embed_refusal, named, refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
 from backends.engine.step_outbox import StepOutbox
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
 from contracts.ids import uuid7
-from contracts.records import encode_record
+from contracts.records import StepRecord, encode_record
 from contracts.wire import (
     WIRE_VERSION,
     Abort,
@@ -44,12 +45,13 @@ _MAX_ID_BYTES: Final = 64
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request being served: whose it is and where. With `error` set nothing but its end is told any more."""
+    """A request being served: whose it is and where. `error` is why it ends, where the host made it end."""
 
     request_id: bytes
     connection: Connection
     model: Served
     error: TollkeeperError | None = None
+    is_muted: bool = False  # only its end is told any more
 
 
 @dataclass(slots=True)
@@ -65,11 +67,14 @@ class Counters:
 class EngineHost:
     """Everything of a host but its process and its socket. Lives on one event loop."""
 
-    def __init__(self, settings: EngineHostSettings, build: EngineBuilder, *, kind: str, version: str) -> None:
+    def __init__(
+        self, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock, *, kind: str, version: str
+    ) -> None:
+        """Hold no model yet. `loading` is held by whoever imports and loads: libraries' imports race."""
         self.settings = settings
         self.send_buffer_bytes = settings.engine_send_buffer_bytes
-        self.engine = f"{settings.replica}/{uuid7().hex()}"
-        self.models = ModelSet(self.engine, settings.replica, build, self, settings.engine_threads)
+        self.engine = f"{settings.replica}/{uuid7(time.time_ns()).hex}"
+        self.models = ModelSet(self, settings, build, loading)
         self.counters = Counters()
         self.outbox = StepOutbox(settings.engine_outbox_bytes)
         self.is_draining = False
@@ -150,7 +155,7 @@ class EngineHost:
         for connection in touched:
             connection.flush()
 
-    def on_embedded(self, thread: EmbedThread, answers: list[Embedded], output: Output) -> None:
+    def on_embedded(self, thread: Served, answers: list[Embedded], steps: list[StepRecord]) -> None:
         """Pass on vectors."""
         for answer in answers:
             ticket = self._tickets.pop(answer.request_id, None)
@@ -158,14 +163,14 @@ class EngineHost:
                 continue
             ticket.connection.send(answer if ticket.error is None else embed_refusal(answer.request_id, ticket.error))
             ticket.connection.flush()
-        self.on_output(thread, output)
+        self.on_output(thread, Output(steps=steps))
 
     def on_state(self, thread: Served) -> None:
         """Tell the gateways of a model's new state; what a failed one leaves undone is answered."""
+        self.say_hello()
         if thread.state == "failed":
             error = Unavailable(f"model {thread.order.name!r} failed: {thread.failure}", code="engine_failure")
             self.fail_all(error, thread)
-        self.say_hello()
 
     # From connections (ConnectionHost).
 
@@ -213,6 +218,7 @@ class EngineHost:
         self.counters.choked += len(mine)
         _log.warning("gateway does not read gateway=%s requests=%d", connection.name, len(mine))
         for ticket in mine:
+            ticket.is_muted = True
             self._give_up(ticket, error)
 
     def on_relieved(self, connection: Connection) -> None:
@@ -261,7 +267,6 @@ class EngineHost:
             model = self._accept(connection, embed.request_id, embed.model)
             if not isinstance(model, EmbedThread):
                 raise InvalidRequest(f"model {embed.model!r} generates; it does not embed", param="model")
-            model.check(embed)
             self._tickets[embed.request_id] = Ticket(embed.request_id, connection, model)
             model.embed(embed)
         except Conflict as error:
@@ -327,7 +332,7 @@ class EngineHost:
                     event = msgspec.structs.replace(
                         event, finish_reason="error", error_code=code, error_message=message
                     )
-            elif ticket.error is not None:
+            elif ticket.is_muted:
                 continue
             ticket.connection.send(event)
             touched[ticket.connection] = None

@@ -1,31 +1,36 @@
 """The models of one host, by name: loading, ready, failed or about to go. A model loaded twice is two engines."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
 from backends.engine.base import EngineBuilder, ModelOrder
+from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.embed_thread import EmbedOwner, EmbedThread
-from backends.engine.embedder import EMBEDDER_NAME
 from backends.engine.engine_thread import EngineOwner, EngineThread
 from backends.engine.served import Served
-from contracts.errors import Conflict, ConfigurationError, Unavailable, UnknownModel
+from backends.engine.settings import EngineHostSettings
+from contracts.errors import ConfigurationError, Conflict, Unavailable, UnknownModel
 from contracts.wire import ModelHello
 
 
 class Owner(EngineOwner, EmbedOwner, Protocol):
     """Is told what models do, on its event loop."""
 
+    engine: str  # the host's name, unique for each start
+
 
 class ModelSet:
-    """Starts and stops models. `engine` is the host's own name, of which each load makes one of its own."""
+    """Starts and stops models. Each load is an engine of its own, named after the owner's."""
 
-    def __init__(self, engine: str, replica: str, build: EngineBuilder, owner: Owner, threads: int | None) -> None:
-        self._engine = engine
-        self._replica = replica
-        self._build = build
+    def __init__(
+        self, owner: Owner, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock
+    ) -> None:
         self._owner = owner
-        self._threads = threads
+        self._settings = settings
+        self._build = build
+        self._loading = loading
         self._models: dict[str, Served] = {}
         self._loads = 0
 
@@ -63,10 +68,10 @@ class ModelSet:
         if not order.name or not order.source:
             raise ConfigurationError("a model to load needs a name and a path")
         self._loads += 1
-        order = replace(order, engine=f"{self._engine}/{self._loads}")
+        order = replace(order, engine=f"{self._owner.engine}/{self._loads}")
         model: Served
         if order.source == EMBEDDER_NAME:
-            model = EmbedThread(order, self._replica, self._threads, self._owner)
+            model = EmbedThread(order, self._settings, self._owner, self._loading)
         else:
             model = EngineThread(order, self._build, self._owner)
         self._models[order.name] = model

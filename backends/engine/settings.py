@@ -1,5 +1,6 @@
 """What an engine host is told at start, read from TOLLKEEPER_ENGINE_* variables."""
 
+import os
 import re
 import socket
 from pathlib import Path
@@ -69,11 +70,16 @@ class EngineHostSettings(BaseSettings):
         return f"{self.engine_name}@{socket.gethostname()}"
 
     @property
+    def threads(self) -> int:
+        """How many threads one computation may use: half the cores, as torch's threads wait for each other."""
+        return self.engine_threads or max(1, (os.cpu_count() or 1) // 2)
+
+    @property
     def models(self) -> list[ModelOrder]:
         """Give the models to load at start. Raises ValueError on an adapter without a name."""
         if self.engine_model.strip() == "none":
             return []
-        found = []
+        found: list[ModelOrder] = []
         adapters = self._adapters()
         for part in (self.engine_model or f"{BUILTIN_NAME}={BUILTIN_PATH}").split(","):
             named = _NAMED.fullmatch(part.strip())

@@ -1,12 +1,11 @@
 """Builds the torch engine for a model order. Imported only in the thread that needs it: torch takes seconds to load."""
 
-from collections.abc import Callable
+from pathlib import Path
 
 import torch
-import transformers
 
 from backends.engine.base import Engine, ModelOrder
-from backends.engine.model_source import find_model
+from backends.engine.quiet_transformers import quiet_transformers
 from backends.engine.settings import EngineHostSettings
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.settings import EngineSettings
@@ -25,9 +24,9 @@ _OPTIONS = {
 }
 
 
-def build(settings: EngineHostSettings, order: ModelOrder) -> Engine:
-    """Load a model. Raises ConfigurationError when the model, an option or the memory cannot serve."""
-    transformers.utils.logging.disable_progress_bar()
+def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine:
+    """Load a model from a directory. Raises ConfigurationError when the model, an option or the memory cannot serve."""
+    quiet_transformers()
     options: dict[str, object] = {
         "device": settings.engine_device or ("cuda" if torch.cuda.is_available() else "cpu"),
         "dtype": settings.engine_dtype or None,
@@ -35,7 +34,7 @@ def build(settings: EngineHostSettings, order: ModelOrder) -> Engine:
         "context_tokens": settings.engine_context_tokens,
         "max_batch_tokens": settings.engine_max_batch_tokens,
         "max_sequences": settings.engine_max_sequences,
-        "threads": settings.engine_threads,
+        "threads": settings.threads,
         "prefix_cache": settings.engine_prefix_cache,
         "metering": settings.engine_metering,
     }
@@ -50,7 +49,7 @@ def build(settings: EngineHostSettings, order: ModelOrder) -> Engine:
         raise ConfigurationError(f"dtype {options['dtype']!r} is neither float32 nor bfloat16")
     return TorchEngine(
         EngineSettings(
-            path=find_model(order.source),
+            path=path,
             model=order.name,
             engine=order.engine,
             replica=settings.replica,
@@ -58,8 +57,3 @@ def build(settings: EngineHostSettings, order: ModelOrder) -> Engine:
             **options,  # type: ignore[arg-type]  # checked against the table above
         )
     )
-
-
-def builder(settings: EngineHostSettings) -> Callable[[ModelOrder], Engine]:
-    """Give the builder for a host of these settings."""
-    return lambda order: build(settings, order)

@@ -7,27 +7,26 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, cast
+from typing import Final, TypeVar
 
 from backends.llm.base import EngineRecords
 from backends.llm.engine_address import EngineAddress
+from backends.llm.engine_line import EngineLine
 from backends.llm.engine_stream import EngineStream
 from backends.llm.step_intake import StepIntake
-from contracts.errors import EngineUnavailable, InvalidRecord, TollkeeperError, UpstreamBroken
+from contracts.errors import EngineUnavailable, UpstreamBroken
 from contracts.wire import (
     WIRE_VERSION,
     Abort,
     Answer,
     Attach,
     Call,
-    Delta,
     Embed,
     Embedded,
     Finished,
-    FrameSplitter,
     FromGateway,
     FromHost,
     Hello,
@@ -36,8 +35,6 @@ from contracts.wire import (
     Steps,
     StepsAck,
     Submit,
-    frame,
-    from_host,
 )
 
 _log = logging.getLogger(__name__)
@@ -46,6 +43,8 @@ _HELLO_SECONDS: Final = 5.0
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 1.0
+
+MessageT = TypeVar("MessageT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,9 @@ class HostStatus:
     detail: str
     latency_ns: int | None
     engine: str
-    models: dict[str, str]
+    models: Mapping[str, str]
     requests: int
+    unreadable_step_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class EngineHost:
         self._taking = taking
         self._on_hello = on_hello
         self._steps = StepIntake(taking.records)
-        self._line: _Line | None = None
+        self._line: EngineLine | None = None
         self._hello: Hello | None = None
         self._away_because = "it has not been reached yet"
         self._is_incompatible = False
@@ -121,7 +121,8 @@ class EngineHost:
     async def embed(self, message: Embed) -> Embedded:
         """Embed. Raises EngineUnavailable or UpstreamBroken; a cancelled wait stops nothing, as it is over at once."""
         self._send(message)
-        future = self._embeds[message.request_id] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Embedded] = asyncio.get_running_loop().create_future()
+        self._embeds[message.request_id] = future
         try:
             return await future
         finally:
@@ -131,13 +132,14 @@ class EngineHost:
 
     def status(self) -> HostStatus:
         """Say how the host is."""
+        unreadable = self._steps.unreadable_records
         if self._hello is None:
             state = "incompatible" if self._is_incompatible else "away"
-            return HostStatus(state, self._away_because, None, "", {}, 0)
+            return HostStatus(state, self._away_because, None, "", {}, 0, unreadable)
         models = {model.id: model.state for model in self._hello.models}
         states = set(models.values())
         state = next((one for one in ("failed", "loading", "warming", "draining") if one in states), "ready")
-        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, len(self._streams))
+        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, len(self._streams), unreadable)
 
     async def close(self) -> None:
         """Leave the host; what is still under way there fails here."""
@@ -147,7 +149,7 @@ class EngineHost:
 
     # what the connection calls
 
-    def on_message(self, message: FromHost) -> None:
+    def on_message(self, line: EngineLine, message: FromHost) -> None:
         """Take a frame that is not a delta."""
         match message:
             case Finished():
@@ -160,7 +162,7 @@ class EngineHost:
                 if self._taking.records is not None:
                     self._taking.records.take_kv(message.records)
             case Hello():
-                self._greet(message)
+                self._greet(line, message)
             case Embedded():
                 _resolve(self._embeds.get(message.request_id), message)
             case Answer():
@@ -184,31 +186,30 @@ class EngineHost:
             await asyncio.sleep(random.uniform(0.5, 1.0) * wait)
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
 
-    async def _connect(self) -> "_Line | None":
+    async def _connect(self) -> EngineLine | None:
         try:
-            return await self.address.connect(lambda: _Line(self))
+            return await self.address.connect(lambda: EngineLine(self))
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             self._note_away(f"{reason}; start it with `python -m backends.engine` or `tollkeeper up`")
             return None
 
-    async def _serve(self, line: "_Line") -> float | None:
+    async def _serve(self, line: EngineLine) -> float | None:
         """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
         try:
             await asyncio.wait_for(line.greeted(), _HELLO_SECONDS)
         except TimeoutError:
             self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s")
             return None
-        if line.is_lost:
-            self._note_away(line.lost_because)
+        if self._line is not line:
+            if not self._is_incompatible:
+                self._note_away(line.lost_because)
             return None
-        if self._is_incompatible:
-            return _LONGEST_WAIT_SECONDS
         while not line.is_lost:
             await self._ping(line)
         return _FIRST_WAIT_SECONDS
 
-    async def _ping(self, line: "_Line") -> None:
+    async def _ping(self, line: EngineLine) -> None:
         call_id = next(self._call_ids)
         answered = self._calls[call_id] = asyncio.get_running_loop().create_future()
         began = time.monotonic_ns()
@@ -223,53 +224,47 @@ class EngineHost:
         if not line.is_lost:
             await asyncio.wait((line.lost,), timeout=_PING_SECONDS)
 
-    def _greet(self, hello: Hello) -> None:
+    def _greet(self, line: EngineLine, hello: Hello) -> None:
+        """Take a hello: the first makes the connection one to work with, later ones bring news of models."""
         self._is_incompatible = hello.version != WIRE_VERSION
         if self._is_incompatible:
-            self._away_because = (
+            self._note_away(
                 f"it speaks version {hello.version} of the engine wire, this gateway version {WIRE_VERSION}; "
                 "run both from the same release"
             )
-            _log.error("engine host refused", extra={"host": str(self.address), "reason": self._away_because})
-            if self._pending_line is not None:
-                self._pending_line.greet()
+            line.close()
             return
-        is_first, self._hello = self._hello is None, hello
+        self._hello = hello
         self._on_hello(hello)
-        line = self._pending_line
-        if is_first and line is not None:
-            self._line, self._latency_ns = line, None
-            _log.info("engine host reached", extra={"host": str(self.address), "models": len(hello.models)})
-            wants_steps = self._taking.records is not None
-            line.send(
-                Attach(
-                    version=WIRE_VERSION,
-                    gateway=self._taking.gateway,
-                    wants_steps=wants_steps,
-                    wants_kv=wants_steps and self._taking.wants_kv,
-                )
-            )
-            line.greet()
-
-    _pending_line: "_Line | None" = None
-
-    def on_connected(self, line: "_Line") -> None:
-        """Take a new connection, on which the host speaks first."""
-        self._pending_line = line
-
-    def _lose(self, line: "_Line") -> None:
-        line.close()
-        if self._pending_line is line:
-            self._pending_line = None
         if self._line is line:
-            self._line = self._hello = None
-            self._note_away(line.lost_because or "the connection was closed")
+            return
+        self._line = line
+        _log.info("engine host reached", extra={"host": str(self.address), "models": len(hello.models)})
+        wants_steps = self._taking.records is not None
+        line.send(
+            Attach(
+                version=WIRE_VERSION,
+                gateway=self._taking.gateway,
+                wants_steps=wants_steps,
+                wants_kv=wants_steps and self._taking.wants_kv,
+            )
+        )
+        line.greet()
+
+    def _lose(self, line: EngineLine) -> None:
+        line.close()
+        if self._line is not line:
+            return
+        self._line = self._hello = None
+        if line.is_lost:
+            self._note_away(line.lost_because)
         error = UpstreamBroken(f"the engine host at {self.address} went away before the answer was complete")
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(error)
         for embed in self._embeds.values():
-            _refuse(embed, error)
+            if not embed.done():
+                embed.set_exception(error)
         self._steps.forget()
 
     def _note_away(self, reason: str) -> None:
@@ -288,78 +283,6 @@ class EngineHost:
         self._line.send(message)
 
 
-class _Line(asyncio.Protocol):
-    """One connection's life."""
-
-    def __init__(self, host: EngineHost) -> None:
-        self._host = host
-        self._splitter = FrameSplitter()
-        self._transport: asyncio.Transport | None = None
-        loop = asyncio.get_running_loop()
-        self.lost: asyncio.Future[None] = loop.create_future()
-        self._greeted: asyncio.Future[None] = loop.create_future()
-        self.lost_because = ""
-
-    @property
-    def is_lost(self) -> bool:
-        return self.lost.done()
-
-    async def greeted(self) -> None:
-        """Wait for the host's first frame, or for the connection's end."""
-        await asyncio.wait((self._greeted, self.lost), return_when=asyncio.FIRST_COMPLETED)
-
-    def greet(self) -> None:
-        if not self._greeted.done():
-            self._greeted.set_result(None)
-
-    def send(self, message: FromGateway) -> None:
-        if self._transport is not None and not self.is_lost:
-            self._transport.write(frame(message))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
-        self._host.on_connected(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost_because = self.lost_because or (f"the connection broke: {exc}" if exc else "it closed the connection")
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        stream_of, on_message = self._host.stream_of, self._host.on_message
-        try:
-            for body in self._splitter.feed(data):
-                message = from_host(body)
-                if type(message) is not Delta:
-                    on_message(message)
-                    continue
-                stream = stream_of(message.request_id)
-                if stream is not None:
-                    _deliver(stream, message)
-        except InvalidRecord as error:
-            self.lost_because = error.message
-            self.close()
-
-
-def _deliver(stream: EngineStream, message: Delta) -> None:
-    try:
-        stream.on_delta(message)
-    except TollkeeperError as error:  # such as a tool call that is no JSON
-        stream.fail(error)
-    except Exception:  # the edge between requests: one answer's fault must not end those that share the connection
-        _log.exception("delta cannot be passed on", extra={"request_id": message.request_id.hex()})
-        stream.fail(UpstreamBroken("what the engine host sent cannot be passed on"))
-
-
-def _resolve(future: "asyncio.Future[_Message] | None", message: "_Message") -> None:
+def _resolve(future: "asyncio.Future[MessageT] | None", message: MessageT) -> None:
     if future is not None and not future.done():
         future.set_result(message)
-
-
-def _refuse(future: "asyncio.Future[Embedded]", error: TollkeeperError) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What an application asked for becomes what an engine host is submitted. What cannot be honoured is refused by name."""
+"""What an application asked for becomes what an engine host is given. What cannot be honoured is refused by name."""
 
 import asyncio
 import json
@@ -274,7 +274,7 @@ def _from_extensions(request: ChatRequest) -> list[tuple[str, Grammar]]:
         regexes.append(("structured_outputs.regex", outputs.regex))
         choices.append(("structured_outputs.choice", outputs.choice))
         grammars.append(("structured_outputs.grammar", outputs.grammar))
-    found = [(name, Grammar(kind="json_schema", text=_schema_text(raw))) for name, raw in schemas if _is_given(raw)]
+    found = [(name, _schema(stated)) for name, stated in schemas if stated is not None]
     found += [(name, Grammar(kind="regex", text=text)) for name, text in regexes if text is not None]
     found += [
         (name, Grammar(kind="choice", text=json.dumps(options))) for name, options in choices if options is not None
@@ -289,6 +289,5 @@ def _is_given(raw: msgspec.Raw) -> bool:
     return bytes(raw) not in (b"", b"null")
 
 
-def _schema_text(raw: msgspec.Raw) -> str:
-    found = msgspec.json.decode(raw)
-    return found if isinstance(found, str) else bytes(raw).decode()
+def _schema(stated: dict[str, Any] | str) -> Grammar:
+    return Grammar(kind="json_schema", text=stated if isinstance(stated, str) else json.dumps(stated))

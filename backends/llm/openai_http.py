@@ -11,17 +11,19 @@ import msgspec
 from backends.http_pool import HttpPool, Origin, Timeouts
 from backends.llm.base import ModelCall, Sink
 from backends.llm.sse import EventSplitter, data_of
-from contracts.chat import ChatChunk, ChatReply, ChunkChoice
+from contracts.chat import ChatChunk, ChatReply, ChatRequest, ChunkChoice
 from contracts.configuration import TargetSpec
+from contracts.embedding import EmbeddingReply, EmbeddingRequest
 from contracts.errors import (
     ConfigurationError,
     InvalidUsage,
     TollkeeperError,
     UpstreamBroken,
     UpstreamError,
+    UpstreamRateLimited,
     UpstreamRejected,
 )
-from contracts.generation import Delta, Result
+from contracts.generation import Continuation, Delta, Result
 from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage, usage_from_openai
 
@@ -29,10 +31,12 @@ _MAX_ERROR_BODY: Final = 64 * 1024
 _MAX_ERROR_MESSAGE: Final = 500
 _MAX_REPLY_BODY: Final = 256 * 1024 * 1024
 # The request itself is at fault: another replica would say the same.
-_REJECTIONS: Final = frozenset({400, 404, 409, 413, 415, 422})
+_REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
+_DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
 
 _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 _reply_decoder: Final = msgspec.json.Decoder(ChatReply)
+_embedding_decoder: Final = msgspec.json.Decoder(EmbeddingReply)
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder: Final = msgspec.json.Encoder()
 
@@ -64,11 +68,16 @@ class OpenAIHttpTarget:
             f"POST {self._pool.origin.prefix}{call.path} HTTP/1.1\r\n{self._head_end}{trace}"
             f"x-request-id: {call.request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        reader = _ReplyReader(self.spec.id, sink, is_streamed=call.request.is_streamed)
+        embeds = isinstance(call.request, EmbeddingRequest)
+        reader = _ReplyReader(self.spec.id, sink, is_streamed=call.request.is_streamed, embeds=embeds)
         exchange = await self._pool.send(head.encode("latin-1"), body, reader)
         sink.attach_flow(exchange.pause, exchange.resume)
         await exchange.finished()
         return reader.result()
+
+    def can_continue(self, continuation: Continuation) -> bool:
+        """Say no: the protocol has no way to ask for the rest of an answer."""
+        return False
 
     async def close(self) -> None:
         """Close every connection to the server."""
@@ -77,7 +86,7 @@ class OpenAIHttpTarget:
     def _body_for(self, call: ModelCall) -> bytes:
         request = call.request
         renamed = bool(self.spec.model) and self.spec.model != request.model
-        needs_usage = request.is_streamed and not request.wants_usage
+        needs_usage = isinstance(request, ChatRequest) and request.is_streamed and not request.wants_usage
         if not renamed and not needs_usage:
             return call.body
         fields = _fields_decoder.decode(call.body)
@@ -93,8 +102,9 @@ class OpenAIHttpTarget:
 class _ReplyReader:
     """Reads one reply as it arrives and hands it to the sink."""
 
-    def __init__(self, target: str, sink: Sink, *, is_streamed: bool) -> None:
+    def __init__(self, target: str, sink: Sink, *, is_streamed: bool, embeds: bool = False) -> None:
         self._target = target
+        self._embeds = embeds
         self._sink = sink
         self._is_streamed = is_streamed
         self._status = 0
@@ -173,16 +183,20 @@ class _ReplyReader:
         self._sink.event(event, deltas, is_usage_only=chunk.usage is not None and not choices)
 
     def _conclude_whole(self, body: bytes) -> None:
+        expected = "embedding reply" if self._embeds else "chat completion"
         try:
-            reply = _reply_decoder.decode(body)
+            reply = (_embedding_decoder if self._embeds else _reply_decoder).decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a chat completion") from error
-        if reply.choices is None:
-            raise UpstreamBroken(_message_in(body) or f"target {self._target!r} sent a reply without choices")
+            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {expected}") from error
+        content = reply.data if isinstance(reply, EmbeddingReply) else reply.choices
+        if content is None:
+            missing = "data" if self._embeds else "choices"
+            raise UpstreamBroken(_message_in(body) or f"target {self._target!r} sent a reply without {missing}")
         if reply.usage is not None:
             self._take_usage(reply.usage)
         self._model = reply.model or ""
-        self._finish_reason = next((choice.finish_reason for choice in reply.choices if choice.finish_reason), "")
+        if not isinstance(reply, EmbeddingReply):
+            self._finish_reason = next((one.finish_reason for one in reply.choices or () if one.finish_reason), "")
         self._sink.whole(body)
 
     def _take_usage(self, reported: OpenAIUsage) -> None:
@@ -200,10 +214,14 @@ class _ReplyReader:
         if self._status in _REJECTIONS:
             return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
         if self._status == 429:
-            return UpstreamError(
+            wait = _seconds(self._headers.get(b"retry-after"))
+            return UpstreamRateLimited(
                 f"target {self._target!r} is limiting the gateway's rate",
-                code="upstream_rate_limited",
-                retry_after_seconds=_seconds(self._headers.get(b"retry-after")),
+                retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
+            )
+        if self._status == 404:  # the model or the path: the target is set up wrong, another need not be
+            return UpstreamError(
+                f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
             )
         if self._status in (401, 403):
             return UpstreamError(

@@ -15,8 +15,9 @@ from msgspec import Meta
 from backends.llm.base import ModelCall, Sink
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import TargetSpec
+from contracts.embedding import EmbeddingRequest
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
-from contracts.generation import Delta, Result
+from contracts.generation import Continuation, Delta, Result
 from contracts.usage import Usage
 
 _DEFAULT_REPLY: Final = (
@@ -60,8 +61,11 @@ class ScriptedTarget:
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Play the script for one request."""
-        script = self._script_for(call.request)
-        prompt_tokens = count_prompt_tokens(call.request)
+        request = call.request
+        if isinstance(request, EmbeddingRequest):
+            raise InvalidRequest(f"the model {request.model!r} plays a script; it does not embed", param="model")
+        script = self._script_for(request)
+        prompt_tokens = count_prompt_tokens(request)
         cached = min(script.cached, prompt_tokens)
         used_in = Usage(input_text=prompt_tokens - cached, cache_read_text=cached)
         if script.fault == "refuse":
@@ -70,17 +74,21 @@ class ScriptedTarget:
         try:
             sink.report(used_in, "exact")
             await _wait(script.first_ms)
-            finish_reason, made = await self._play(script, call.request, sink)
+            finish_reason, made = await self._play(script, request, sink)
         finally:
             self.running -= 1
         return Result(
             usage=used_in.plus(Usage(output_text=made)),
             count_method="exact",
             finish_reason=finish_reason,
-            model=self.spec.model or call.request.model,
+            model=self.spec.model or request.model,
             gap_clock="gateway",
             engine_output_tokens=made,
         )
+
+    def can_continue(self, continuation: Continuation) -> bool:
+        """Say no: a script begins at its beginning."""
+        return False
 
     async def close(self) -> None:
         """Nothing to free."""

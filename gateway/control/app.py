@@ -7,9 +7,21 @@ from datetime import UTC, datetime
 
 from fastapi import FastAPI
 
-from backends.control.bootstrap import DEMO_MODEL, DEMO_TENANT, Upstream, add_demo, add_upstream, is_fresh
+from backends.control.bootstrap import (
+    DEMO_MODEL,
+    DEMO_TENANT,
+    EngineOffer,
+    Upstream,
+    add_demo,
+    add_engine,
+    add_upstream,
+    is_fresh,
+)
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.engine.embed_order import EMBEDDER_NAME
+from backends.engine.settings import EngineHostSettings
+from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
@@ -68,16 +80,33 @@ def create_app(settings: ControlSettings) -> FastAPI:
 
 def _bootstrap(database: ControlDatabase, settings: ControlSettings, secrets: SecretFiles, pepper: bytes) -> None:
     author = Author(name="first start", at=datetime.now(UTC))
+    is_first = False
     try:
         with database.session() as session:
-            if is_fresh(session):
+            is_first = is_fresh(session)
+            if is_first:
                 # Made here and kept in a file, so that `tollkeeper up` can print it at every start.
                 add_demo(session, author, secrets.get_or_create("demo_key", prefix=KEY_PREFIX), pepper)
                 log.info("demonstration_added", extra={"tenant": DEMO_TENANT, "model": DEMO_MODEL})
     except Conflict:
+        is_first = False
         log.info("demonstration_added_elsewhere")
+    if settings.engine_url:
+        _add_engine(database, settings, author, is_first=is_first)
     if settings.upstream_url:
         _add_upstream(database, settings, author)
+
+
+def _add_engine(database: ControlDatabase, settings: ControlSettings, author: Author, *, is_first: bool) -> None:
+    EngineAddress.parse(settings.engine_url)  # says at once, and in a sentence, what would fail at every request
+    offer = EngineOffer(
+        url=settings.engine_url,
+        models=tuple(order.name for order in EngineHostSettings(engine_model=settings.engine_model).models),
+        embedder=EMBEDDER_NAME if settings.engine_embedder else "",
+    )
+    with database.session() as session:
+        if add_engine(session, author, offer, is_first=is_first):
+            log.info("engine_added", extra={"url": offer.url, "models": ",".join(offer.models)})
 
 
 def _add_upstream(database: ControlDatabase, settings: ControlSettings, author: Author) -> None:

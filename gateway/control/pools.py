@@ -16,7 +16,9 @@ router = APIRouter(prefix="/v1/pools", tags=["pools"])
 
 PoolPath = Annotated[str, Path(max_length=63, description="The pool's id")]
 TargetPath = Annotated[str, Path(max_length=63, description="The target's id")]
-TargetUrl = Annotated[str, StringConstraints(pattern=r"^(https?://[^\s/?#]+[^\s?#]*)?$", max_length=500)]
+TargetUrl = Annotated[
+    str, StringConstraints(pattern=r"^((https?|tcp)://[^\s/?#]+[^\s?#]*|unix:///[^\s?#]+)?$", max_length=500)
+]
 KeyRef = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)?$", max_length=200)]
 
 
@@ -32,8 +34,11 @@ class TargetBody(Body):
     """A new replica of a pool."""
 
     id: Slug
-    kind: Literal["scripted", "openai_http"]
-    url: TargetUrl = Field(default="", description="Where an openai_http target listens, up to and with /v1")
+    kind: Literal["scripted", "openai_http", "engine"]
+    url: TargetUrl = Field(
+        default="",
+        description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock",
+    )
     model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
     provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
     key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME or file:/PATH")
@@ -44,6 +49,10 @@ class TargetBody(Body):
     def _check_url(self) -> Self:
         if self.kind == "openai_http" and not self.url:
             raise ValueError("an openai_http target needs a url such as http://127.0.0.1:8000/v1")
+        if self.kind == "openai_http" and not self.url.startswith("http"):
+            raise ValueError("an openai_http target's url begins with http:// or https://")
+        if self.kind == "engine" and not self.url.startswith(("unix://", "tcp://")):
+            raise ValueError("an engine target needs a url such as unix:///path/run/engine-default.sock")
         return self
 
 

@@ -23,6 +23,11 @@ class ControlSettings(BaseSettings):
     upstream_model: str = ""
     upstream_key: str = Field(default="", repr=False)
 
+    # An engine host of ours to offer, such as unix:///path/run/engine-default.sock, and what it was told to serve.
+    engine_url: str = ""
+    engine_model: str = ""
+    engine_embedder: bool = True
+
     @property
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""

@@ -148,6 +148,75 @@ async def test_brakes_of_an_exchange_that_is_over_do_not_hold_the_next(new_pool,
     assert upstream.accepted == 1
 
 
+async def test_a_request_into_a_connection_just_closed_is_sent_again_once_on_a_fresh_one(new_pool, upstream):
+    for loss in ("close", "reset"):
+        upstream.always(OK)
+        pool = new_pool()
+        await ask(pool)
+        accepted = upstream.accepted
+        upstream.then(loss)  # what the client sees of a server that had closed while the request was on its way
+        assert (await ask(pool)).body == b"hi"
+        assert upstream.accepted == accepted + 1
+
+
+async def test_it_is_not_sent_a_third_time(new_pool, upstream):
+    upstream.always(OK)
+    pool = new_pool()
+    await ask(pool)
+    upstream.then("close")
+    upstream.then("close")
+    with pytest.raises(UpstreamBroken, match="before it replied"):
+        await ask(pool)
+    assert len(upstream.requests) == 3
+
+
+async def test_a_fresh_connection_that_is_closed_is_the_targets_fault(new_pool, upstream):
+    upstream.always("close")
+    with pytest.raises(UpstreamBroken, match="before it replied"):
+        await ask(new_pool())
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("first_bytes", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", OK[:-1]])
+async def test_after_a_single_byte_of_the_reply_nothing_is_sent_again(new_pool, upstream, first_bytes):
+    upstream.always(OK)
+    pool = new_pool()
+    await ask(pool)
+    upstream.then(first_bytes, 0.02, "close")
+    with pytest.raises(UpstreamBroken):
+        await ask(pool)
+    assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize(("after", "requests"), [(0.05, 3), (0.4, 2)])
+async def test_a_server_that_takes_its_time_to_die_had_the_request(new_pool, upstream, monkeypatch, after, requests):
+    monkeypatch.setattr("backends.http_pool._STALE_SECONDS", 0.2)
+    upstream.always(OK)
+    pool = new_pool()
+    await ask(pool)
+    upstream.then(after, "close")
+    if requests == 3:
+        assert (await ask(pool)).body == b"hi"
+    else:
+        with pytest.raises(UpstreamBroken, match="before it replied"):
+            await ask(pool)
+    assert len(upstream.requests) == requests
+
+
+async def test_a_client_that_leaves_while_it_is_sent_again_leaves_nothing_behind(new_pool, upstream, eventually):
+    upstream.always(OK)
+    pool = new_pool()
+    await ask(pool)
+    upstream.always("stall")
+    upstream.then("close")
+    asking = asyncio.create_task(ask(pool))
+    await eventually(lambda: len(upstream.requests) == 3)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await eventually(lambda: not upstream.open)
+    await pool.close()
+
+
 async def test_nobody_listening_and_no_such_host_are_unreachable(new_pool):
     for url in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         with pytest.raises(UpstreamUnreachable, match="cannot be reached"):

@@ -14,7 +14,6 @@ from contracts.ids import uuid7
 from contracts.records import (
     EVENT_NAMES,
     EVENT_PREFIX,
-    GAP_UNIT_NS,
     MAX_GAP_UNITS,
     AttemptRecord,
     GpuShare,
@@ -27,9 +26,7 @@ from contracts.records import (
     decode_record,
     encode_record,
     event_name_of,
-    gap_units,
     pack_gaps,
-    unpack_gaps,
 )
 from contracts.usage import LEAVES, MAX_TOKENS_PER_LEAF, Usage
 
@@ -338,57 +335,6 @@ def test_a_field_of_the_wrong_kind_is_refused_saying_what_was_wrong(name, value,
     assert sentence in refusal.value.message
 
 
-STEP = StepRecord(
-    engine="e",
-    sequence=0,
-    started_at_ns=0,
-    busy_ns=5,
-    method="steptime-as/1",
-    request_ids=[REQUEST_ID, REQUEST_ID],
-    tenants=["acme", "globex"],
-    scheduled=[1, 2],
-    gpu_ns=[2, 3],
-)
-
-
-@pytest.mark.parametrize("name", STEP_LISTS)
-def test_a_steps_lists_are_empty_or_have_one_entry_for_each_request(name):
-    value = getattr(STEP, name) or ([False] * 2 if name == "aborted" else [0] * 2)
-    for good in (value, []):
-        if name != "gpu_ns" or good:
-            assert getattr(decode_record(with_field(STEP, name, good)), name) == good
-    for bad in (value[:1], value + value[:1]):
-        with pytest.raises(InvalidRecord, match=f"a step of 2 requests has {len(bad)} entries in {name}"):
-            decode_record(with_field(STEP, name, bad))
-
-
-def test_a_split_step_charges_all_of_its_time_and_no_more():
-    assert decode_record(encode_record(STEP)) == STEP
-    for parts in ([2, 2], [2, 4], []):
-        with pytest.raises(InvalidRecord, match=f"gpu_ns sum to {sum(parts)} ns of the 5 ns"):
-            decode_record(with_field(STEP, "gpu_ns", parts))
-    unsplit = msgspec.structs.replace(STEP, method="", gpu_ns=[])
-    assert decode_record(encode_record(unsplit)) == unsplit
-    nobody = StepRecord(engine="e", sequence=0, started_at_ns=0, busy_ns=5, method="steptime-as/1")
-    assert decode_record(encode_record(nobody)) == nobody
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("busy_ns", -1),
-        ("gap_ns", -1),
-        ("forward_ns", -1),
-        ("rank_skew_ns", -1),
-        ("gpu_ns", [-1, 6]),
-        ("request_ids", [REQUEST_ID, REQUEST_ID[:15]]),
-    ],
-)
-def test_a_steps_times_and_ids_are_checked_too(name, value):
-    with pytest.raises(InvalidRecord, match="`int` >= 0|length >= 16"):
-        decode_record(with_field(STEP, name, value))
-
-
 def test_a_bottomless_nest_in_a_field_we_would_skip_is_refused():
     fields = fields_of(LARGE_REQUEST)
     packed = msgspec.msgpack.encode([*fields, None])[:-1] + b"\x91" * 100_000 + b"\xc0"
@@ -410,51 +356,3 @@ def test_text_that_is_not_utf8_is_refused():
     packed = encode_record(StepRecord(engine="é", sequence=0, started_at_ns=0, busy_ns=0))
     with pytest.raises(InvalidRecord, match="utf-8"):
         decode_record(packed.replace("é".encode(), b"\xff\xfe"))
-
-
-# --- gaps ---
-
-
-@pytest.mark.parametrize(
-    ("gap_ns", "units"),
-    [
-        (-1, 0),  # a clock that steps back
-        (-(10**12), 0),
-        (0, 0),
-        (4_999, 0),
-        (5_000, 1),
-        (14_999, 1),
-        (15_000, 2),
-        (10_000_000, 1_000),
-        (MAX_GAP_UNITS * GAP_UNIT_NS - 5_001, MAX_GAP_UNITS - 1),
-        (MAX_GAP_UNITS * GAP_UNIT_NS, MAX_GAP_UNITS),
-        (2**32 * GAP_UNIT_NS, MAX_GAP_UNITS),
-        (2**63 - 1, MAX_GAP_UNITS),
-    ],
-)
-def test_gaps_are_rounded_to_the_nearest_unit_and_clamped(gap_ns, units):
-    assert gap_units(gap_ns) == units
-
-
-@MANY
-@given(st.integers(0, MAX_GAP_UNITS * GAP_UNIT_NS))
-def test_a_gap_is_never_off_by_more_than_half_a_unit(gap_ns):
-    assert abs(gap_units(gap_ns) * GAP_UNIT_NS - gap_ns) <= GAP_UNIT_NS // 2
-
-
-@MANY
-@given(st.lists(st.integers(0, MAX_GAP_UNITS), max_size=300))
-def test_packed_gaps_are_little_endian_and_come_back_as_they_were(gaps):
-    packed = pack_gaps(gaps)
-    assert packed == b"".join(gap.to_bytes(4, "little") for gap in gaps)
-    assert unpack_gaps(packed) == gaps
-
-
-def test_a_gap_that_no_column_holds_is_clamped_rather_than_lost_with_its_record():
-    assert unpack_gaps(pack_gaps([-1, 3, MAX_GAP_UNITS, MAX_GAP_UNITS + 1])) == [0, 3, MAX_GAP_UNITS, MAX_GAP_UNITS]
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 7])
-def test_gaps_that_end_in_the_middle_of_one_are_refused(length):
-    with pytest.raises(InvalidRecord, match=f"packed gaps have {length} bytes"):
-        unpack_gaps(bytes(length))

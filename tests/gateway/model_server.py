@@ -73,7 +73,7 @@ class _Side(asyncio.Protocol):
             return
         request.body, self.received = rest[:length], rest[length:]
         self.upstream.requests.append(request)
-        script = self.upstream.next_script()
+        script = self.upstream.next_script(request)
         self.task = asyncio.get_running_loop().create_task(self.play(script))
 
     async def play(self, script: tuple[Step, ...]) -> None:
@@ -105,6 +105,7 @@ class Upstream:
         self.bytes_written = 0
         self._always: tuple[Step, ...] = (STALL,)
         self._queue: deque[tuple[Step, ...]] = deque()
+        self._answer: Callable[[UpstreamRequest], bytes] | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -127,8 +128,14 @@ class Upstream:
         """Play this for the next request that has no script yet."""
         self._queue.append(script)
 
-    def next_script(self) -> tuple[Step, ...]:
-        return self._queue.popleft() if self._queue else self._always
+    def answering(self, answer: Callable[[UpstreamRequest], bytes]) -> None:
+        """Let every request from now on be answered by what it holds."""
+        self._answer = answer
+
+    def next_script(self, request: UpstreamRequest) -> tuple[Step, ...]:
+        if self._queue:
+            return self._queue.popleft()
+        return self._always if self._answer is None else (self._answer(request),)
 
     # what model servers say
 

@@ -91,6 +91,18 @@ async def test_while_the_source_is_away_the_last_snapshot_serves_for_the_stated_
     assert (directory.is_source_away, directory.is_too_old) == (False, False)
 
 
+async def test_a_misconfiguration_is_logged_once_and_its_mending_is_no_news(source, hands, caplog):
+    def with_faults(number, *faults):
+        return dataclasses.replace(revision(number), misconfigured=faults)
+
+    directory = Directory(source, with_faults(1, "card a"), hands.clock, 60.0, lambda: None)
+    for number, faults in enumerate([("card a",), ("card a", "card b"), ("card b",), (), ("card a",)], start=2):
+        source.snapshot = with_faults(number, *faults)
+        await directory.refresh()
+    told = [record.reason for record in caplog.records if record.message == "misconfigured"]
+    assert told == ["card a", "card b", "card a"]
+
+
 async def test_keys_are_not_trusted_once_the_snapshot_is_too_old(directory, source, hands):
     authenticator = Authenticator(directory, PEPPER, b"salt", hands.clock)
     source.snapshot = revision(1)

@@ -34,7 +34,7 @@ async def test_a_target_is_kept_while_its_specification_stays_the_same():
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown kind": ({"kind": "telepathy"}, "known kinds: openai_http, scripted"),
+    "an unknown kind": ({"kind": "telepathy"}, "known kinds: engine, openai_http, scripted"),
     "no url": ({"kind": "openai_http"}, "needs a url"),
     "no http": ({"kind": "openai_http", "url": "ftp://a/v1"}, "must look like http"),
     "a port out of range": ({"kind": "openai_http", "url": "http://a:99999/v1"}, "not a URL"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from pydantic_settings import BaseSettings
 
+from backends.engine.settings import EngineHostSettings
 from backends.store.settings import StoreSettings
 from collector.settings import CollectorSettings
 from dashboard.settings import DashboardSettings
@@ -17,6 +18,7 @@ from migrations.settings import MigrationSettings
 def settings_classes() -> Mapping[str, type[BaseSettings]]:
     """Give the settings class by what follows `python -m`."""
     return {
+        "backends.engine": EngineHostSettings,
         "backends.store": StoreSettings,
         "collector": CollectorSettings,
         "dashboard": DashboardSettings,

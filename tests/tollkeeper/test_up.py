@@ -128,7 +128,7 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
     assert f"export OPENAI_API_KEY={key}" in said
 
     # The printed example, as an SDK would send it.
-    chat = {"model": "scripted-1", "messages": [{"role": "user", "content": "Hello"}]}
+    chat = {"model": "tollkeeper-5m", "max_tokens": 20, "messages": [{"role": "user", "content": "Hello"}]}
     reply = httpx.post(
         f"{gateway}/chat/completions", json=chat, headers={"Authorization": f"Bearer {key}"}, trust_env=False
     )
@@ -150,10 +150,13 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
         up.until(lambda url=url: answers(url), 10)  # type: ignore[misc]  # as above
 
     pids = up.pids()
-    assert len(pids) == 4
+    assert len(pids) == 5
     assert up.stop() == 0
     assert not any(is_running(pid) for pid in pids)
-    assert {path.name for path in (up.data / "run").iterdir() if path.is_file()} == {"up.lock"}
+    assert {path.name for path in (up.data / "run").iterdir() if path.is_file()} == {
+        "up.lock",
+        "engine-default.sock.lock",
+    }
 
     # The same key opens the door after a restart.
     up.start()

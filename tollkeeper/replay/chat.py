@@ -4,6 +4,7 @@ cores.
 
 import asyncio
 import json
+import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one request. Times are the event loop's seconds; `error` is empty where the answer is complete.
+    """What came of one request. Times are seconds of the client's clock; `error` is empty where the answer is complete.
 
     `gaps` are the seconds between pieces of output, `None` in tokens means not reported.
     """
@@ -39,7 +40,7 @@ class Outcome:
     first_at: float | None = None
     last_at: float | None = None
     done_at: float = 0.0
-    gaps: array[float] = field(default_factory=lambda: array("f"))
+    gaps: "array[float]" = field(default_factory=lambda: array("f"))
     error: str = ""
     input_tokens: int | None = None
     cached_tokens: int | None = None
@@ -68,9 +69,12 @@ class Chat:
 
 
 class GatewayClient:
-    """Sends chats to one data plane, named without /v1, and reads their streams."""
+    """Sends chats to one data plane, named without /v1, and reads their streams.
 
-    def __init__(self, url: str, run_id: str) -> None:
+    `now` gives seconds; uvloop's own clock, which only moves a millisecond at a time, is too coarse for gaps.
+    """
+
+    def __init__(self, url: str, run_id: str, now: Callable[[], float] = time.monotonic) -> None:
         self._pool = HttpPool(Origin.parse(url), _TIMEOUTS)
         self._url = url
         origin = self._pool.origin
@@ -79,15 +83,15 @@ class GatewayClient:
             "content-type: application/json\r\naccept: text/event-stream\r\n"
         )
         self.run_id = run_id
+        self._now = now
 
     async def send(self, chat: Chat, due_at: float, run_id: str = "") -> Outcome:
         """Send one chat and read its answer. Never raises for an answer that fails: the outcome says so.
 
         Cancelled, it leaves as a client that closes its window does.
         """
-        now = asyncio.get_running_loop().time
-        outcome = Outcome(chat.number, chat.tenant, chat.wanted_output_tokens, due_at, now())
-        reader = _StreamReader(outcome, now)
+        outcome = Outcome(chat.number, chat.tenant, chat.wanted_output_tokens, due_at, self._now())
+        reader = _StreamReader(outcome, self._now)
         head = (
             f"{self._head}authorization: Bearer {chat.key}\r\nx-tollkeeper-run-id: {run_id or self.run_id}\r\n"
             f"content-length: {len(chat.body)}\r\n\r\n"
@@ -101,13 +105,15 @@ class GatewayClient:
             outcome.error = error.error_code.replace("upstream", "gateway", 1)
         except asyncio.CancelledError:
             outcome.error = CANCELLED
-        outcome.done_at = now()
+        outcome.done_at = self._now()
         return outcome
 
     async def knows(self, key: str) -> bool:
         """Say whether the gateway accepts a key. Raises ConfigurationError where no gateway answers."""
         origin, reader = self._pool.origin, _StatusReader()
-        head = f"GET {origin.prefix}/v1/models HTTP/1.1\r\nhost: {origin.authority}\r\nauthorization: Bearer {key}\r\n\r\n"
+        head = (
+            f"GET {origin.prefix}/v1/models HTTP/1.1\r\nhost: {origin.authority}\r\nauthorization: Bearer {key}\r\n\r\n"
+        )
         try:
             exchange = await self._pool.send(head.encode("latin-1"), b"", reader)
             await exchange.finished()
@@ -120,6 +126,7 @@ class GatewayClient:
     async def close(self) -> None:
         """Close the connections."""
         await self._pool.close()
+        await asyncio.sleep(0)  # transports close in the loop's next round, which may be its last
 
 
 class _StatusReader:

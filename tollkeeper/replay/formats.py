@@ -1,6 +1,7 @@
 """Which format a trace has, and reading it: one table of readers, and what tells their files apart."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from itertools import dropwhile, islice
 from pathlib import Path
@@ -52,7 +53,8 @@ def read_trace(
     if not requests:
         raise ConfigurationError(f"{path.name} has no request {from_seconds:g} s after its beginning or later")
     begin = requests[0].at_seconds
-    return Trace(path.name, chosen, tuple(_shifted(request, begin) for request in requests), mooncake.BLOCK_TOKENS)
+    shifted = tuple(replace(request, at_seconds=request.at_seconds - begin) for request in requests)
+    return Trace(path.name, chosen, shifted, mooncake.BLOCK_TOKENS)
 
 
 def detect_format(path: Path) -> TraceFormat:
@@ -85,13 +87,3 @@ def detect_format(path: Path) -> TraceFormat:
 def _with(first: TraceRequest, rest: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
     yield first
     yield from rest
-
-
-def _shifted(request: TraceRequest, begin: float) -> TraceRequest:
-    return TraceRequest(
-        at_seconds=request.at_seconds - begin,
-        input_tokens=request.input_tokens,
-        output_tokens=request.output_tokens,
-        client=request.client,
-        prefix_blocks=request.prefix_blocks,
-    )

@@ -35,7 +35,7 @@ class LengthRule:
             raise ConfigurationError(f"lengths can be scaled by more than 0 and at most 100, not by {self.scale:g}")
         if self.context_tokens is not None and self.context_tokens < _MIN_CONTEXT_TOKENS:
             raise ConfigurationError(
-                f"a context of {self.context_tokens} tokens is too short to play a trace; {_MIN_CONTEXT_TOKENS} are needed"
+                f"a context of {self.context_tokens} tokens is too short; a trace needs {_MIN_CONTEXT_TOKENS} or more"
             )
 
     def apply(self, request: TraceRequest) -> Lengths:

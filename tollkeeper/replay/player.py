@@ -1,6 +1,7 @@
 """Plays requests at their own times, whatever the answers take (an open loop), and notes how late it was."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -20,12 +21,12 @@ class Clock(Protocol):
         """Wait for a moment; where it has passed, let others run once."""
 
 
-class LoopClock:
-    """The running event loop's clock."""
+class MonotonicClock:
+    """The machine's monotonic clock, and the running event loop's timers."""
 
     def now(self) -> float:
         """Give the time in seconds."""
-        return asyncio.get_running_loop().time()
+        return time.monotonic()
 
     async def sleep_until(self, moment: float) -> None:
         """Wait for a moment; where it has passed, let others run once."""

@@ -89,7 +89,7 @@ def summarise(
     good = [outcome for outcome in outcomes if not outcome.error]
     codes = Counter(outcome.error for outcome in outcomes if outcome.error)
     cancelled = codes.pop(CANCELLED, 0)
-    seconds = max((outcome.done_at for outcome in outcomes), default=began_at) - began_at
+    duration = max((outcome.done_at for outcome in outcomes), default=began_at) - began_at
     tokens_out = sum(outcome.output_tokens or 0 for outcome in good)
     ttft = sorted(seconds for outcome in good if (seconds := outcome.ttft_seconds) is not None)
     gaps = sorted(chain.from_iterable(outcome.gaps for outcome in good))
@@ -108,9 +108,9 @@ def summarise(
         tokens_out_wanted=sum(outcome.wanted_output_tokens for outcome in good),
         other_length=sum(outcome.output_tokens not in (None, outcome.wanted_output_tokens) for outcome in good),
         without_usage=sum(outcome.output_tokens is None for outcome in good),
-        duration_s=round(seconds, 3),
-        requests_per_s=_rate(len(good), seconds),
-        tokens_out_per_s=_rate(tokens_out, seconds),
+        duration_s=round(duration, 3),
+        requests_per_s=_rate(len(good), duration),
+        tokens_out_per_s=_rate(tokens_out, duration),
         most_in_flight=most_in_flight,
         ttft_ms_p50=percentile_ms(ttft, 0.5),
         ttft_ms_p95=percentile_ms(ttft, 0.95),

@@ -87,7 +87,7 @@ def _source(grammar: Grammar) -> str:
                 return str(LLMatcher.grammar_from_lark(grammar.text))
             case "choice":
                 return _from_choices(grammar)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(grammar, str(error)) from error
 
 

@@ -130,7 +130,7 @@ class DecodeBuffer:
         if here is not None and len(here.handles) < here.rows:
             return here
         rows = 2 * here.rows if here is not None else _FIRST_ROWS
-        while not self._fits(capacity, rows, here):
+        while not self._fits(capacity, rows):
             if self._drop_empty():
                 continue
             rows -= 1
@@ -138,9 +138,9 @@ class DecodeBuffer:
                 return None
         return self._grow(capacity, rows, here)
 
-    def _fits(self, capacity: int, rows: int, here: RowClass | None) -> bool:
-        more = rows - (here.rows if here is not None else 0)
-        return self.allocated_bytes + more * capacity * self._pool.shape.token_bytes <= self._max_bytes
+    def _fits(self, capacity: int, rows: int) -> bool:
+        # While a class grows, its old and new tensors are both there.
+        return self.allocated_bytes + rows * capacity * self._pool.shape.token_bytes <= self._max_bytes
 
     def _drop_empty(self) -> bool:
         for capacity, one in list(self.classes.items()):

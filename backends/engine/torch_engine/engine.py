@@ -6,10 +6,8 @@ A process around it, its sockets and its threads are the host's.
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -19,6 +17,7 @@ from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.constraint import GrammarCompiler
 from backends.engine.torch_engine.decode_buffer import DecodeBuffer
 from backends.engine.torch_engine.detokenizer import Vocabulary
+from backends.engine.torch_engine.inbox import Inbox
 from backends.engine.torch_engine.intake import Intake
 from backends.engine.torch_engine.kv_events import KvEventLog
 from backends.engine.torch_engine.kv_pool import KvPool
@@ -29,10 +28,10 @@ from backends.engine.torch_engine.output import OutputMaker, finished, refused
 from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.torch_engine.sampler import choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
-from backends.engine.torch_engine.sequence import Request, Row, Sequence, State
+from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
 from backends.engine.torch_engine.step_meter import QueueFacts, StepMeter
-from contracts.errors import ConfigurationError, Conflict, TollkeeperError, Unavailable, UpstreamTimeout
+from contracts.errors import ConfigurationError, TollkeeperError, Unavailable, UpstreamTimeout
 from contracts.records import KvRecord, StepRecord
 from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
 
@@ -40,21 +39,6 @@ _log = logging.getLogger(__name__)
 
 Event = Delta | Finished
 _WARMUP_TOKENS = 8
-
-
-@dataclass(slots=True)
-class _Inbox:
-    """What other threads have asked for since the last step."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    accepted: list[Request] = field(default_factory=list)
-    aborted: list[bytes] = field(default_factory=list)
-    refused: list[Finished] = field(default_factory=list)
-    known: set[bytes] = field(default_factory=set)  # requests not finished yet
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.accepted or self.aborted or self.refused)
 
 
 class TorchEngine:
@@ -97,42 +81,34 @@ class TorchEngine:
             settings.prefix_cache,
         )  # fmt: skip
         self._output = OutputMaker(vocabulary, frozenset(self._files.eos_token_ids), loaded.context_tokens)
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._requests: dict[bytes, Request] = {}
         self._has_deadlines = False
         self._accrued_ns = self._now_ns()
         self._steps = 0
         for name, path in settings.adapters:
             self.load_adapter(name, path)
+        self._meter.queue(self._now_ns(), runnable=False)
         self._meter.lifecycle(None)
 
     # From any thread.
 
     def submit(self, submit: Submit) -> None:
         """Take a request; what is wrong with it comes as its `Finished`. Compiles its grammar, so it may block."""
-        try:
-            with self._inbox.lock:
-                if submit.request_id in self._inbox.known:
-                    raise Conflict(f"request {submit.request_id.hex()} is being served already")
-                self._inbox.known.add(submit.request_id)
-        except Conflict as error:
+        if not self._inbox.reserve(submit.request_id):
             # The one being served keeps its id: a second `Finished` for it would end the wrong one.
-            _log.warning("request refused request_id=%s reason=%s", submit.request_id.hex(), error.error_code)
+            _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
             return
         try:
             request = self._intake.accept(submit, self._adapters.names, self._now_ns())
         except TollkeeperError as error:
-            with self._inbox.lock:
-                self._inbox.known.discard(submit.request_id)
-                self._inbox.refused.append(refused(submit.request_id, error))
-            return
-        with self._inbox.lock:
-            self._inbox.accepted.append(request)
+            self._inbox.refuse(refused(submit.request_id, error))
+        else:
+            self._inbox.accept(request)
 
     def abort(self, request_id: bytes) -> None:
         """End a request at the next step, wherever it is; one unknown or finished is left alone."""
-        with self._inbox.lock:
-            self._inbox.aborted.append(request_id)
+        self._inbox.abort(request_id)
 
     @property
     def has_work(self) -> bool:
@@ -199,10 +175,15 @@ class TorchEngine:
             adapters=self._adapters.names,
         )
 
+    def set_metering(self, enabled: bool) -> None:
+        """Begin or cease to measure and record steps; the time between goes unexplained."""
+        self._meter.settle()
+        self._meter.enabled = enabled
+
     def take_steps(self) -> list[StepRecord]:
         """Give the step records since the last call; an idle engine tells of its idleness once a second.
 
-        Cheapest when called some times a second, not after every step.
+        Those of the last tenth of a second may come with a later call, at the latest once nothing runs any more.
         """
         return self._meter.take(idle=not self.has_work, facts=self._facts())
 
@@ -236,14 +217,11 @@ class TorchEngine:
 
     def _receive(self) -> list[Event]:
         """Take in what other threads asked for, and end what was aborted or is too late."""
-        with self._inbox.lock:
-            accepted, self._inbox.accepted = self._inbox.accepted, []
-            aborted, self._inbox.aborted = self._inbox.aborted, []
-            events: list[Event] = list(self._inbox.refused)
-            self._inbox.refused = []
-        if accepted and not self.scheduler.has_work:
-            self._meter.queue(accepted[0].arrived_ns, runnable=True)
-        for request in accepted:
+        mail = self._inbox.take(self._requests)
+        events: list[Event] = list(mail.refused)
+        if mail.accepted and not self.scheduler.has_work:
+            self._meter.queue(mail.accepted[0].arrived_ns, runnable=True)
+        for request in mail.accepted:
             self._requests[request.submit.request_id] = request
             self._has_deadlines |= request.submit.deadline_ns is not None
             first = request.sequences[0]
@@ -251,7 +229,7 @@ class TorchEngine:
                 events.append(self._end(request, "length"))
             else:
                 self.scheduler.add(first)
-        for request_id in aborted:
+        for request_id in mail.aborted:
             unwanted = self._requests.get(request_id)
             if unwanted is not None:
                 events.append(self._end(unwanted, "abort"))
@@ -339,14 +317,15 @@ class TorchEngine:
 
     def _account(self, rows: list[Row]) -> None:
         """Add up recomputed tokens and how long blocks were held."""
-        now = self._now_ns()
-        elapsed, self._accrued_ns = now - self._accrued_ns, now
         for row in rows:
             sequence = row.sequence
             sequence.request.recompute_tokens += row.recompute
             sequence.high_water = max(sequence.high_water, sequence.computed)
-            if sequence.state is State.RUNNING:
-                sequence.request.kv_block_ns += len(self.blocks.table(sequence.handle)) * elapsed
+        before, self._accrued_ns = self._accrued_ns, self._now_ns()
+        for sequence in self.scheduler.running:
+            request = sequence.request
+            held_ns = self._accrued_ns - max(before, request.scheduled_ns or 0)
+            request.kv_block_ns += len(self.blocks.table(sequence.handle)) * held_ns
 
     def _ended(self, sequence: Sequence) -> list[Event]:
         """Give a choice's seat and blocks back; the account when it was the last."""
@@ -368,8 +347,7 @@ class TorchEngine:
         for sequence in request.sequences:
             self._drop(sequence)
         del self._requests[request.submit.request_id]
-        with self._inbox.lock:
-            self._inbox.known.discard(request.submit.request_id)
+        self._inbox.forget(request.submit.request_id)
         return finished(request, reason, error)
 
     def _fail(self, rows: list[Row], error: Exception) -> list[Event]:

@@ -43,9 +43,9 @@ class Intake:
         first = self._sequence(request, 0, token_ids, keys, None)
         if submit.grammar is not None:
             first.constraint = self.compiler.compile(submit.grammar, submit.generated_ids)
-        for token_id in submit.generated_ids:
+        for place, token_id in enumerate(submit.generated_ids, 1):
             # Whoever began the answer has given out the text that these released; what they hold back comes from us.
-            first.text.push(token_id)
+            first.text.push(token_id, may_stop=place >= submit.sampling.min_tokens)
         request.sequences.append(first)
         return request
 

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 _CPU_SHARE = 8
 _CPU_MOST_BYTES = 2 << 30
-_GPU_SHARE = 0.8
+_GPU_SHARE = 0.8  # the rest is for activations and other processes
 
 
 @dataclass(frozen=True, slots=True)

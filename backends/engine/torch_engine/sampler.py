@@ -15,6 +15,8 @@ from backends.engine.torch_engine.sampling_state import SamplingState
 from contracts.wire import Sampling
 
 _INFINITE = float("inf")
+_FIRST_TOKENS = 256
+_SORTED_WHOLE = 16_384  # up to so many tokens sorting all costs less than finding the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,41 +126,67 @@ def _column_maker(
 
 
 def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor:
-    """Draw one token per row by inverting its cumulative distribution at the row's own random number."""
+    """Draw one token per row, at the row's own random number."""
     column = _column_maker(logits, states)
     uniform = torch.tensor([[state.uniform()] for state in states], dtype=torch.float64, device=logits.device)
     probabilities = torch.softmax(logits / column(lambda one: one.temperature), -1)
     if any(state.sampling.min_p > 0 for state in states):
         floor = probabilities.amax(-1, keepdim=True) * column(lambda one: one.min_p)
         probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
-    order = None
-    if any(state.sampling.top_k > 0 or state.sampling.top_p < 1.0 for state in states):
-        probabilities, order = _keep_top(probabilities, states, column)
+    cut = [place for place, state in enumerate(states) if state.sampling.top_k > 0 or state.sampling.top_p < 1.0]
+    if not cut:
+        return _invert(probabilities, uniform)
+    if len(cut) == len(states):
+        kept, order = _keep_top(probabilities, states)
+        return order.gather(-1, _invert(kept, uniform)[:, None])[:, 0]
+    # Sorting is dear: only rows that need it are sorted.
+    tokens = _invert(probabilities, uniform)
+    rows = torch.tensor(cut, device=logits.device)
+    kept, order = _keep_top(probabilities[rows], [states[place] for place in cut])
+    tokens[rows] = order.gather(-1, _invert(kept, uniform[rows])[:, None])[:, 0]
+    return tokens
+
+
+def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Give per row where its cumulative distribution passes its number; never a place without probability."""
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
-    # Scaled to the rest that is left, and never beyond the last token that has any probability.
-    places = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
-    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous(), right=False)
-    places = torch.minimum(places, last)
-    return (places if order is None else order.gather(-1, places)).squeeze(-1)
+    total = cumulative[:, -1:].contiguous()
+    places = torch.searchsorted(cumulative, uniform * total, right=True)
+    return torch.minimum(places, torch.searchsorted(cumulative, total, right=False))[:, 0]
 
 
-def _keep_top(
-    probabilities: torch.Tensor,
-    states: Sequence[SamplingState],
-    column: Callable[[Callable[[Sampling], float]], torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort by probability and zero what top-k and top-p leave out. Gives (probabilities, token ids), sorted."""
+def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the likeliest tokens' probabilities, best first, with 0 for what top-k and top-p leave out, and their ids.
+
+    Top-p is of what top-k leaves. Of a large vocabulary the first few hundred tokens nearly always reach it; where
+    they do not, all are sorted.
+    """
     size = probabilities.shape[-1]
+    column = _column_maker(probabilities, states)
     limits = [state.sampling.top_k if 0 < state.sampling.top_k < size else size for state in states]
-    if max(limits) < size:
-        ordered, order = probabilities.topk(max(limits), dim=-1)
+    limit = torch.tensor(limits, device=probabilities.device)[:, None]
+    top_p = column(lambda one: one.top_p)
+    whole = probabilities.sum(-1, keepdim=True)
+    width = min(size, max(_FIRST_TOKENS, *(one for one in limits if one < size), 1))
+    if size <= _SORTED_WHOLE and probabilities.device.type == "cpu":
+        ordered, order = _sort(probabilities)
     else:
-        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        ordered, order = probabilities.topk(width, dim=-1)
+        if width < size and bool(((ordered.sum(-1, keepdim=True) < top_p * whole) & (limit == size)).any()):
+            ordered, order = _sort(probabilities)
     ranks = torch.arange(ordered.shape[-1], device=ordered.device)
-    limit = torch.tensor(limits, device=ordered.device)[:, None]
     ordered = ordered.masked_fill(ranks >= limit, 0.0)
+    total = torch.where(limit == size, whole, ordered.sum(-1, keepdim=True))
     # A token is kept while those before it have not reached top-p; the first always is.
-    total = ordered.sum(-1, keepdim=True)
     before = ordered.cumsum(-1) - ordered
-    outside = (before >= column(lambda one: one.top_p) * total) & (column(lambda one: one.top_p) < 1.0) & (ranks > 0)
+    outside = (before >= top_p * total) & (top_p < 1.0) & (ranks > 0)
     return ordered.masked_fill(outside, 0.0), order
+
+
+def _sort(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sort each row, best first. On a CPU by numpy, whose vectorised sort is six times as fast as torch's."""
+    if probabilities.device.type != "cpu":
+        ordered, order = probabilities.sort(dim=-1, descending=True)
+        return ordered, order
+    order = torch.from_numpy(np.argsort(-probabilities.numpy(), axis=-1))
+    return probabilities.gather(-1, order), order

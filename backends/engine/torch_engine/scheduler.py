@@ -5,7 +5,6 @@ priority and arrival. Fairness between tenants is the gateway's: here priority i
 """
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from backends.engine.torch_engine.block_manager import BlockManager
@@ -36,7 +35,8 @@ class Scheduler:
     max_sequences: int
     running: list[Sequence] = field(default_factory=list)
     preemptions: int = 0
-    _waiting: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
+    _heap: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
+    _queued: set[int] = field(default_factory=set)  # handles; the heap may hold sequences that have ended
 
     def __post_init__(self) -> None:
         if self.max_batch_tokens < self.max_sequences:
@@ -47,21 +47,18 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Count the sequences in the queue."""
-        return sum(1 for _ in self.queued())
+        return len(self._queued)
 
     @property
     def has_work(self) -> bool:
         """Say whether anything runs or waits."""
-        return bool(self.running) or any(True for _ in self.queued())
-
-    def queued(self) -> Iterator[Sequence]:
-        """Give the waiting sequences, in no order."""
-        return (sequence for _, sequence in self._waiting if sequence.state is State.WAITING)
+        return bool(self.running or self._queued)
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue."""
         sequence.state = State.WAITING
-        heapq.heappush(self._waiting, (sequence.order, sequence))
+        self._queued.add(sequence.handle)
+        heapq.heappush(self._heap, (sequence.order, sequence))
 
     def adopt(self, sequence: Sequence) -> bool:
         """Let a forked sequence, which has its table already, run at once; `False` when every seat is taken."""
@@ -77,6 +74,7 @@ class Scheduler:
             self.running.remove(sequence)
             self.blocks.free(sequence.handle)
         # One that waits stays in the heap until it comes up: a heap cannot cheaply lose a member in its middle.
+        self._queued.discard(sequence.handle)
         sequence.state = State.DONE
 
     def plan(self) -> Plan:
@@ -87,7 +85,7 @@ class Scheduler:
         budget = self.max_batch_tokens
         for sequence in list(self.running):
             if sequence.remaining == 1 and self._make_room(sequence, preempted, rows):
-                rows[sequence.handle] = Row(sequence, sequence.computed, 1, True)
+                rows[sequence.handle] = Row.of(sequence, 1)
         budget -= len(rows)
         for sequence in self.running:
             if budget and sequence.remaining > 1:
@@ -101,7 +99,7 @@ class Scheduler:
 
     def _chunk(self, sequence: Sequence, budget: int, rows: dict[int, Row]) -> int:
         count = min(sequence.remaining, budget)
-        rows[sequence.handle] = Row(sequence, sequence.computed, count, count == sequence.remaining)
+        rows[sequence.handle] = Row.of(sequence, count)
         return count
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> bool:
@@ -114,18 +112,19 @@ class Scheduler:
 
     def _admit(self, preempted: list[Sequence], rows: dict[int, Row]) -> Sequence | None:
         """Admit the head of the queue, if there is a seat and there are blocks for it."""
-        while self._waiting and self._waiting[0][1].state is not State.WAITING:
-            heapq.heappop(self._waiting)
-        if not self._waiting:
+        while self._heap and self._heap[0][1].handle not in self._queued:
+            heapq.heappop(self._heap)
+        if not self._heap:
             return None
-        sequence = self._waiting[0][1]
+        sequence = self._heap[0][1]
         while not self._open(sequence):
             victim = max(self.running, key=_order, default=None)
             # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
             if victim is None or victim.order[0] <= sequence.order[0]:
                 return None
             self._preempt(victim, preempted, rows)
-        heapq.heappop(self._waiting)
+        heapq.heappop(self._heap)
+        self._queued.discard(sequence.handle)
         sequence.state = State.RUNNING
         self.running.append(sequence)
         return sequence

@@ -93,19 +93,23 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sequence's part of one step: `count` tokens from `start`. `samples`: its last logits choose a token."""
+    """A sequence's part of one step: `count` tokens from `start`. `samples`: its last logits choose a token.
+
+    `is_decode`: it computes exactly the token generated last. `recompute` of its tokens had been computed before a
+    preemption. All as of the moment the step was planned.
+    """
 
     sequence: Sequence
     start: int
     count: int
     samples: bool
+    is_decode: bool
+    recompute: int
 
-    @property
-    def is_decode(self) -> bool:
-        """Say whether this computes exactly the token generated last."""
-        return self.count == 1 and self.samples and self.sequence.outputs > 0
-
-    @property
-    def recompute(self) -> int:
-        """Count the tokens that had been computed before a preemption."""
-        return max(0, min(self.start + self.count, self.sequence.high_water) - self.start)
+    @classmethod
+    def of(cls, sequence: Sequence, count: int) -> "Row":
+        """Plan a sequence's next `count` tokens."""
+        start = sequence.computed
+        samples = count == sequence.remaining
+        again = min(start + count, sequence.high_water) - start
+        return cls(sequence, start, count, samples, count == 1 and samples and sequence.outputs > 0, max(again, 0))

@@ -15,7 +15,9 @@ from contracts.step_fit import fit
 from contracts.step_fitter import StepFitter
 from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
 
-_TOGETHER: Final = 16
+_TOGETHER: Final = 64
+_REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; drift is answered sooner
+_SETTLE_NS: Final = 100_000_000
 _FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
 
 
@@ -85,7 +87,7 @@ class StepMeter:
     wall_offset_ns: int
     enabled: bool = True
     sequence: int = 0
-    fitter: StepFitter = field(default_factory=StepFitter)
+    fitter: StepFitter = field(default_factory=lambda: StepFitter(refit_steps=_REFIT_STEPS))
     busy_ns: int = 0
     _clock: LedgerClock = field(init=False)
     _timer: _Timer = field(init=False)
@@ -94,7 +96,6 @@ class StepMeter:
     _told_ns: int = 0
     _refits: ThreadPoolExecutor | None = None
     _refit: Future[StepModel] | None = None
-    _version: tuple[StepModel | None, str] = (None, "")
 
     def __post_init__(self) -> None:
         self._told_ns = self.now_ns()
@@ -110,7 +111,8 @@ class StepMeter:
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
         """Note whether anything could run from now on."""
-        self._clock.queue(at_ns, runnable=runnable)
+        if self.enabled:
+            self._clock.queue(at_ns, runnable=runnable)
 
     def begin(self) -> None:
         """Start the clock of a step."""
@@ -180,9 +182,13 @@ class StepMeter:
         )
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Give the records since the last call. `idle`: no step is in flight and nothing is runnable."""
-        self.settle()
+        """Give the records since the last call; those of the last tenth of a second may wait for the next.
+
+        `idle`: no step is in flight and nothing is runnable.
+        """
         now = self.now_ns()
+        if idle or (self._measured and now - self._measured[0].started_ns >= _SETTLE_NS):
+            self.settle()
         if self.enabled and idle and now - self._told_ns >= _FLUSH_NS:
             for stretch in self._clock.flush(now):
                 self._append(stretch, facts)
@@ -191,7 +197,8 @@ class StepMeter:
         return taken
 
     def close(self) -> None:
-        """Stop the thread that fits."""
+        """Record what was measured, and stop the thread that fits."""
+        self.settle()
         if self._refits is not None:
             self._refits.shutdown(wait=True, cancel_futures=True)
 

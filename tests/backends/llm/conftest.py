@@ -8,7 +8,7 @@ import uvloop
 
 from backends.llm.base import ModelCall
 from contracts.chat import ChatRequest
-from contracts.generation import Delta
+from contracts.generation import Delta, Result, Vectors
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.reading import read_chat
 from tests.gateway.model_server import eventually, new_upstream, upstream
@@ -30,6 +30,8 @@ class MemorySink:
         self.deltas: list[Delta] = []
         self.body = b""
         self.reported: tuple[Usage, str] = (UNKNOWN_USAGE, "none")
+        self.accounted: Result | None = None
+        self.embedded: Vectors | None = None
         self.flow: tuple[Callable[[], None], Callable[[], None]] | None = None
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
@@ -41,6 +43,12 @@ class MemorySink:
 
     def delta(self, delta: Delta) -> None:
         self.deltas.append(delta)
+
+    def vectors(self, vectors: Vectors) -> None:
+        self.embedded = vectors
+
+    def account(self, result: Result) -> None:
+        self.accounted = result
 
     def report(self, usage: Usage, count_method: str) -> None:
         self.reported = (usage, count_method)

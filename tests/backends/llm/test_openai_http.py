@@ -139,7 +139,7 @@ async def test_a_refusal_says_what_the_server_said_in_every_dialect(upstream, ta
 
 @pytest.mark.parametrize(
     ("retry_after", "seconds"),
-    [("3", 3.0), ("0.5", 0.5), ("-1", None), ("soon", None), ("nan", None), ("1e9", None), (None, None)],
+    [("3", 3.0), ("0.5", 0.5), ("0", 0.0), ("-1", 1.0), ("soon", 1.0), ("nan", 1.0), ("1e9", 1.0), (None, 1.0)],
 )
 async def test_a_rate_limit_is_retryable_elsewhere_and_carries_its_wait(
     upstream, target, call_of, sink, retry_after, seconds
@@ -149,6 +149,7 @@ async def test_a_rate_limit_is_retryable_elsewhere_and_carries_its_wait(
     with pytest.raises(UpstreamError) as limited:
         await target.call(call_of(WHOLE), sink)
     assert (limited.value.retryable, limited.value.retry_after_seconds) == (True, seconds)
+    assert limited.value.status == 429
 
 
 async def test_a_cancelled_call_closes_its_connection(upstream, target, call_of, sink, eventually):

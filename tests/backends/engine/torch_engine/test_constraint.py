@@ -125,6 +125,8 @@ def test_a_continued_answer_goes_on_matching(engine):
         ("choice", "[]", "choice"),
         ("choice", '["a", 1]', "choice"),
         ("choice", "{", "choice"),
+        ("choice", "[" * 100_000, "choice"),
+        ("json_schema", '{"not":' * 5_000, "json_schema"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_by_name(engine, kind, text, named):

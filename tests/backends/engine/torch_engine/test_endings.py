@@ -54,6 +54,22 @@ def test_an_abort_of_a_request_not_begun_costs_nothing(engine):
     assert account.queue_ns is None
 
 
+def test_an_abort_that_overtakes_its_request_is_not_lost(engine, monkeypatch):
+    accept = engine._intake.accept
+
+    def slowly(*arguments: Any) -> Any:
+        engine.abort(KEY)
+        assert engine.step() == []
+        return accept(*arguments)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(type(engine._intake), "accept", lambda _self, *arguments: slowly(*arguments))
+        engine.submit(request(1, [5] * 20))
+    answers = run(engine, [])
+    assert answers[KEY].account.finish_reason == "abort"
+    assert run(engine, [request(1, [5, 6], max_tokens=2)])[KEY].account.finish_reason == "length"
+
+
 def test_an_abort_of_nobody_is_ignored(engine):
     engine.abort(b"nobody")
     assert engine.step() == []

@@ -115,10 +115,21 @@ def test_a_gap_while_something_could_run_is_the_hosts(llama, make_engine):
     engine.step()
     time.sleep(0.03)  # the host dawdles
     engine.step()
-    last = steps_of(engine.take_steps())[-1]
-    assert last.gap_cause == "host"
-    assert last.gap_ns >= 25_000_000
     run(engine, [])
+    third = steps_of(engine.take_steps())[2]
+    assert third.gap_cause == "host"
+    assert third.gap_ns >= 25_000_000
+
+
+def test_blocks_are_charged_for_while_they_are_held_and_no_longer(llama, make_engine):
+    engine = make_engine(llama.path)
+    run(engine, [request(1, [5] * 20)])
+    time.sleep(0.2)  # nobody holds anything
+    began = time.monotonic()
+    answers = run(engine, [request(2, [6] * 20, max_tokens=10)])
+    gpu = answers[(2).to_bytes(16, "big")].account.gpu
+    assert gpu is not None
+    assert 0 < gpu.kv_block_seconds <= 2 * (time.monotonic() - began)
 
 
 def test_without_metering_nothing_is_recorded(llama, make_engine):

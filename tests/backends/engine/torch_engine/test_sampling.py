@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from backends.engine.torch_engine.driver import run
-from backends.engine.torch_engine.sampler import choose
+from backends.engine.torch_engine.sampler import _keep_top, choose
 from backends.engine.torch_engine.sampling_state import SamplingState
 from contracts.wire import Sampling
 from tests.backends.engine.torch_engine.tiny_models import END_ID, VOCABULARY, random_ids, request
@@ -53,6 +53,22 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
     found = frequencies(500, top_p=first + 0.01)
     assert found[1] > 0
     assert found[2:] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("spread", [0.1, 30.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 0.3), (0, 0.999), (700, 0.9), (5, 0.5), (300, 1.0)])
+@pytest.mark.parametrize("sorted_whole", [0, 16_384])
+def test_a_large_vocabulary_is_cut_as_by_definition(spread, top_k, top_p, sorted_whole, monkeypatch):
+    monkeypatch.setattr("backends.engine.torch_engine.sampler._SORTED_WHOLE", sorted_whole)
+    logits = torch.randn(1, 1000, generator=torch.Generator().manual_seed(1)) * spread
+    kept, order = _keep_top(torch.softmax(logits, -1), [state(top_k=top_k, top_p=top_p)])
+    best_first = torch.softmax(logits[0], -1).sort(descending=True)
+    within = best_first.values[: top_k or 1000]
+    before = within.cumsum(-1) - within
+    expected = within[(before < top_p * within.sum()) | (torch.arange(len(within)) == 0)] if top_p < 1 else within
+    assert int((kept > 0).sum()) == pytest.approx(int((expected > 0).sum()), abs=1)  # rounding of the sum
+    places = order[0, : len(expected)]
+    assert torch.equal(torch.softmax(logits[0], -1)[places], best_first.values[: len(expected)])
 
 
 def test_min_p_drops_what_is_much_less_likely_than_the_best():

@@ -1,0 +1,43 @@
+"""What one run of requests came to, a replay or a load test, by the id that its clients sent with each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from analytics.queries import query
+from analytics.rows import money_of, number_of
+from backends.store.client import StoreClient
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """A run's sums. `ok` and `ok_output_tokens` cover its complete answers alone, the others all its requests.
+
+    `cost_usd` is the cost of the priced requests; `unpriced` counts the others that reached a model.
+    """
+
+    requests: int
+    ok: int
+    unpriced: int
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    ok_output_tokens: int
+    cost_usd: Decimal
+
+
+def run_totals(store: StoreClient, run_id: str, tenants: Sequence[str], since: datetime) -> RunTotals:
+    """Sum a run's requests of these tenants from `since` (UTC) on. Raises StoreUnavailable."""
+    parameters = {"run_id": run_id, "tenants": list(tenants), "start": int(since.timestamp())}
+    (row,) = store.query(query("run"), parameters)
+    return RunTotals(
+        requests=number_of(row["request_count"]),
+        ok=number_of(row["ok_count"]),
+        unpriced=number_of(row["unpriced_count"]),
+        input_tokens=number_of(row["input_sum"]),
+        cached_input_tokens=number_of(row["cached_input_sum"]),
+        output_tokens=number_of(row["output_sum"]),
+        ok_output_tokens=number_of(row["ok_output_sum"]),
+        cost_usd=money_of(row["cost_sum"]),
+    )

@@ -1,0 +1,26 @@
+-- What the requests of one run (x-tollkeeper-run-id) came to: all of them, and those that were answered completely.
+-- A run is a few tenants over a few hours, so this reads the requests themselves; start is in Unix seconds.
+SELECT
+    count() AS request_count,
+    countIf(outcome = 'ok') AS ok_count,
+    countIf(cost_usd IS NULL AND outcome != 'rejected') AS unpriced_count,
+    sum(
+        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
+        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
+    ) AS input_sum,
+    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_input_sum,
+    sum(
+        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
+        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
+    ) AS output_sum,
+    sumIf(
+        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
+        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0),
+        outcome = 'ok'
+    ) AS ok_output_sum,
+    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum
+FROM requests
+WHERE tenant IN {tenants:Array(String)}
+    AND started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND run_id = {run_id:String}

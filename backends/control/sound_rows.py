@@ -1,0 +1,69 @@
+"""Rows of the control database with the bad ones left out: one unreadable card must not keep a revocation waiting."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from sqlalchemy import Select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from contracts.errors import ConfigurationError
+
+Built = TypeVar("Built")
+AnySelect: TypeAlias = Select[*tuple[Any, ...]]
+Name: TypeAlias = tuple[InstrumentedAttribute[str], ...]
+
+# What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields.
+_UNSOUND: Final = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError)
+_CHUNK_ROWS: Final = 500
+
+
+class SoundRows:
+    """Reads rows and builds from them; what cannot be read is left out and named in `faults`, in words for a log."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.faults: list[str] = []
+
+    def build(self, what: str, wanted: AnySelect, name: Name, build: Callable[[Any], Built]) -> list[Built]:
+        """Build one thing from each row; `name` gives the columns that tell the rows apart.
+
+        All rows are fetched at once. Only where the database's driver cannot make values of one, they are fetched
+        again in pieces, down to the row at fault.
+        """
+        built: list[Built] = []
+        for row in self._rows(what, wanted.add_columns(*name), name):
+            values, named = row[: -len(name)], row[-len(name) :]
+            try:
+                built.append(build(values))
+            except _UNSOUND as error:
+                self._leave_out(what, named, error)
+        return built
+
+    def _rows(self, what: str, wanted: AnySelect, name: Name) -> list[Any]:
+        try:
+            return list(self._session.execute(wanted))
+        except _UNSOUND:
+            self._session.expunge_all()  # objects half read
+        names = [tuple(row) for row in self._session.execute(wanted.with_only_columns(*name).order_by(*name))]
+        rows: list[Any] = []
+        for start in range(0, len(names), _CHUNK_ROWS):
+            chunk = names[start : start + _CHUNK_ROWS]
+            within = tuple_(*name).between(tuple_(*chunk[0]), tuple_(*chunk[-1]))
+            try:
+                rows += list(self._session.execute(wanted.where(within)))
+            except _UNSOUND:
+                rows += self._each(what, wanted, name, chunk)
+        return rows
+
+    def _each(self, what: str, wanted: AnySelect, name: Name, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
+        rows: list[Any] = []
+        for named in chunk:
+            try:
+                rows += list(self._session.execute(wanted.where(tuple_(*name) == tuple_(*named))))
+            except _UNSOUND as error:
+                self._leave_out(what, named, error)
+        return rows
+
+    def _leave_out(self, what: str, named: Sequence[str], error: Exception) -> None:
+        why = error.message if isinstance(error, ConfigurationError) else f"unreadable ({type(error).__name__})"
+        self.faults.append(f"{what} {'/'.join(named)!r} is left out: {why}")

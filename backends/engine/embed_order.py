@@ -1,0 +1,12 @@
+"""What the embedder is called, known without loading it."""
+
+from typing import Final
+
+from backends.engine.base import ModelOrder
+
+EMBEDDER_NAME: Final = "minilm-l6-v2"
+
+
+def embedder_order() -> ModelOrder:
+    """Give the order that loads the embedder."""
+    return ModelOrder(EMBEDDER_NAME, EMBEDDER_NAME)

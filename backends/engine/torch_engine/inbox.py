@@ -1,0 +1,77 @@
+"""What other threads have asked of an engine since its last step."""
+
+import threading
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from backends.engine.torch_engine.sequence import Request
+from contracts.wire import Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """What has come, in order: requests, the ids of those to end, accounts of those refused."""
+
+    accepted: list[Request]
+    aborted: list[bytes]
+    refused: list[Finished]
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Safe for any thread. A request is known from `reserve` on, so that an abort may overtake its compilation."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _accepted: list[Request] = field(default_factory=list)
+    _aborted: list[bytes] = field(default_factory=list)
+    _refused: list[Finished] = field(default_factory=list)
+    _known: set[bytes] = field(default_factory=set)
+    _unwanted: set[bytes] = field(default_factory=set)  # aborted before they were accepted
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether `take` would give nothing."""
+        return not (self._accepted or self._aborted or self._refused)
+
+    def reserve(self, request_id: bytes) -> bool:
+        """Take an id into use; `False` when it is already."""
+        with self._lock:
+            if request_id in self._known:
+                return False
+            self._known.add(request_id)
+            return True
+
+    def accept(self, request: Request) -> None:
+        """Put in a request whose id is reserved."""
+        with self._lock:
+            self._accepted.append(request)
+
+    def refuse(self, account: Finished) -> None:
+        """Put in the account of a request that is not taken, and free its id."""
+        with self._lock:
+            self._known.discard(account.request_id)
+            self._unwanted.discard(account.request_id)
+            self._refused.append(account)
+
+    def abort(self, request_id: bytes) -> None:
+        """Ask for a request's end; one that is not known is ignored."""
+        with self._lock:
+            if request_id in self._known:
+                self._aborted.append(request_id)
+
+    def forget(self, request_id: bytes) -> None:
+        """Free the id of a request that has ended."""
+        with self._lock:
+            self._known.discard(request_id)
+
+    def take(self, serving: Container[bytes]) -> Mail:
+        """Give what has come; `serving` are the requests that were given earlier and have not ended."""
+        with self._lock:
+            mail = Mail(self._accepted, self._aborted, self._refused)
+            self._accepted, self._aborted, self._refused = [], [], []
+            arrived = {request.submit.request_id for request in mail.accepted}
+            self._unwanted.update(one for one in mail.aborted if one not in arrived and one not in serving)
+            mail.aborted.extend(self._unwanted & arrived)
+            self._unwanted -= arrived
+            self._unwanted &= self._known
+        return mail

@@ -1,0 +1,45 @@
+"""All engine hosts of one gateway: a connection each, shared by the targets that name the same URL."""
+
+from backends.llm.engine_address import EngineAddress
+from backends.llm.engine_formats import EngineFormats
+from backends.llm.engine_host import EngineHost, HostStatus, Taking
+from contracts.wire import Hello
+
+
+class EngineHosts:
+    """Hands out hosts and takes them back."""
+
+    def __init__(self, taking: Taking | None = None) -> None:
+        self.formats = EngineFormats()
+        self._taking = taking or Taking()
+        self._hosts: dict[str, EngineHost] = {}
+        self._users: dict[str, int] = {}
+
+    def join(self, url: str) -> EngineHost:
+        """Give the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
+        host = self._hosts.get(url)
+        if host is None:
+            host = self._hosts[url] = EngineHost(EngineAddress.parse(url), self._taking, self._on_hello)
+        self._users[url] = self._users.get(url, 0) + 1
+        return host
+
+    async def leave(self, url: str) -> None:
+        """Give a host back; the last one who does closes the connection."""
+        self._users[url] -= 1
+        if not self._users[url]:
+            del self._users[url]
+            await self._hosts.pop(url).close()
+
+    def status(self) -> dict[str, HostStatus]:
+        """Say how each host is, by its name, or its address where two have the same."""
+        hosts = self._hosts.values()
+        names = [host.address.name for host in hosts]
+        return {
+            host.address.name if names.count(host.address.name) == 1 else str(host.address): host.status()
+            for host in hosts
+        }
+
+    def _on_hello(self, hello: Hello) -> None:
+        for model in hello.models:
+            if model.tokenizer:
+                self.formats.prepare(model)

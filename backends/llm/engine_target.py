@@ -1,0 +1,238 @@
+"""A model on an engine host of ours: prompts leave as token ids, usage and times come back exact.
+
+A call that is cut short, by its client or by a fault, still learns what the engine used and hands it to the sink.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from backends.llm.base import ModelCall, Sink
+from backends.llm.engine_formats import FormatKey, format_key
+from backends.llm.engine_hosts import EngineHosts
+from backends.llm.engine_prompt import Prompt, inputs_of, prompt_of
+from backends.llm.engine_stream import EngineStream
+from contracts.chat import ChatRequest
+from contracts.configuration import TargetSpec
+from contracts.embedding import EmbeddingRequest
+from contracts.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    InvalidRequest,
+    TollkeeperError,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from contracts.generation import Continuation, Result, Vectors
+from contracts.usage import Usage
+from contracts.wire import Embed, Embedded, Finished, ModelHello, Submit
+
+_ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the engine's account of it
+
+NOTHING_USED: Final = Result(
+    usage=Usage(input_text=0, cache_read_text=0, output_text=0), count_method="exact", gap_clock="engine"
+)
+# An engine's codes for faults of the request itself, and the field that they are about.
+_REQUEST_FAULTS: Final = {
+    "invalid_request": None,
+    "context_length_exceeded": "messages",
+    "invalid_grammar": "response_format",
+    "invalid_continuation": "messages",
+    "token_out_of_range": "messages",
+    "unknown_adapter": "model",
+}
+# What says of this host only that it cannot serve the request now.
+_UNAVAILABLE: Final = frozenset({"unavailable", "overloaded", "model_not_found", "tokenizer_mismatch"})
+
+
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    adapter: str = ""
+
+
+class EngineTarget:
+    """One model of one engine host. `spec.url` is the host's, `spec.model` the model's id there."""
+
+    def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str], hosts: EngineHosts | None = None) -> None:
+        if not spec.url:
+            raise ConfigurationError(
+                f"target {spec.id!r} of kind engine needs a url, e.g. unix:///path/engine-default.sock"
+            )
+        try:
+            self._adapter = msgspec.convert(spec.settings, _Settings).adapter
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
+        self.spec = spec
+        self._hosts = hosts or EngineHosts()
+        self._host = self._hosts.join(spec.url)
+        self._calls: set[asyncio.Task[object]] = set()
+
+    async def call(self, call: ModelCall, sink: Sink) -> Result:
+        """Run one request to its end. Raises InvalidRequest, EngineUnavailable or another UpstreamError."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            if isinstance(call.request, EmbeddingRequest):
+                return await self._embed(call, call.request, sink)
+            return await self._chat(call, call.request, sink)
+        finally:
+            self._calls.discard(task)
+
+    def can_continue(self, continuation: Continuation) -> bool:
+        """Say whether the same model is ready here."""
+        try:
+            model = self._host.model(self.spec.model or continuation.model)
+        except EngineUnavailable:
+            return False
+        stated = (continuation.weights_hash, continuation.tokenizer_hash, continuation.template_hash)
+        return stated == (model.weights_hash, *format_key(model))
+
+    async def close(self) -> None:
+        """Let go of the host once no call uses it any more."""
+        while self._calls:
+            await asyncio.wait(self._calls)
+        await self._hosts.leave(self.spec.url)
+
+    async def _chat(self, call: ModelCall, request: ChatRequest, sink: Sink) -> Result:
+        try:
+            model, prompt = await self._prepare(call, request)
+            given = call.continuation.token_ids if call.continuation is not None else ()
+            stream = EngineStream(sink, len(prompt.token_ids), request.choice_count, given)
+            self._host.submit(self._submit(call, model, prompt, given), stream)
+        except (asyncio.CancelledError, TollkeeperError):
+            sink.account(NOTHING_USED)
+            raise
+        return await self._follow(call, model, stream, sink, len(given))
+
+    async def _prepare(self, call: ModelCall, request: ChatRequest) -> tuple[ModelHello, Prompt]:
+        model = self._host.model(self.spec.model or request.model)
+        key = format_key(model)
+        prepared = call.prepared.get(key)
+        if not isinstance(prepared, Prompt):
+            prepared = await prompt_of(request, call.body, model, await self._hosts.formats.get(model))
+            call.prepared[key] = prepared
+        return model, prepared
+
+    def _submit(self, call: ModelCall, model: ModelHello, prompt: Prompt, given: tuple[int, ...]) -> Submit:
+        tokenizer_hash, template_hash = format_key(model)
+        return Submit(
+            request_id=call.request_id.bytes,
+            model=model.id,
+            token_ids=prompt.token_ids,
+            sampling=prompt.sampling,
+            generated_ids=list(given),
+            stop=prompt.stop,
+            grammar=prompt.grammar,
+            adapter=self._adapter,
+            cache_salt=call.cache_salt,
+            tenant=call.tenant,
+            tokenizer_hash=tokenizer_hash,
+            template_hash=template_hash,
+            tools=prompt.tools,
+        )
+
+    async def _follow(self, call: ModelCall, model: ModelHello, stream: EngineStream, sink: Sink, given: int) -> Result:
+        """Wait for a request's end, whichever it is, and account for it."""
+        request_id = call.request_id.bytes
+        sink.attach_flow(stream.pause, stream.resume)
+        final: Finished | None = None
+        try:
+            final = await stream.finished()
+        except asyncio.CancelledError:
+            self._host.abort(request_id)
+            final = await stream.finished_within(_ACCOUNT_SECONDS)
+            sink.account(self._result(model, stream, final, given))
+            raise
+        except UpstreamError:
+            if not stream.is_complete:
+                result = self._result(model, stream, None, given)
+                sink.account(msgspec.structs.replace(result, continuation=_continuation(model, stream, call)))
+                raise
+            # All of the answer is here: only the host's account of it is lost.
+        finally:
+            self._host.forget(request_id)
+        result = self._result(model, stream, final, given)
+        if final is not None and (final.error_code or final.finish_reason == "error"):
+            error = _error_of(self.spec.id, final.error_code, final.error_message)
+            continuation = _continuation(model, stream, call) if error.retryable else None
+            sink.account(msgspec.structs.replace(result, continuation=continuation))
+            raise error
+        return result
+
+    def _result(self, model: ModelHello, stream: EngineStream, final: Finished | None, given: int) -> Result:
+        usage = final.usage if final is not None and final.usage.is_known else stream.usage_so_far(given)
+        return Result(
+            usage=usage,
+            count_method="exact" if usage.is_known else "none",
+            finish_reason=final.finish_reason if final is not None else "",
+            model=model.id,
+            gap_clock="engine",
+            adapter=self._adapter,
+            engine_output_tokens=usage.output_tokens,
+            recompute_tokens=final.recompute_tokens if final is not None else None,
+            overrun_tokens=final.overrun_tokens if final is not None else None,
+            wasted_tokens=final.wasted_tokens if final is not None else None,
+            queue_ns=final.queue_ns if final is not None else None,
+            gpu=final.gpu if final is not None else None,
+        )
+
+    async def _embed(self, call: ModelCall, request: EmbeddingRequest, sink: Sink) -> Result:
+        try:
+            model = self._host.model(self.spec.model or request.model)
+            form = await self._hosts.formats.get(model)
+            inputs = await inputs_of(request, model, form)
+        except (asyncio.CancelledError, TollkeeperError):
+            sink.account(NOTHING_USED)
+            raise
+        key: FormatKey = format_key(model)
+        message = Embed(
+            request_id=call.request_id.bytes,
+            model=model.id,
+            inputs=inputs,
+            dimensions=request.dimensions,
+            tenant=call.tenant,
+            tokenizer_hash=key[0],
+        )
+        # A client that leaves is charged all the same: the work is done in one go and cannot be stopped.
+        used = Result(
+            usage=Usage(input_text=sum(map(len, inputs))), count_method="exact", model=model.id, gap_clock="none"
+        )
+        try:
+            answer = await self._host.embed(message)
+        except asyncio.CancelledError:
+            sink.account(used)
+            raise
+        return self._embedded(answer, used, len(inputs), sink)
+
+    def _embedded(self, answer: Embedded, used: Result, inputs: int, sink: Sink) -> Result:
+        if answer.error_code:
+            sink.account(NOTHING_USED)
+            raise _error_of(self.spec.id, answer.error_code, answer.error_message)
+        if answer.dimensions < 1 or len(answer.vectors) != 4 * answer.dimensions * inputs:
+            raise UpstreamBroken(
+                f"target {self.spec.id!r} sent {len(answer.vectors)} bytes for {inputs} vectors of "
+                f"{answer.dimensions} dimensions"
+            )
+        sink.vectors(Vectors(answer.dimensions, answer.vectors))
+        return msgspec.structs.replace(used, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
+
+
+def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> Continuation | None:
+    """Give what another replica needs to go on. An answer of several choices is begun anew instead."""
+    request = call.request
+    if not stream.token_ids or request.choice_count > 1 or stream.is_complete:
+        return None
+    return Continuation(request.model, tuple(stream.token_ids), model.weights_hash, *format_key(model))
+
+
+def _error_of(target: str, code: str, message: str) -> TollkeeperError:
+    if code in _REQUEST_FAULTS:
+        return InvalidRequest(message, code=code, param=_REQUEST_FAULTS[code])
+    if code == UpstreamTimeout.code:
+        return UpstreamTimeout(message)
+    if code in _UNAVAILABLE:
+        return EngineUnavailable(message, code=code)
+    return UpstreamError(f"target {target!r} failed: {message or 'it gives no reason'}", code=code or None)

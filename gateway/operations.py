@@ -1,0 +1,38 @@
+"""What the data plane does for applications: how each operation's body is read, and what its answer is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.chat import ChatRequest
+from contracts.embedding import EmbeddingRequest
+from gateway.embedding_reply import EmbeddingReply
+from gateway.reading import read_chat, read_embedding
+from gateway.reply import ChatReply, Reply, ReplyFacts
+
+AnyRequest = ChatRequest | EmbeddingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One kind of request. `name` is `gen_ai.operation.name`, `path` is below the API's root."""
+
+    api: str
+    name: str
+    path: str
+    read: Callable[[str, bytes], AnyRequest]  # content type, body; raises InvalidRequest
+    reply: Callable[[ReplyFacts, AnyRequest], Reply]
+
+
+def _chat_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, ChatRequest)
+    return ChatReply(facts, request)
+
+
+def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, EmbeddingRequest)
+    return EmbeddingReply(facts, request)
+
+
+CHAT: Final = Operation("chat.completions", "chat", "/chat/completions", read_chat, _chat_reply)
+EMBEDDINGS: Final = Operation("embeddings", "embeddings", "/embeddings", read_embedding, _embedding_reply)

@@ -1,0 +1,1 @@
+"""Finds how much a model can serve before it breaks its promises, and what that costs."""

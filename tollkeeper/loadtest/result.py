@@ -1,0 +1,73 @@
+"""What a load test found: the knee, its goodput, and what a million tokens cost there."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Final
+
+from analytics.runs import RunTotals
+from tollkeeper.loadtest.knee import Knee
+from tollkeeper.loadtest.objective import Objective
+from tollkeeper.loadtest.step import Step
+
+_MILLION: Final = 1_000_000
+_CENTS_OF_A_CENT: Final = Decimal("0.0001")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """USD per million tokens at the knee, as decimal text; `None` where unknown.
+
+    `charged_*` is what the store's rows say by price or standard card, over output tokens alone and over all.
+    `machine_per_million_out` is the machine's price by the hour over the goodput.
+    """
+
+    charged_per_million_out: str | None = None
+    charged_per_million: str | None = None
+    machine_per_million_out: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A load test's answer."""
+
+    run_id: str
+    model: str
+    objective: Objective
+    knee: Knee[Step]
+    cost: Cost
+    is_interrupted: bool = False
+
+    def as_json(self) -> Mapping[str, object]:
+        """Give it as JSON types. `knee` is null where not even the lowest rate kept the objective."""
+        best = self.knee.best
+        return {
+            "run_id": self.run_id,
+            "model": self.model,
+            "slo": asdict(self.objective),
+            "knee": None if best is None else asdict(best),
+            "knee_is_bounded": self.knee.is_bounded,
+            "goodput_per_s": None if best is None else best.goodput_per_s,
+            "goodput_tokens_per_s": None if best is None else best.goodput_tokens_per_s,
+            "usd_per_million_tokens": asdict(self.cost),
+            "is_interrupted": self.is_interrupted,
+            "steps": [asdict(step) for step in self.knee.steps],
+        }
+
+
+def cost_at(knee: Knee[Step], totals: RunTotals | None, usd_per_hour: Decimal | None) -> Cost:
+    """Work out the cost at the knee from the store's sums of that step and the machine's price."""
+    if knee.best is None:
+        return Cost()
+    charged_out = charged_all = machine = None
+    if totals is not None and totals.unpriced == 0:
+        charged_out = _per_million(totals.cost_usd, totals.output_tokens)
+        charged_all = _per_million(totals.cost_usd, totals.output_tokens + totals.input_tokens)
+    if usd_per_hour is not None and knee.best.goodput_tokens_per_s > 0:
+        per_hour = Decimal(str(knee.best.goodput_tokens_per_s)) * 3600
+        machine = str((usd_per_hour * _MILLION / per_hour).quantize(_CENTS_OF_A_CENT))
+    return Cost(charged_per_million_out=charged_out, charged_per_million=charged_all, machine_per_million_out=machine)
+
+
+def _per_million(cost_usd: Decimal, tokens: int) -> str | None:
+    return str((cost_usd * _MILLION / tokens).quantize(_CENTS_OF_A_CENT)) if tokens else None

@@ -1,0 +1,127 @@
+"""`tollkeeper replay`: a trace through the gateway, from the command line."""
+
+import dataclasses
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from contracts.errors import TollkeeperError
+from tollkeeper.control_client import ControlClient
+from tollkeeper.installation import Installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId, gateway_port
+from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.replay.formats import TraceFormat, read_trace
+from tollkeeper.replay.payers import Assignment, create_payers, revoke_payers
+from tollkeeper.replay.progress import ReplayProgress
+from tollkeeper.replay.report import print_summary
+from tollkeeper.replay.served_model import choose_model
+from tollkeeper.replay.session import Run, replay
+from tollkeeper.replay.stopping import run_until_signal
+from tollkeeper.replay.summary import Books, Summary
+from tollkeeper.replay.trace import Trace
+from tollkeeper.tenants import control_port
+
+INTERRUPTED: Final = 130  # what shells expect of a command that Ctrl-C ended
+
+
+def replay_command(
+    trace: Annotated[Path, typer.Argument(help="A trace's file, or ServeGen's folder; some lie in bench/traces.")],
+    speed: Annotated[float, typer.Option(help="Divide the trace's times by this.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Play only so many requests.")] = None,
+    from_seconds: Annotated[float, typer.Option(min=0, help="Begin so far into the trace.")] = 0.0,
+    trace_format: Annotated[
+        TraceFormat | None, typer.Option("--format", help="Where the file does not tell its format.")
+    ] = None,
+    model: ModelName = "",
+    tenants: Annotated[
+        int | None, typer.Option(min=1, help="How many pay; the trace's clients where left out, or three.")
+    ] = None,
+    scale_lengths: Annotated[float, typer.Option(help="Multiply all lengths by this.")] = 1.0,
+    context: Annotated[int | None, typer.Option(help="The model's context, where not known to the gateway.")] = None,
+    run_id: RunId = "",
+    books: Annotated[bool, typer.Option("--books/--no-books", help="Compare with what the store holds.")] = True,
+    gateway_url: GatewayUrl = "",
+    control_url: ControlUrl = "",
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Play a recorded workload through the gateway. Status 1 where an answer failed, 130 where interrupted.
+
+    Requests come at their recorded times, whatever the answers take. Answers are forced to their recorded lengths;
+    what is longer than the model's context is scaled down to it. Tenants, teams and projects are made where they
+    are missing, keys for the run alone.
+    """
+    with one_line_errors():
+        read = read_trace(trace, trace_format, limit=limit, from_seconds=from_seconds)
+        assignment = Assignment.of(read, tenants)
+        with ControlClient.of_installation(data, control_url, control_port()) as control:
+            served = choose_model(control, model)
+            served = dataclasses.replace(served, context_tokens=context) if context else served
+            run = Run(run_id or new_run_id("replay"), find_gateway(data, gateway_url), served, speed, scale_lengths)
+            run.rule  # noqa: B018  # checks the scale before keys are made
+            began_at = datetime.now(UTC)
+            summary = _play(control, run, read, assignment, began_at)
+    if books:
+        summary = with_books(summary, data, [place.tenant for place in assignment.places], began_at)
+    if as_json:
+        print_json(summary.as_json())
+    else:
+        print_summary(summary, Console())
+    raise typer.Exit(INTERRUPTED if summary.is_interrupted else 1 if summary.errors else 0)
+
+
+def _play(control: ControlClient, run: Run, trace: Trace, assignment: Assignment, began_at: datetime) -> Summary:
+    seconds = trace.requests[-1].at_seconds / run.speed
+    payers = create_payers(control, assignment.places, run.model.id, run.run_id, began_at, seconds)
+    try:
+        with ReplayProgress(len(trace.requests), Console(stderr=True)) as progress:
+            return run_until_signal(lambda stop: replay(run, trace, assignment, payers, stop, progress.follow))
+    finally:
+        if problem := revoke_payers(control, payers):
+            warn(problem)
+
+
+def with_books(summary: Summary, data: Path, tenants: list[str], began_at: datetime) -> Summary:
+    """Add what the store holds of the run; say on stderr where it cannot be asked."""
+    from tollkeeper.replay.books import RunBooks  # here: loading the store's client would slow every command down
+
+    reader = RunBooks.of_installation(data)
+    if reader is None:
+        return summary
+    try:
+        with reader:
+            totals = reader.read(summary.setting.run_id, tenants, began_at, summary.ok, summary.tokens_out)
+    except TollkeeperError as error:
+        warn(f"the store was not compared: {error.message}")
+        return summary
+    books = Books(
+        requests=totals.requests,
+        tokens_in=totals.input_tokens,
+        tokens_cached=totals.cached_input_tokens,
+        tokens_out=totals.output_tokens,
+        cost_usd=str(totals.cost_usd) if not totals.unpriced else None,
+        unpriced_requests=totals.unpriced,
+    )
+    matches = totals.ok == summary.ok and totals.ok_output_tokens == summary.tokens_out
+    return dataclasses.replace(summary, books=books, books_match=matches)
+
+
+def find_gateway(data: Path, gateway_url: str) -> str:
+    """Find the data plane: the URL given (with or without /v1), else what `tollkeeper up` wrote down, else its port."""
+    found = gateway_url or Installation(data).address_of("gateway") or f"http://127.0.0.1:{gateway_port()}"
+    return found.rstrip("/").removesuffix("/v1")
+
+
+def new_run_id(kind: str) -> str:
+    """Make a run id that tells what and when, and is not made twice."""
+    return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def warn(sentence: str) -> None:
+    """Say something on stderr that does not change the outcome."""
+    Console(stderr=True).print(Text(f"tollkeeper: {sentence}", style="yellow"), soft_wrap=True)

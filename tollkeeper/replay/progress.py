@@ -1,0 +1,46 @@
+"""A run's progress for a person: a bar on stderr, redrawn a few times a second, silent where nobody watches."""
+
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tollkeeper.replay.player import Player
+
+_REDRAWS_PER_SECOND: Final = 4  # the engine may share the core
+
+
+class ReplayProgress:
+    """Follows a player; give `follow` to it."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("replay"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("answered, {task.fields[in_flight]} under way, {task.fields[failed]} failed"),
+            TimeElapsedColumn(),
+            console=console,
+            refresh_per_second=_REDRAWS_PER_SECOND,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("replay", total=total, in_flight=0, failed=0)
+        self._seen = 0
+        self._failed = 0
+
+    def follow(self, player: Player[Any]) -> None:
+        """Note where the player is. Drawing happens in a thread of its own."""
+        ended = player.outcomes[self._seen :]
+        self._seen += len(ended)
+        self._failed += sum(bool(outcome.error) for outcome in ended)
+        self._progress.update(self._task, completed=self._seen, in_flight=player.in_flight, failed=self._failed)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

@@ -1,0 +1,40 @@
+"""Which model a run asks, and how long its context is."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from backends.control.bootstrap import BUILTIN_MODEL
+from contracts.errors import ConfigurationError
+from tollkeeper.control_client import ControlClient
+
+SCRIPTED_PREFIX: Final = "scripted-"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as applications name it. `context_tokens` is `None` where the control plane does not know it."""
+
+    id: str
+    context_tokens: int | None = None
+
+    @property
+    def is_scripted(self) -> bool:
+        """Say whether it plays a script, and so has to be told how many tokens to answer with."""
+        return self.id.startswith(SCRIPTED_PREFIX)
+
+
+def choose_model(control: ControlClient, wanted: str = "") -> ServedModel:
+    """Find the model wanted; not named, the built-in one, or a scripted one where that is not served.
+
+    A model that might cost money is never chosen by itself. Raises ConfigurationError where there is none.
+    """
+    served = {str(row["id"]): row for row in control.get_all("/v1/models") if row["is_active"]}
+    known = ", ".join(sorted(served)) or "none"
+    scripted = [name for name in sorted(served) if name.startswith(SCRIPTED_PREFIX)]
+    candidates = [wanted] if wanted else [BUILTIN_MODEL, *scripted]
+    for name in candidates:
+        if name in served:
+            return ServedModel(name, served[name]["context_tokens"])
+    if wanted:
+        raise ConfigurationError(f"there is no model {wanted[:80]!r}; the gateway serves: {known}")
+    raise ConfigurationError(f"neither the built-in nor a scripted model is served; name one with --model: {known}")
