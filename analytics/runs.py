@@ -1,12 +1,11 @@
 """What one run of requests came to, a replay or a load test, by the id that its clients sent with each."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 
 from analytics.queries import query
 from analytics.rows import money_of, number_of
+from analytics.scope import Period
 from backends.store.client import StoreClient
 
 
@@ -27,9 +26,9 @@ class RunTotals:
     cost_usd: Decimal
 
 
-def run_totals(store: StoreClient, run_id: str, tenants: Sequence[str], since: datetime) -> RunTotals:
-    """Sum a run's requests of these tenants from `since` (UTC) on. Raises StoreUnavailable."""
-    parameters = {"run_id": run_id, "tenants": list(tenants), "start": int(since.timestamp())}
+def run_totals(store: StoreClient, run_id: str, period: Period, tenant: str | None = None) -> RunTotals:
+    """Sum a run's requests that began in a period, of one tenant or, where `None`, of all. Raises StoreUnavailable."""
+    parameters = {"run_id": run_id, "tenant": tenant, "start": period.start_s, "end": period.end_s}
     (row,) = store.query(query("run"), parameters)
     return RunTotals(
         requests=number_of(row["request_count"]),

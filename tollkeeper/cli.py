@@ -58,9 +58,7 @@ def demo(
     engine: Engine = True,
     model: EngineModel = "",
     seconds: Annotated[float, typer.Option(min=1, help="How long the traffic lasts.")] = 60,
-    speed: Annotated[
-        float | None, typer.Option(min=0.01, max=1000, help="How fast the recorded traffic is played.")
-    ] = None,
+    speed: Annotated[float, typer.Option(min=0.01, max=1000, help="How fast the recorded traffic is played.")] = 1,
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the dashboard in a browser.")] = True,
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""

@@ -29,19 +29,20 @@ TRACE: Final = (
 )
 # About as fast as a small model on a small machine, so that the pages show times worth looking at.
 _SCRIPTED_PACE: Final = Pace(first_ms=60, first_ms_per_input_token=0.05, gap_ms=12)
-# The service recorded had large GPUs; on two processor cores the built-in model keeps up with a seventh of its rate.
-_BUILT_IN_SPEED: Final = 0.15
+# The recorded service had large GPUs. On two processor cores the built-in model keeps up with its arrivals where
+# prompts and answers are this much shorter, at about half of what it can do.
+_BUILT_IN_SCALE: Final = 0.15
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """How long the traffic lasts, and how fast the trace is played; `None` leaves the speed to the model."""
+    """How long the traffic lasts, and how fast the trace is played."""
 
     data: Path
     console: Console
     seconds: float = 60.0
-    speed: float | None = None
+    speed: float = 1.0
     opens_browser: bool = True
     trace: Path = TRACE
 
@@ -51,8 +52,7 @@ class Demonstration:
         token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
         with ControlClient(addresses["control"], token) as control:
             model = await asyncio.to_thread(choose_model, control)
-            speed = self.speed if self.speed is not None else 1.0 if model.is_scripted else _BUILT_IN_SPEED
-            trace = self._traffic(speed)
+            trace = self._traffic()
             assignment = Assignment.of(trace, None)
             run_id, now = new_run_id("demo"), datetime.now(UTC)
             payers = await asyncio.to_thread(
@@ -63,7 +63,8 @@ class Demonstration:
                     run_id,
                     addresses["gateway"],
                     model,
-                    speed,
+                    self.speed,
+                    scale_lengths=1.0 if model.is_scripted else _BUILT_IN_SCALE,
                     pace=_SCRIPTED_PACE if model.is_scripted else AT_ONCE,
                 )
                 await self._play(run, trace, assignment, payers)
@@ -74,15 +75,15 @@ class Demonstration:
     async def _play(self, run: Run, trace: Trace, assignment: Assignment, payers: list[Payer]) -> None:
         names = ", ".join(place.tenant for place in assignment.places)
         self._say(
-            f"{names} ask {run.model.id} for {self.seconds:g} s what a real service was asked: "
-            f"{len(trace.requests)} requests of {trace.name}"
+            f"{names} ask {run.model.id} for {self.seconds:g} s as a real service was asked: "
+            f"{len(trace.requests)} requests of {trace.name}, lengths x {run.scale_lengths:g}"
         )
         summary = await replay(run, trace, assignment, payers, asyncio.Event(), lambda player: None)
         self._say(describe(summary))
 
-    def _traffic(self, speed: float) -> Trace:
+    def _traffic(self) -> Trace:
         whole = read_trace(self.trace)
-        requests = tuple(request for request in whole.requests if request.at_seconds < self.seconds * speed)
+        requests = tuple(request for request in whole.requests if request.at_seconds < self.seconds * self.speed)
         return Trace(whole.name, whole.format, requests, whole.block_tokens)
 
     def _show_pages(self, addresses: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 -- What the requests of one run (x-tollkeeper-run-id) came to: all of them, and those that were answered completely.
--- A run is a few tenants over a few hours, so this reads the requests themselves; start is in Unix seconds.
+-- A run is a few hours at most and no rollup knows it, so this reads the requests; start and end
+-- are Unix seconds.
 SELECT
     count() AS request_count,
     countIf(outcome = 'ok') AS ok_count,
@@ -21,6 +22,7 @@ SELECT
     ) AS ok_output_sum,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum
 FROM requests
-WHERE tenant IN {tenants:Array(String)}
-    AND started_at >= toDateTime({start:UInt32}, 'UTC')
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND run_id = {run_id:String}

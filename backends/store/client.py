@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-# The library warns, without saying of what, before it raises what this module translates.
+# Both warn before the library raises what this module translates: the one without saying of what, the other of whole
+# URLs, once for every try.
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 60
@@ -41,6 +43,12 @@ _LATER: Final = {
     203: "the server is shutting down",
     236: "the query was aborted",
 }
+# The server's own files, memory, threads, network, replicas or object store failed, as on a disk that fills up under
+# it. No statement and no row is at fault: data refused for one of these would be lost for nothing.
+_SERVER_FAILED: Final = frozenset(
+    {74, 75, 76, 77, 84, 87, 88, 95, 96, 107, 172, 173, 204, 209, 210, 214, 225, 244, 254, 285, 286, 294, 319, 400}
+    | {411, 425, 439, 499, 586, 641, 733, 734, 777, 778, 999, 1000, 1001}
+)
 
 Row = dict[str, object]
 
@@ -180,6 +188,8 @@ class StoreClient:
         if code in _LATER:
             return StoreUnavailable(f"{where} cannot serve {what} now: {_LATER[code]} (code {code})")
         name = getattr(error, "name", None) or "unknown"
+        if code in _SERVER_FAILED:
+            return StoreUnavailable(f"{where} cannot serve {what} now: it failed itself (code {code}, {name})")
         if code in _FORBIDDEN:
             return StoreRefused(
                 f"{where} forbids {what} to user {self.address.user!r} (code {code}, {name})", code="store_forbidden"

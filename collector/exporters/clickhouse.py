@@ -24,6 +24,7 @@ UNREADABLE_BATCH: Final = "unreadable_batch"
 EXPORT_FAILED: Final = "export_failed"
 _READ_BYTES: Final = 8 << 20
 _IDLE_SECONDS: Final = 1.0
+_DISK_RETRY_SECONDS: Final = 1.0
 _MAX_FAILURES: Final = 5
 
 
@@ -76,11 +77,14 @@ class ClickHouseExporter:
 
     def _run(self) -> None:
         while not self._is_over():
-            entries = self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES)
+            try:
+                entries = self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES)
+            except OSError as error:
+                self._wait_for_disk(error)
+                continue
             for entry in entries:
-                if self._is_over() or not self._export_surely(entry):
+                if self._is_over() or not self._export_surely(entry) or not self._release_surely(entry):
                     return
-                self._spool.release(entry.end)
             if not entries:
                 if self._stopping.is_set():
                     return
@@ -115,6 +119,23 @@ class ClickHouseExporter:
             if self._stopping.is_set() or self._stopping.wait(self._backoff.next_seconds()):
                 return False
 
+    def _release_surely(self, entry: SpoolEntry) -> bool:
+        """Release an exported entry, trying again while the spool's disk fails; False when told to stop meanwhile."""
+        while True:
+            try:
+                self._spool.release(entry.end)
+                return True
+            except OSError as error:
+                # Not raised: it would end this thread, and with it all exporting, for a disk that is full for a while.
+                self._wait_for_disk(error)
+                if self._stopping.is_set():
+                    return False  # exported again at the next start, and known by its token
+
+    def _wait_for_disk(self, error: OSError) -> None:
+        self._counters.noticed("spool_failures")
+        _log.error("spool fails, trying again reason=%s", error.strerror)
+        self._stopping.wait(_DISK_RETRY_SECONDS)
+
     def _export(self, entry: SpoolEntry) -> None:
         if entry.batch is None:
             self._bury(entry, UNREADABLE_BATCH, "the spool entry is of an unknown kind or version")
@@ -129,6 +150,14 @@ class ClickHouseExporter:
 
     def _account(self, batch_id: str, processed: Processed, rejected: list[RejectedRow]) -> None:
         """Count, and write dead letters: after the inserts, because those may have to be repeated."""
+        if rejected or processed.broken:
+            _log.error(
+                "records will not be stored batch_id=%s rejected=%d broken=%d first=%s",
+                batch_id,
+                len(rejected),
+                len(processed.broken),
+                rejected[0].reason if rejected else processed.broken[0].reason,
+            )
         for table, rows in processed.tables.items():
             self._counters.exported(table, len(rows.rows) - sum(row.table == table for row in rejected))
         for name, times in processed.noticed.items():
@@ -145,6 +174,7 @@ class ClickHouseExporter:
 
     def _bury(self, entry: SpoolEntry, cause: str, reason: str) -> None:
         batch_id = entry.batch.batch_id if entry.batch else ""
+        _log.error("batch will not be stored batch_id=%s cause=%s reason=%s", batch_id, cause, reason)
         self._dead_letters.write(cause, reason, batch_id=batch_id, index=0, payload=entry.raw)
 
     def _note_reachable(self, reachable: bool) -> None:

@@ -8,6 +8,7 @@ from contracts.errors import BodyTooLarge, InvalidRequest, LimitExceeded, Unsupp
 
 _GZIP_WINDOW = 31  # zlib's way to say: gzip header and trailer
 _RETRY_SECONDS = 1.0
+_MAX_GZIP_MEMBERS = 64  # senders use one; each costs a copy of all that follows, so thousands would cost minutes
 
 
 class InflightBytes:
@@ -82,6 +83,10 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while body:  # a gzip file may be several members after one another
+        if len(parts) == _MAX_GZIP_MEMBERS:
+            raise InvalidRequest(
+                f"the body has more than {_MAX_GZIP_MEMBERS} gzip members; compress it as one", code="malformed_gzip"
+            )
         inflater = zlib.decompressobj(_GZIP_WINDOW)
         try:
             parts.append(inflater.decompress(body, max_bytes - size + 1))

@@ -1,6 +1,7 @@
 """The exporter against a store that can be told what to refuse; the real one is in test_store.py."""
 
 import base64
+import errno
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -174,6 +175,43 @@ def test_a_batch_that_breaks_the_exporter_is_buried_after_five_tries(
     eventually(lambda: parts.spool.pending_bytes == 0, "the release")
     assert parts.store.durations() == [2]
     assert [(letter["cause"], letter["batch_id"]) for letter in parts.letters()] == [("export_failed", "bad")]
+
+
+def test_a_spool_that_cannot_be_released_or_read_for_a_while_ends_nothing(
+    parts: Parts, request_record: Make, batch_of: Make, eventually: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.exporters.clickhouse._DISK_RETRY_SECONDS", 0.01)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    failures = {"read": [full], "release": [full, full]}
+    for name, pending in failures.items():
+        works = getattr(parts.spool, name)
+
+        def fails_first(*place: Any, works: Any = works, pending: list[OSError] = pending, **bounds: Any) -> Any:
+            if pending:
+                raise pending.pop()
+            return works(*place, **bounds)
+
+        monkeypatch.setattr(parts.spool, name, fails_first)
+    for n in range(3):
+        parts.pipeline.accept("logs", batch_of(f"b{n}", request_record(duration_ns=n)), is_json=False)
+    parts.exporter.start()
+    eventually(lambda: parts.spool.pending_bytes == 0, "the release")
+    assert parts.store.durations() == [0, 1, 2]
+    assert parts.store.calls == 3  # only the release was repeated
+    assert parts.counters.snapshot()["noticed"]["spool_failures"] == 3
+
+
+def test_a_stop_does_not_wait_for_a_spool_that_cannot_be_released(
+    parts: Parts, request_record: Make, batch_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(upto: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parts.spool, "release", fails)
+    parts.pipeline.accept("logs", batch_of("b", request_record(duration_ns=1)), is_json=False)
+    parts.exporter.start()
+    assert parts.exporter.stop(5.0)
+    assert parts.spool.pending_bytes > 0
 
 
 def test_a_stop_exports_what_waits_and_keeps_what_the_store_does_not_take(

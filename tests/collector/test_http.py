@@ -96,6 +96,14 @@ def test_the_same_batch_again_is_acknowledged_and_not_spooled(
     assert health["noticed"]["duplicate_batches"] == 1
 
 
+def test_gzip_bodies_of_several_members_are_read(start_collector: Make, batch_of: Make, request_record: Make) -> None:
+    collector = start_collector()
+    batch = batch_of("b1", request_record())
+    members = gzip.compress(batch[:10]) + gzip.compress(batch[10:]) + gzip.compress(b"") * 62
+    assert collector.post(members, content_encoding="gzip").status_code == 200
+    assert collector.health()["received_records"] == {"logs": 1}
+
+
 def test_gzip_bodies_are_read(start_collector: Make, batch_of: Make, request_record: Make) -> None:
     collector = start_collector()
     response = collector.post(gzip.compress(batch_of("b1", request_record())), content_encoding="gzip")
@@ -150,6 +158,7 @@ def test_an_empty_request_is_a_success_and_leaves_nothing_behind(start_collector
         (b"x", "application/x-protobuf", {"content_encoding": "br"}, 415, "unsupported_media_type"),
         (b"x", "application/x-protobuf", {"content_encoding": "gzip"}, 400, "malformed_gzip"),
         (gzip.compress(bytes(2001)), "application/x-protobuf", {"content_encoding": "gzip"}, 413, "body_too_large"),
+        (gzip.compress(b"") * 65, "application/x-protobuf", {"content_encoding": "gzip"}, 400, "malformed_gzip"),
         (bytes(200_010), "application/x-protobuf", {}, 413, "body_too_large"),
     ],
 )

@@ -27,13 +27,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_traffic_is_the_trace_s_beginning_as_long_as_asked(tmp_path: Path) -> None:
-    made, _ = demo(tmp_path, seconds=60.0)
-    traffic = made._traffic(speed=1.0)
+    traffic = demo(tmp_path, seconds=60.0)[0]._traffic()
     assert traffic.format == "azure" and TRACE.name == traffic.name
     assert len(traffic.requests) > 100 and traffic.requests[-1].at_seconds < 60.0
-    slower = made._traffic(speed=0.1)
+    slower = demo(tmp_path, seconds=60.0, speed=0.1)[0]._traffic()
     assert 0 < len(slower.requests) < len(traffic.requests) and slower.requests[-1].at_seconds < 6.0
-    assert len(demo(tmp_path, seconds=1.0)[0]._traffic(speed=0.01).requests) == 1
+    assert len(demo(tmp_path, seconds=1.0, speed=0.01)[0]._traffic().requests) == 1
 
 
 def test_pages_are_printed_and_nothing_is_opened_without_a_screen(tmp_path: Path, opened: list[str]) -> None:

@@ -1,9 +1,7 @@
 """Replay: against a real data plane with a scripted model, against a server that misbehaves, and by the clock."""
 
 import asyncio
-import dataclasses
 import itertools
-from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
 from contracts.keys import new_key
@@ -23,14 +19,11 @@ from gateway.settings import GatewaySettings
 from tests.tollkeeper.streaming_gateway import StreamingGateway, chunk, serving, usage
 from tollkeeper.replay.chat import CANCELLED, GatewayClient, Outcome
 from tollkeeper.replay.formats import read_trace
-from tollkeeper.replay.lengths import LengthRule
 from tollkeeper.replay.payers import Assignment, Payer
 from tollkeeper.replay.player import Player, Timed
-from tollkeeper.replay.prompt import PromptWriter
 from tollkeeper.replay.served_model import ServedModel
 from tollkeeper.replay.session import Run, prepare, replay
-from tollkeeper.replay.summary import Setting, Summary, percentile_ms, summarise
-from tollkeeper.replay.token_rate import TokenRate
+from tollkeeper.replay.summary import Summary
 from tollkeeper.replay.trace import Trace, TraceRequest
 
 TRACES = Path(__file__).resolve().parents[2] / "bench" / "traces"
@@ -38,16 +31,6 @@ AZURE = TRACES / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"
 VTC = TRACES / "vtc" / "vtc_real_trace.csv"
 MODEL = ServedModel("scripted-1")
 TENANTS = ("acme", "globex", "initech")
-SETTING = Setting(
-    run_id="r",
-    trace="t",
-    format="azure",
-    model="m",
-    speed=1.0,
-    scale_lengths=1.0,
-    context_tokens=None,
-    scaled_to_fit=0,
-)
 
 
 class DataPlane:
@@ -350,115 +333,3 @@ def test_a_speed_out_of_range_is_refused(speed: float) -> None:
 def test_a_run_id_that_is_no_header_is_refused(run_id: str) -> None:
     with pytest.raises(ConfigurationError, match="a run id has 1 to 100 visible ASCII characters"):
         Run(run_id, "http://127.0.0.1:1", MODEL)
-
-
-# prompts and lengths
-
-
-def test_equal_block_ids_are_equal_text_and_unequal_ones_are_not() -> None:
-    writer = PromptWriter(TokenRate(), block_tokens=16)
-    one, two, other = (writer.write(number, 64, blocks) for number, blocks in enumerate([(1, 2), (1, 2), (1, 3)]))
-    words = [text.split() for text in (one, two, other)]
-    assert words[0][:32] == words[1][:32] and words[0][32:] != words[1][32:]
-    assert words[0][:16] == words[2][:16] and words[0][16:32] != words[2][16:32]
-    assert all(len(each) == 64 for each in words)
-
-
-def test_a_prompt_shorter_than_its_blocks_keeps_those_that_fit_whole() -> None:
-    writer = PromptWriter(TokenRate(), block_tokens=16)
-    short, long = writer.write(0, 40, (1, 2, 3)), writer.write(1, 48, (1, 2, 3))
-    assert short.split()[:32] == long.split()[:32]
-    assert len(short.split()) == 40
-
-
-def test_a_run_s_prompts_are_the_same_every_time_and_another_run_s_are_not() -> None:
-    def prompt(seed: str) -> str:
-        return PromptWriter(TokenRate(), 16, seed).write(7, 30)
-
-    assert prompt("a") == prompt("a") != prompt("b")
-
-
-@given(
-    rate=st.floats(0.3, 6.0), fixed=st.floats(0, 40), tokens=st.integers(1, 20_000), blocks=st.lists(st.integers(0, 9))
-)
-def test_a_prompt_has_as_many_words_as_its_tokens_ask_for(
-    rate: float, fixed: float, tokens: int, blocks: list[int]
-) -> None:
-    measured = TokenRate(rate, fixed)
-    words = len(PromptWriter(measured, 512).write(0, tokens, tuple(blocks)).split())
-    assert words == measured.words_for(tokens) >= 1
-    if tokens > fixed + rate:
-        assert words * rate + fixed == pytest.approx(tokens, abs=rate / 2 + 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("few", "many", "rate"),
-    [(12, 268, TokenRate(1.0, 4.0)), (20, 404, TokenRate(1.5, 8.0)), (None, 268, TokenRate()), (9, 9, TokenRate())],
-)
-def test_the_token_rate_is_the_line_through_two_measurements(
-    few: int | None, many: int | None, rate: TokenRate
-) -> None:
-    assert TokenRate.measured(few, many) == rate
-
-
-@pytest.mark.parametrize(
-    ("given_in", "given_out", "fits"), [(899, 50, True), (900, 50, True), (901, 50, False), (5000, 4500, False)]
-)
-def test_what_exceeds_the_context_is_scaled_down_to_fit(given_in: int, given_out: int, fits: bool) -> None:
-    lengths = LengthRule(context_tokens=1000).apply(TraceRequest(0.0, given_in, given_out))
-    assert lengths.is_scaled_to_fit is not fits
-    if fits:
-        assert (lengths.input_tokens, lengths.output_tokens) == (given_in, given_out)
-    else:
-        assert 940 <= lengths.input_tokens + lengths.output_tokens <= 950
-        assert lengths.input_tokens / lengths.output_tokens == pytest.approx(given_in / given_out, rel=0.05)
-
-
-def test_lengths_are_scaled_before_they_are_fitted_and_never_vanish() -> None:
-    assert LengthRule(0.5).apply(TraceRequest(0.0, 100, 11)).input_tokens == 50
-    assert LengthRule(0.001).apply(TraceRequest(0.0, 100, 0)) == LengthRule().apply(TraceRequest(0.0, 1, 1))
-    assert not LengthRule(0.1, 1000).apply(TraceRequest(0.0, 9000, 100)).is_scaled_to_fit
-
-
-@pytest.mark.parametrize(("scale", "context"), [(0.0, None), (-1.0, None), (101.0, None), (1.0, 63)])
-def test_a_scale_or_context_out_of_range_is_refused(scale: float, context: int | None) -> None:
-    with pytest.raises(ConfigurationError):
-        LengthRule(scale, context)
-
-
-# sums
-
-
-def outcome(number: int, *, ttft: float, gaps: Sequence[float], **fields: Any) -> Outcome:
-    made = Outcome(number, "acme", 3, due_at=10.0, sent_at=10.0 + number / 100, gaps=array("f", gaps))
-    made.first_at = made.sent_at + ttft
-    made.last_at = made.done_at = made.first_at + sum(gaps)
-    made.input_tokens, made.output_tokens = 5, 3
-    return dataclasses.replace(made, **fields)
-
-
-def test_a_summary_s_figures_are_those_of_its_outcomes() -> None:
-    outcomes = [outcome(number, ttft=(number + 1) / 10, gaps=[0.01, 0.03]) for number in range(20)]
-    failed = outcome(20, ttft=9.0, gaps=[5.0], error="upstream_broken")
-    left = outcome(21, ttft=9.0, gaps=[], error=CANCELLED, done_at=0.0)
-    summary = summarise(SETTING, [*outcomes, failed, left], began_at=10.0, most_in_flight=7, is_complete=True)
-    assert (summary.requests, summary.ok, summary.errors, summary.cancelled) == (22, 20, 1, 1)
-    assert (summary.tokens_in, summary.tokens_out, summary.tokens_out_wanted) == (100, 60, 60)
-    assert (summary.ttft_ms_p50, summary.ttft_ms_p95) == (1000.0, 1900.0)
-    assert (summary.itl_ms_p50, summary.itl_ms_p95) == (10.0, 30.0)
-    assert summary.lateness_ms_max == 210.0
-    assert summary.as_json()["run_id"] == "r" and "setting" not in summary.as_json()
-
-
-def test_a_summary_of_nothing_has_no_percentiles() -> None:
-    summary = summarise(SETTING, [], began_at=10.0, most_in_flight=0, is_complete=False)
-    assert (summary.requests, summary.duration_s, summary.ttft_ms_p50, summary.lateness_ms_max) == (0, 0, None, None)
-
-
-@given(values=st.lists(st.floats(0, 100), min_size=1), share=st.floats(0.01, 1.0))
-def test_a_percentile_is_a_value_that_the_share_does_not_exceed(values: list[float], share: float) -> None:
-    ascending = sorted(values)
-    found = percentile_ms(ascending, share)
-    assert found is not None
-    covered = sum(round(value * 1000, 3) <= found for value in ascending)
-    assert covered >= share * len(ascending) - 1e-9

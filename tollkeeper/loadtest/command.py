@@ -143,10 +143,9 @@ def _books(data: Path, step: Step, began_at: datetime) -> "RunTotals | None":
     reader = RunBooks.of_installation(data)
     if reader is None:
         return None
-    tenants = [place.tenant for place in Assignment.of(Trace("", "", ()), DEFAULT_TENANTS).places]
     try:
         with reader:
-            return reader.read(step.run_id, tenants, began_at, step.requests - step.errors - step.left, step.tokens_out)
+            return reader.read(step.run_id, began_at, step.requests - step.errors - step.left, step.tokens_out)
     except TollkeeperError as error:
         warn(f"what it cost is not known: {error.message}")
         return None

@@ -14,7 +14,7 @@ class Step:
     """The figures of one rate. Goodput counts answers, and their output tokens, that kept the objective.
 
     `left` counts answers that had not ended when the step gave up waiting; they keep nothing. Rates are per second
-    of the arrivals' time, so that waiting for the last answers does not lower them. Cost is filled in afterwards.
+    of the arrivals' time, so that waiting for the last answers does not lower them.
     """
 
     run_id: str

@@ -1,13 +1,13 @@
 """The books' side of a run: what the store holds of it, once everything has arrived there."""
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from analytics.runs import RunTotals, run_totals
+from analytics.scope import Period
 from backends.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
@@ -42,7 +42,7 @@ class RunBooks:
         except TollkeeperError:
             return None
 
-    def read(self, run_id: str, tenants: Sequence[str], began_at: datetime, ok: int, output_tokens: int) -> RunTotals:
+    def read(self, run_id: str, began_at: datetime, ok: int, output_tokens: int) -> RunTotals:
         """Read a run, waiting up to ten seconds for this many complete answers and output tokens. Blocks.
 
         Gives what is there after that time, too. Raises StoreUnavailable.
@@ -50,7 +50,7 @@ class RunBooks:
         since = began_at.astimezone(UTC) - _CLOCK_MARGIN
         deadline = time.monotonic() + _ARRIVAL_SECONDS
         while True:
-            totals = run_totals(self._client, run_id, tenants, since)
+            totals = run_totals(self._client, run_id, Period(since, datetime.now(UTC) + _CLOCK_MARGIN))
             has_all = totals.ok >= ok and totals.ok_output_tokens >= output_tokens
             if has_all or time.monotonic() > deadline:
                 return totals

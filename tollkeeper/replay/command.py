@@ -67,7 +67,7 @@ def replay_command(
             began_at = datetime.now(UTC)
             summary = _play(control, run, read, assignment, began_at)
     if books:
-        summary = with_books(summary, data, [place.tenant for place in assignment.places], began_at)
+        summary = with_books(summary, data, began_at)
     if as_json:
         print_json(summary.as_json())
     else:
@@ -86,7 +86,7 @@ def _play(control: ControlClient, run: Run, trace: Trace, assignment: Assignment
             warn(problem)
 
 
-def with_books(summary: Summary, data: Path, tenants: list[str], began_at: datetime) -> Summary:
+def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
     """Add what the store holds of the run; say on stderr where it cannot be asked."""
     from tollkeeper.replay.books import RunBooks  # here: loading the store's client would slow every command down
 
@@ -95,7 +95,7 @@ def with_books(summary: Summary, data: Path, tenants: list[str], began_at: datet
         return summary
     try:
         with reader:
-            totals = reader.read(summary.setting.run_id, tenants, began_at, summary.ok, summary.tokens_out)
+            totals = reader.read(summary.setting.run_id, began_at, summary.ok, summary.tokens_out)
     except TollkeeperError as error:
         warn(f"the store was not compared: {error.message}")
         return summary

@@ -80,6 +80,15 @@ def test_errors_tell_what_to_do_and_show_no_values(store: Any) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("code", [75, 76, 173, 243, 1001])  # file not written or opened, no memory, no disk, C++
+def test_a_server_that_fails_itself_is_unavailable_and_blames_no_data(store: Any, code: int) -> None:
+    client = store.client("reader")
+    custom = {"allow_custom_error_code_in_throwif": 1}
+    with pytest.raises(StoreUnavailable, match=rf"code {code}\b"):
+        client.query("SELECT throwIf(1, 'as if', {code:Int16})", {"code": code}, settings=custom)
+    client.close()
+
+
 def test_a_missing_database_says_to_migrate(store: Any) -> None:
     client = StoreClient(replace(store.address(), database="elsewhere"))
     with pytest.raises((ConfigurationError, StoreRefused)):

@@ -1,0 +1,97 @@
+"""The built-in engine's books, from the rows in the store: every nanosecond of its wall clock on a line, and every
+token it made on a bill."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import openai
+import pytest
+
+from contracts.ledger import ledger_lines
+from contracts.records import StepRecord
+from tests.e2e.installation import Installation, wait_until
+
+pytestmark = pytest.mark.e2e
+
+MODEL = "tollkeeper-5m"
+
+STEPS = """
+SELECT engine, sequence, toUnixTimestamp64Nano(started_at) AS started_at_ns, busy_ns, gap_ns, kind, gap_cause,
+       request_ids, tenants, scheduled, context, cached, phases, recompute, aborted, gpu_ns
+FROM engine_steps WHERE started_at > now() - INTERVAL 1 HOUR AND model IN ({model:String}, '') ORDER BY sequence
+"""
+BILLED = """
+SELECT count() AS requests, sum(tokens_output_text) AS tokens, sum(engine_output_tokens) AS engine_tokens,
+       sum(gpu_prefill_ns + gpu_decode_ns + gpu_recompute_ns + gpu_wasted_ns) AS gpu_ns,
+       countIf(gap_clock = 'engine') AS engine_clocked
+FROM requests WHERE run_id = {run_id:String} AND started_at > now() - INTERVAL 1 HOUR
+"""
+
+IDS = "SELECT request_id FROM requests WHERE run_id = {run_id:String} AND started_at > now() - INTERVAL 1 HOUR"
+
+
+def _chat(installation: Installation, run_id: str, number: int) -> int:
+    """Stream one chat; every fifth client leaves after a few chunks. Gives the tokens of a complete one."""
+    with openai.OpenAI(
+        base_url=f"{installation.gateway_url}/v1", api_key=installation.key, max_retries=0, timeout=60
+    ) as client:
+        stream = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": f"What is a bridge? {number}"}],
+            max_tokens=30 + number,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_headers={"x-tollkeeper-run-id": run_id},
+        )
+        for seen, chunk in enumerate(stream):
+            if number % 5 == 4 and seen == 3:
+                stream.close()
+                return 0
+            if chunk.usage is not None:
+                return chunk.usage.completion_tokens
+    return 0
+
+
+def _records(rows: list[dict]) -> list[StepRecord]:
+    return [
+        StepRecord(**{**row, "request_ids": [UUID(str(identifier)).bytes for identifier in row["request_ids"]]})
+        for row in rows
+    ]
+
+
+def test_the_ledger_of_a_live_engine_closes_and_its_tokens_are_billed(installation: Installation):
+    run_id = f"ledger-{time.time_ns()}"
+    began_ns = time.time_ns()
+    with ThreadPoolExecutor(6) as pool:
+        tokens = list(pool.map(lambda number: _chat(installation, run_id, number), range(24)))
+    ended_ns = time.time_ns()
+    store = installation.store()
+
+    def billed() -> dict:
+        (row,) = store.query(BILLED, {"run_id": run_id})
+        return row if row["requests"] == 24 else {}
+
+    row = wait_until(billed, 10, "the rows of all requests, those that left too")
+    assert row["tokens"] == row["engine_tokens"] >= sum(tokens) > 0
+    assert row["engine_clocked"] > 0
+
+    def steps() -> list[dict]:
+        found = store.query(STEPS, {"model": MODEL})
+        last = found[-1] if found else None
+        return found if last and last["started_at_ns"] + last["busy_ns"] >= ended_ns else []
+
+    rows = wait_until(steps, 10, "step rows up to the end of the load")
+    assert [step["sequence"] for step in rows] == list(range(rows[0]["sequence"], rows[0]["sequence"] + len(rows)))
+    (lines,) = ledger_lines(_records(rows), began_ns, ended_ns).values()
+    assert abs(lines.unexplained_ns) <= 0.005 * lines.wall_ns, lines
+    assert lines.busy_ns > 0
+    print(f"unexplained {lines.unexplained_ns / lines.wall_ns:.5%} of wall, {lines}")
+    mine = {str(found["request_id"]) for found in store.query(IDS, {"run_id": run_id})}
+    charged_ns = sum(
+        part
+        for step in rows
+        for identifier, part in zip(step["request_ids"], step["gpu_ns"], strict=True)
+        if str(identifier) in mine
+    )
+    assert row["gpu_ns"] == charged_ns, "what requests were charged is not what the steps took"
