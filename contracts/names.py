@@ -5,6 +5,7 @@ here, new ones are written, old ones are read. A column is a name, a kind and th
 the store maps kinds to ClickHouse and Arrow types, and a test holds both against the migrated tables.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -72,6 +73,12 @@ CONTENT_ATTRIBUTES: Final = frozenset(
     }
 )
 CONTENT_EVENT_PREFIX: Final = "gen_ai."  # events of this kind say in their body what was said
+# The same in the spellings of OpenLLMetry, OpenInference and Vercel's SDK: whole families, numbered by message.
+CONTENT_FAMILIES: Final = re.compile(
+    r"(gen_ai\.(prompt|completion)\.\d|traceloop\.entity\.(input|output)$|(input|output)\.value$"
+    r"|llm\.(prompts?|completions?|input_messages|output_messages|prompt_template\.variables)(\.|$)"
+    r"|retrieval\.documents\.|message\.content|ai\.(prompt|response\.(text|object|toolCalls)|toolCall\.(args|result)))"
+)
 
 
 def span_name(record: RequestRecord) -> str:

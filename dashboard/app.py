@@ -6,8 +6,11 @@ import streamlit as st
 
 from dashboard.views.overview import overview_page
 
-st.set_page_config(page_title="Tollkeeper", page_icon=":material/toll:", layout="wide")
-st.logo(str(Path(__file__).with_name("logo.svg")), size="large")
+_HERE = Path(__file__).parent
+
+# The icon is a file: the browser would fetch one of Streamlit's named icons from a server of Google's.
+st.set_page_config(page_title="Tollkeeper", page_icon=str(_HERE / "icon.svg"), layout="wide")
+st.logo(str(_HERE / "logo.svg"), size="large")
 st.navigation(
     [st.Page(overview_page, title="Overview", icon=":material/monitoring:", url_path="overview", default=True)],
     position="top",

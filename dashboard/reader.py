@@ -22,6 +22,7 @@ from dashboard.settings import DashboardSettings
 ANSWER_SECONDS: Final = 1
 CHOICE_SECONDS: Final = 5
 MAX_ANSWERS: Final = 200
+PATIENCE_SECONDS: Final = 15  # then the page says that the store does not answer, instead of staying blank
 
 
 class Readers:
@@ -37,7 +38,7 @@ class Readers:
         try:
             client = self._idle.get_nowait()
         except Empty:
-            client = StoreClient(self._address)
+            client = StoreClient(self._address, answer_seconds=PATIENCE_SECONDS)
         try:
             yield client
         finally:

@@ -94,7 +94,7 @@ def _check_packages(constraints: Path) -> Iterator[Check]:
             if _normal(name) in needed:
                 missing.append(name)
             continue
-        if found != wanted:
+        if found.partition("+")[0] != wanted:  # "2.13.0+cpu" is a build of 2.13.0
             different.append(f"{name} {found} (known to work: {wanted})")
     remedy = f"pip install -e '.[all]' -c {constraints}"
     if missing:
@@ -120,7 +120,7 @@ def _normal(name: str) -> str:
 
 def _check_ports(data: Path, ports: Ports, environment: Mapping[str, str]) -> Iterator[Check]:
     host = environment.get("TOLLKEEPER_HOST", "") or "127.0.0.1"
-    is_running = Installation(data).address_of("gateway") is not None
+    is_running = Installation(data).is_supervised()
     taken = {name: port for name, port in ports.by_name().items() if not is_free(host, port)}
     for name, port in taken.items():
         detail = f"{port} ({name}) is held by {holder_of(port)}"

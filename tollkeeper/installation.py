@@ -26,7 +26,9 @@ class Installation:
     def prepare(self) -> None:
         """Make the directories. Raises ConfigurationError where that, or writing in them, is not allowed."""
         try:
-            self.run.mkdir(parents=True, exist_ok=True)
+            # For its owner alone: the control database in it names everyone who pays.
+            self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.run.mkdir(exist_ok=True)
             probe = self.run / f".probe.{os.getpid()}"
             probe.write_bytes(b"")
             probe.unlink()
@@ -56,6 +58,13 @@ class Installation:
             file.write(f"{os.getpid()}\n")
             file.flush()
             yield
+
+    def is_supervised(self) -> bool:
+        """Say whether a supervisor runs: it has said where its processes answer, and has not been killed since."""
+        try:
+            return self._addresses.exists() and psutil.pid_exists(int((self.run / "up.lock").read_text()))
+        except (OSError, ValueError):
+            return False
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
         """Say where the processes answer, for the other commands."""

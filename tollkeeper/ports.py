@@ -1,5 +1,6 @@
 """The TCP ports of one installation: their names, defaults, variables, and who holds one that is taken."""
 
+import errno
 import os
 import socket
 from collections.abc import Mapping
@@ -69,15 +70,20 @@ def variable_of(name: str) -> str:
 
 def is_free(host: str, port: int) -> bool:
     """Say whether this process could listen on a port now."""
+    return _obstacle(host, port) is None
+
+
+def _obstacle(host: str, port: int) -> OSError | None:
+    """Give what keeps this process from listening on a port; `None` where nothing does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a connection of a finished server that lingers in TIME_WAIT is no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def holder_of(port: int) -> str:
@@ -93,9 +99,15 @@ def holder_of(port: int) -> str:
 
 
 def require_free(host: str, ports: Mapping[str, int]) -> None:
-    """Raise ConfigurationError on the first port that is taken, naming it, its holder and the remedy."""
+    """Raise ConfigurationError on the first port that cannot be had, naming it, its holder and the remedy."""
     for name, port in ports.items():
-        if not is_free(host, port):
+        obstacle = _obstacle(host, port)
+        if obstacle is not None and obstacle.errno != errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"cannot listen on {host} port {port} ({name}): {obstacle.strerror}; "
+                "give an address of this machine with --host, and ports that this user may open"
+            ) from obstacle
+        if obstacle is not None:
             raise ConfigurationError(
                 f"port {port} ({name}) is in use by {holder_of(port)}; "
                 f"stop it, or shift all ports with `--port-base`, such as --port-base {_free_base(host)}"

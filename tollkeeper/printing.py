@@ -34,7 +34,9 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], cell: Callable[[Mapping[str, Any], str], str], empty: str
 ) -> None:
     """Print rows under headings; `empty` where there are none."""
-    table = Table(*columns, header_style="bold", box=None, pad_edge=False)
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column == "id")  # an id is there to be copied, in one piece
     for row in rows:
         # Text, not markup: a name may hold square brackets.
         texts = (cell(row, column) for column in columns)

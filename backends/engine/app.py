@@ -103,7 +103,7 @@ async def _end(host: EngineHost, hurry: asyncio.Event) -> None:
     if host.requests:
         _log.warning("requests aborted at the end of draining requests=%d", host.requests)
         host.abort_all(Unavailable("this engine host is stopping", code="draining"))
-        await _until(lambda: not host.requests or hurry.is_set(), _LAST_WORDS_SECONDS)
+        await _until(lambda: not host.requests, _LAST_WORDS_SECONDS)
     models = list(host.models)
     for model in models:
         model.close()

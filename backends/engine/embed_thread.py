@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 1.0
-_TURN_INPUTS: Final = 64  # sorted together; more sort better but make others wait
 _BATCH_TOKENS: Final = 512  # a thread's, padding included: more do not fit its cache
+_TURN_BATCHES: Final = 4  # sorted together; more sort better but make what arrives wait
 _LATENCIES: Final = 256
 
 
@@ -269,14 +269,19 @@ class EmbedThread:
         return answers
 
     def _choose(self) -> list[_Input]:
-        """Take an equal number of inputs from each job, so that a large one does not keep small ones waiting."""
-        share = max(1, _TURN_INPUTS // len(self._jobs))
+        """Take as many tokens from each job, at least one input, so that a large one keeps no small one waiting."""
+        room = _BATCH_TOKENS * self._threads * _TURN_BATCHES
+        share = max(1, room // len(self._jobs))
         chosen: list[_Input] = []
         for job in self._jobs.values():
-            end = min(job.next + share, len(job.embed.inputs))
-            chosen += [_Input(job, place, job.embed.inputs[place]) for place in range(job.next, end)]
-            job.next = end
-            if len(chosen) >= _TURN_INPUTS:
+            given = 0
+            while job.next < len(job.embed.inputs) and given < share:
+                ids = job.embed.inputs[job.next]
+                chosen.append(_Input(job, job.next, ids))
+                job.next += 1
+                given += len(ids)
+            room -= given
+            if room <= 0:
                 break
         return chosen
 

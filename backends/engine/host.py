@@ -40,7 +40,7 @@ from contracts.wire import (
 _log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 256
-_MAX_ID_BYTES: Final = 64
+_ID_BYTES: Final = 16  # a record of another length cannot be read
 
 
 @dataclass(slots=True, eq=False)
@@ -277,8 +277,8 @@ class EngineHost:
 
     def _accept(self, connection: Connection, request_id: bytes, name: str) -> Served:
         """Find who serves a request. Raises TollkeeperError when nobody may."""
-        if not 0 < len(request_id) <= _MAX_ID_BYTES:
-            raise InvalidRequest(f"a request id of {len(request_id)} bytes; it must have 1 to {_MAX_ID_BYTES}")
+        if len(request_id) != _ID_BYTES:
+            raise InvalidRequest(f"a request id has {_ID_BYTES} bytes, not {len(request_id)}")
         if request_id in self._tickets:
             raise Conflict(f"request {request_id.hex()} is being served already")
         if self.is_draining:

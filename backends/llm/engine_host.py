@@ -196,9 +196,7 @@ class EngineHost:
 
     async def _serve(self, line: EngineLine) -> float | None:
         """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
-        try:
-            await asyncio.wait_for(line.greeted(), _HELLO_SECONDS)
-        except TimeoutError:
+        if not await line.greeted(_HELLO_SECONDS):
             self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s")
             return None
         if self._line is not line:

@@ -35,9 +35,13 @@ class EngineLine(asyncio.Protocol):
         """Say whether nothing can be sent any more."""
         return self.lost.done()
 
-    async def greeted(self) -> None:
-        """Wait until the owner has called `greet`, or for the connection's end."""
-        await asyncio.wait((self._greeted, self.lost), return_when=asyncio.FIRST_COMPLETED)
+    async def greeted(self, within_seconds: float) -> bool:
+        """Wait until the owner has called `greet`, or for the connection's end; say whether either came in time."""
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the wait ends.
+        done, _ = await asyncio.wait(
+            (self._greeted, self.lost), timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        return bool(done)
 
     def greet(self) -> None:
         """Note that the host has introduced itself."""

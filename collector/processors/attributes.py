@@ -6,7 +6,7 @@ from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from contracts.names import CONTENT_ATTRIBUTES, OLD_SPELLINGS
+from contracts.names import CONTENT_ATTRIBUTES, CONTENT_EVENT_PREFIX, CONTENT_FAMILIES, OLD_SPELLINGS
 
 MAX_ATTRIBUTES: Final = 128  # OpenTelemetry SDKs' own default limit
 MAX_VALUE_CHARACTERS: Final = 4096
@@ -25,7 +25,7 @@ def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[st
     found: dict[str, str] = {}
     for attribute in attributes:
         key = attribute.key
-        if key in CONTENT_ATTRIBUTES:
+        if key in CONTENT_ATTRIBUTES or CONTENT_FAMILIES.match(key):
             noticed.append(DROPPED_CONTENT)
             continue
         name = OLD_SPELLINGS.get(key, key)
@@ -40,6 +40,19 @@ def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[st
             value = value[:MAX_VALUE_CHARACTERS]
         found[name] = value
     return found
+
+
+def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
+    """Give an event's attributes as `attribute_map`. A GenAI event's own ones, without a namespace, are what was said:
+    `content`, `message`, `tool_calls`.
+    """
+    if not event_name.startswith(CONTENT_EVENT_PREFIX):
+        return attribute_map(attributes, noticed)
+    given = list(attributes)
+    kept = [attribute for attribute in given if "." in attribute.key]
+    if len(kept) < len(given):
+        noticed.append(DROPPED_CONTENT)
+    return attribute_map(kept, noticed)
 
 
 def text_of(value: AnyValue) -> str:

@@ -6,7 +6,13 @@ from typing import Final
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
-from collector.processors.attributes import DROPPED_CONTENT, TRUNCATED_VALUE, attribute_map, text_of
+from collector.processors.attributes import (
+    DROPPED_CONTENT,
+    TRUNCATED_VALUE,
+    attribute_map,
+    event_attribute_map,
+    text_of,
+)
 from collector.processors.packed import is_packed, is_plausible, read_packed
 from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, clamp_time
@@ -69,7 +75,7 @@ def _row(
     resource: dict[str, str], scope_logs: ScopeLogs, record: LogRecord, received_at_ns: int, processed: Processed
 ) -> LogRow:
     noticed: list[str] = []
-    attributes = attribute_map(record.attributes, noticed)
+    attributes = event_attribute_map(record.event_name, record.attributes, noticed)
     stated_at_ns = record.time_unix_nano or record.observed_time_unix_nano or received_at_ns
     at_ns = clamp_time(stated_at_ns, received_at_ns)
     if at_ns != stated_at_ns:

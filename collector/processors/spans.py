@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from collector.processors.attributes import attribute_map
+from collector.processors.attributes import attribute_map, event_attribute_map
 from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, NEGATIVE_DURATION, clamp_time
 from collector.rows import BrokenRecord, Processed
@@ -101,7 +101,7 @@ def _row(
         status_message=span.status.message,
         event_times_ns=[clamp_time(event.time_unix_nano, received_at_ns) for event in span.events],
         event_names=[event.name for event in span.events],
-        event_attributes=[attribute_map(event.attributes, noticed) for event in span.events],
+        event_attributes=[event_attribute_map(event.name, event.attributes, noticed) for event in span.events],
         link_trace_ids=[link.trace_id for link in span.links],
         link_span_ids=[link.span_id for link in span.links],
         link_trace_states=[link.trace_state for link in span.links],

@@ -22,6 +22,7 @@ from contracts.errors import (
 log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 80
+_NEVER_SHOWN = frozenset({"key_ref"})
 _LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places", "expected")
 
 
@@ -54,6 +55,8 @@ def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
         return MalformedBody(f"the body is not JSON at position {position}: {reason}", param="body")
     place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     field = ".".join(place) or "body"
+    if isinstance(first.get("input"), bytes) and not place:
+        return InvalidRequest("the body was not read as JSON; send the header content-type: application/json")
     if first["type"] == "missing":
         return InvalidRequest(f"{field} is missing", param=field)
     if first["type"] == "extra_forbidden":
@@ -61,7 +64,9 @@ def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     limits = [f"{name} {first['ctx'][name]}" for name in _LIMITS if name in first.get("ctx", {})]
     reason = first["msg"].removeprefix("Value error, ")
     limit = f" (limit: {', '.join(limits)})" if limits else ""
-    return InvalidRequest(f"{field} is {_shown(first.get('input'))}: {reason}{limit}", param=field)
+    # Who pastes a credential where its name belongs must not find it again in logs and tickets.
+    value = "not usable" if field in _NEVER_SHOWN else _shown(first.get("input"))
+    return InvalidRequest(f"{field} is {value}: {reason}{limit}", param=field)
 
 
 def _shown(value: object) -> str:

@@ -4,14 +4,17 @@
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from alembic import context
 from alembic.runtime.migration import MigrationContext, MigrationInfo
+from sqlalchemy import text
 
 from backends.control.database import ControlDatabase
 from contracts.control import Base
 from migrations.settings import MigrationSettings
+
+_LOCK_KEY: Final = 0x746F6C6C  # any number that nothing else in the database locks; this one spells "toll"
 
 
 def _say_step(ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]) -> None:
@@ -37,6 +40,10 @@ def run() -> None:
             on_version_apply=_say_step,
         )
         with context.begin_transaction():
+            if connection.dialect.name == "postgresql":
+                # Two migrations at once would both make the first table. The second one waits here, until the first
+                # has committed, and then finds nothing left to do.
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
             context.run_migrations()
     if passed is None:
         database.close()

@@ -154,7 +154,38 @@ def test_a_current_spelling_wins_over_an_old_one_in_any_order() -> None:
         assert only_span(attributes=attributes).attributes == {"gen_ai.usage.input_tokens": "2"}
 
 
-@pytest.mark.parametrize("name", sorted(CONTENT_ATTRIBUTES))
+FOREIGN_CONTENT = [
+    "gen_ai.prompt.0.content",
+    "gen_ai.completion.12.tool_calls.0.arguments",
+    "traceloop.entity.input",
+    "input.value",
+    "output.value",
+    "llm.prompts",
+    "llm.input_messages.0.message.content",
+    "llm.output_messages.0.message.content",
+    "retrieval.documents.0.document.content",
+    "ai.prompt.messages",
+    "ai.response.text",
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["gen_ai.prompt.name", "input.mime_type", "llm.model_name", "ai.response.id", "llm.provider"]
+)
+def test_what_only_sounds_like_content_is_kept(name: str) -> None:
+    assert only_span(attributes=[attribute(name, "value")]).attributes == {name: "value"}
+
+
+def test_an_event_of_a_message_keeps_its_names_and_loses_its_words() -> None:
+    said = [attribute("content", "a secret"), attribute("gen_ai.system", "openai")]
+    events = [{"name": "gen_ai.user.message", "attributes": said}, {"name": "retry", "attributes": said[:1]}]
+    processed = processed_span(events=events)
+    (row,) = processed.tables["traces"].rows
+    assert row.event_attributes == [{"gen_ai.provider.name": "openai"}, {"content": "a secret"}]
+    assert processed.noticed == {"dropped_content": 1}
+
+
+@pytest.mark.parametrize("name", [*sorted(CONTENT_ATTRIBUTES), *FOREIGN_CONTENT])
 def test_what_was_said_is_not_stored(name: str) -> None:
     event = {"name": "e", "attributes": [attribute(name, "a secret")]}
     processed = processed_span(attributes=[attribute(name, "a secret"), attribute("kept", True)], events=[event])

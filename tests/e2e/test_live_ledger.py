@@ -3,6 +3,7 @@ token it made on a bill."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import openai
@@ -53,7 +54,7 @@ def _chat(installation: Installation, run_id: str, number: int) -> int:
     return 0
 
 
-def _records(rows: list[dict]) -> list[StepRecord]:
+def _records(rows: list[dict[str, Any]]) -> list[StepRecord]:
     return [
         StepRecord(**{**row, "request_ids": [UUID(str(identifier)).bytes for identifier in row["request_ids"]]})
         for row in rows
@@ -68,7 +69,7 @@ def test_the_ledger_of_a_live_engine_closes_and_its_tokens_are_billed(installati
     ended_ns = time.time_ns()
     store = installation.store()
 
-    def billed() -> dict:
+    def billed() -> dict[str, Any]:
         (row,) = store.query(BILLED, {"run_id": run_id})
         return row if row["requests"] == 24 else {}
 
@@ -76,8 +77,8 @@ def test_the_ledger_of_a_live_engine_closes_and_its_tokens_are_billed(installati
     assert row["tokens"] == row["engine_tokens"] >= sum(tokens) > 0
     assert row["engine_clocked"] > 0
 
-    def steps() -> list[dict]:
-        found = store.query(STEPS, {"model": MODEL})
+    def steps() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = store.query(STEPS, {"model": MODEL})
         last = found[-1] if found else None
         return found if last and last["started_at_ns"] + last["busy_ns"] >= ended_ns else []
 

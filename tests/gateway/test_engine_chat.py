@@ -321,7 +321,7 @@ async def test_embeddings_are_the_same_as_numbers_and_as_base64(engine):
     )
 
     def likeness(one: int, other: int) -> float:
-        return sum(a * b for a, b in zip(vectors[one], vectors[other], strict=True))
+        return float(sum(a * b for a, b in zip(vectors[one], vectors[other], strict=True)))
 
     assert likeness(0, 1) > likeness(0, 2) + 0.2
     record = engine.requests()[-1]

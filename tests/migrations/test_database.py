@@ -1,5 +1,8 @@
 """The control database's migrations: they make what the declarations say, on both databases, and can be undone."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,22 @@ def test_all_of_it_can_be_undone(control_database: ControlDatabase) -> None:
     with control_database.engine.connect() as connection:
         assert inspect(connection).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
+    control_database.check_schema()
+
+
+def test_migrations_at_the_same_time_do_not_get_into_each_others_way(
+    control_database: ControlDatabase, control_database_url: str
+) -> None:
+    config = alembic_config()
+    config.attributes["database"] = control_database
+    command.downgrade(config, "base")
+    environment = os.environ | {"TOLLKEEPER_DATABASE_URL": control_database_url}
+    migrations = [sys.executable, "-m", "migrations", "--only", "control"]
+    running = [
+        subprocess.Popen(migrations, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [(process.communicate()[1], process.returncode) for process in running] == [("", 0)] * 3
     control_database.check_schema()
 
 

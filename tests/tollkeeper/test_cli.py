@@ -63,6 +63,8 @@ def test_a_key_is_created_listed_and_revoked(data: Path) -> None:
     assert [key["name"] for key in listed] == ["app"]
     assert created.stdout.splitlines()[0] not in json.dumps(listed)
 
+    assert listed[0]["id"] in run("keys", "list", "--tenant", "acme", data=data).stdout  # in one piece, in any terminal
+
     revoked = run("keys", "revoke", listed[0]["id"], "--tenant", "acme", data=data)
     assert revoked.exit_code == 0 and "revoked at" in revoked.stdout
     shown = json.loads(run("keys", "list", "--tenant", "acme", "--json", data=data).stdout)

@@ -70,6 +70,24 @@ def test_a_leftover_is_ended_only_where_it_runs_our_command(tmp_path: Path) -> N
             stranger.kill()
 
 
+def test_a_new_data_directory_is_its_owners_alone_and_an_old_one_is_left_as_it_is(tmp_path: Path) -> None:
+    assert installation(tmp_path / "new" / "place").data.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "data").mkdir(mode=0o750)
+    assert installation(tmp_path).data.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_supervisor_counts_as_running_until_it_stops_or_is_killed(tmp_path: Path) -> None:
+    made = installation(tmp_path)
+    assert not made.is_supervised()
+    with made.locked():
+        made.write_addresses({"gateway": "http://127.0.0.1:18080"})
+        assert made.is_supervised()
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    (made.run / "up.lock").write_text(f"{killed.pid}\n")  # which forgets no addresses
+    assert not made.is_supervised()
+
+
 def test_addresses_are_found_while_written_and_forgotten_after(tmp_path: Path) -> None:
     made = installation(tmp_path)
     assert made.address_of("control") is None

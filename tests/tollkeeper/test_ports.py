@@ -61,6 +61,13 @@ def test_a_port_in_use_is_named_with_its_holder_and_the_remedy(held: int) -> Non
     assert "\n" not in refused.value.message
 
 
+@pytest.mark.parametrize("host", ["203.0.113.7", "no such host"])
+def test_an_address_that_is_not_this_machines_is_not_called_a_port_in_use(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"cannot listen on {host} port 24000 .*--host") as refused:
+        require_free(host, {"gateway": 24000})
+    assert "in use" not in refused.value.message
+
+
 def test_the_store_and_the_collector_stay_on_loopback_whatever_the_host(tmp_path: Path) -> None:
     choices = Choices(data=tmp_path, ports=Ports.from_base(21000), host="0.0.0.0")
     specs = {spec.name: spec for stage in plan(choices, os.environ) for spec in stage.children}

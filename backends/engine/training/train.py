@@ -33,7 +33,7 @@ CHAT_TEMPLATE: Final = (
 
 def config() -> LlamaConfig:
     """Give the model's shape: 4.8M parameters, 9.6 MB in bf16."""
-    return LlamaConfig(
+    shape: dict[str, Any] = dict(
         vocab_size=VOCABULARY,
         hidden_size=256,
         intermediate_size=560,
@@ -49,6 +49,7 @@ def config() -> LlamaConfig:
         pad_token_id=0,
         attn_implementation="sdpa",
     )
+    return LlamaConfig(**shape)
 
 
 def train_tokenizer(documents: list[dict[str, str]]) -> Tokenizer:
@@ -67,7 +68,7 @@ def train_tokenizer(documents: list[dict[str, str]]) -> Tokenizer:
 def encode(documents: list[dict[str, str]], tokenizer: Tokenizer) -> list[list[int]]:
     """Turn documents into token ids; one to three dialogues in a row make one conversation."""
     source = random.Random(SEED)
-    begin, end, user, assistant = (tokenizer.token_to_id(SPECIAL[index]) for index in (1, 2, 4, 5))
+    begin, end, user, assistant = (SPECIAL.index(f"<|{name}|>") for name in ("begin", "end", "user", "assistant"))
     texts = [d["text"] for d in documents if "text" in d]
     dialogues = [d for d in documents if "user" in d]
     encoded = [[begin, *encoding.ids, end] for encoding in tokenizer.encode_batch(texts)]
@@ -96,7 +97,8 @@ def train(
     """Train for a time. Every fourth step has rows of the whole context, so that no position is ever new to it."""
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
-    model = LlamaForCausalLM(config()).to(device)
+    model: Any = LlamaForCausalLM(config())
+    model.to(device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=device != "cpu"
     )
@@ -113,7 +115,7 @@ def train(
             logits = step_model(input_ids=drawn[:, :-1]).logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), drawn[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own omission
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         step, tokens = step + 1, tokens + rows * length

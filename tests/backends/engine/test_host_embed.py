@@ -48,7 +48,9 @@ async def connect(start_host: StartHost) -> tuple[HostClient, ModelHello, Tokeni
 async def test_vectors_are_those_of_sentence_transformers(start_host: StartHost) -> None:
     client, model, tokenizer = await connect(start_host)
     ids = [one.ids for one in tokenizer.encode_batch(TEXTS)]
-    answer = await client.embed(Embed(request_id=b"1", model=NAME, inputs=ids, tokenizer_hash=model.tokenizer_hash))
+    answer = await client.embed(
+        Embed(request_id=b"...............1", model=NAME, inputs=ids, tokenizer_hash=model.tokenizer_hash)
+    )
     assert (model.kind, answer.dimensions, answer.error_code) == ("embed", 384, "")
     expected = reference().encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
     assert np.abs(vectors(answer) - expected).max() < 1e-4
@@ -66,9 +68,9 @@ async def test_what_else_is_in_a_batch_changes_nothing(start_host: StartHost) ->
     client, _, _ = await connect(start_host)
     source = random.Random(3)
     inputs = [[source.randrange(1000, 30000) for _ in range(source.randint(1, 256))] for _ in range(40)]
-    together = vectors(await client.embed(Embed(request_id=b"all", model=NAME, inputs=inputs)))
+    together = vectors(await client.embed(Embed(request_id=b".............all", model=NAME, inputs=inputs)))
     for place in (0, 7, 39):
-        alone = vectors(await client.embed(Embed(request_id=b"%d" % place, model=NAME, inputs=[inputs[place]])))
+        alone = vectors(await client.embed(Embed(request_id=b"%016d" % place, model=NAME, inputs=[inputs[place]])))
         assert np.abs(alone[0] - together[place]).max() < 1e-4
 
 
@@ -76,8 +78,10 @@ async def test_what_else_is_in_a_batch_changes_nothing(start_host: StartHost) ->
 async def test_fewer_dimensions_are_the_first_ones_at_length_one(start_host: StartHost, dimensions: int) -> None:
     client, _, tokenizer = await connect(start_host)
     ids = [tokenizer.encode(TEXTS[0]).ids]
-    full = vectors(await client.embed(Embed(request_id=b"1", model=NAME, inputs=ids)))[0]
-    cut = vectors(await client.embed(Embed(request_id=b"2", model=NAME, inputs=ids, dimensions=dimensions)))[0]
+    full = vectors(await client.embed(Embed(request_id=b"...............1", model=NAME, inputs=ids)))[0]
+    cut = vectors(
+        await client.embed(Embed(request_id=b"...............2", model=NAME, inputs=ids, dimensions=dimensions))
+    )[0]
     assert cut.shape == (dimensions,)
     assert np.allclose(cut, full[:dimensions] / np.linalg.norm(full[:dimensions]), atol=1e-6)
 
@@ -99,14 +103,14 @@ REFUSED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_cannot_be_embedded_is_refused_by_name(start_host: StartHost, name: str) -> None:
     client, _, _ = await connect(start_host)
-    fields = {"request_id": b"1", "model": NAME, "inputs": [[101, 102]]} | REFUSED[name]
+    fields = {"request_id": b"...............1", "model": NAME, "inputs": [[101, 102]]} | REFUSED[name]
     answer = await client.embed(Embed(**fields))  # type: ignore[arg-type]  # the table's
     assert answer.error_code == name.split(" ")[0] and answer.error_message and not answer.vectors
 
 
 async def test_the_longest_input_is_embedded(start_host: StartHost) -> None:
     client, _, _ = await connect(start_host)
-    answer = await client.embed(Embed(request_id=b"1", model=NAME, inputs=[[101, *[2000] * 254, 102]]))
+    answer = await client.embed(Embed(request_id=b"...............1", model=NAME, inputs=[[101, *[2000] * 254, 102]]))
     assert (answer.error_code, answer.input_tokens) == ("", 256)
 
 
@@ -114,17 +118,17 @@ async def test_generating_and_embedding_models_are_not_confused(start_host: Star
     running = await start_host("embedder", "scripted")
     client = await (await (await running.client()).ready(NAME)).ready("scripted")
     assert (await client.run(make_submit(1, [1], model=NAME))).error_code == "invalid_request"
-    answer = await client.embed(Embed(request_id=b"2", model="scripted", inputs=[[1]]))
+    answer = await client.embed(Embed(request_id=b"...............2", model="scripted", inputs=[[1]]))
     assert answer.error_code == "invalid_request"
 
 
 async def test_a_large_request_does_not_keep_a_small_one_waiting(start_host: StartHost) -> None:
     client, _, _ = await connect(start_host)
-    large = Embed(request_id=b"large", model=NAME, inputs=[[101, *[2000] * 60, 102]] * 400)
+    large = Embed(request_id=b"...........large", model=NAME, inputs=[[101, *[2000] * 60, 102]] * 400)
     client.send(large)
-    await client.embed(Embed(request_id=b"small", model=NAME, inputs=[[101, 102]]))
-    assert [one.request_id for one in client.of(Embedded)] == [b"small"]
-    client.send(Abort(request_id=b"large"))
+    await client.embed(Embed(request_id=b"...........small", model=NAME, inputs=[[101, 102]]))
+    assert [one.request_id for one in client.of(Embedded)] == [b"...........small"]
+    client.send(Abort(request_id=b"...........large"))
     await client.until(lambda: len(client.of(Embedded)) == 2)
     assert client.of(Embedded)[-1].error_code == "client_closed_request"
 
@@ -133,7 +137,7 @@ async def test_time_is_charged_to_the_nanosecond(start_host: StartHost) -> None:
     client, _, _ = await connect(start_host)
     inputs = [[101, *[2000] * length, 102] for length in range(1, 60)]
     answers = await asyncio.gather(
-        *(client.embed(Embed(request_id=b"%d" % place, model=NAME, inputs=inputs)) for place in range(3))
+        *(client.embed(Embed(request_id=b"%016d" % place, model=NAME, inputs=inputs)) for place in range(3))
     )
     charged: dict[bytes, int] = defaultdict(int)
     total = 0
@@ -152,8 +156,8 @@ async def test_a_gateway_that_vanishes_is_not_embedded_for(start_host: StartHost
     running = await start_host("embedder")
     first, second = [await running.client(name) for name in ("first", "second")]
     await first.ready(NAME)
-    first.send(Embed(request_id=b"large", model=NAME, inputs=[[101, *[2000] * 200, 102]] * 2000))
-    await second.embed(Embed(request_id=b"small", model=NAME, inputs=[[101, 102]]))
+    first.send(Embed(request_id=b"...........large", model=NAME, inputs=[[101, *[2000] * 200, 102]] * 2000))
+    await second.embed(Embed(request_id=b"...........small", model=NAME, inputs=[[101, 102]]))
     await first.close()
     while (await second.call("health", NAME)).facts["running"]:
         await asyncio.sleep(0.005)

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ class HostProcess:
 
     def __init__(self, data: Path, module: str = "backends.engine", **settings: str) -> None:
         self.path = data / "run" / "engine-default.sock"
+        self.clients: list[HostClient] = []
         self.log = data.parent / f"{time.monotonic_ns()}.log"
         names = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
         told = {"TOLLKEEPER_DATA": str(data), "TOLLKEEPER_ENGINE_MODEL": "none", "TOLLKEEPER_ENGINE_EMBEDDER": "false"}
@@ -37,7 +38,8 @@ class HostProcess:
         while True:
             assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
             try:
-                return await (await HostClient.open(self.path)).attach()
+                self.clients.append(await HostClient.open(self.path))
+                return await self.clients[-1].attach()
             except (FileNotFoundError, ConnectionRefusedError):
                 await asyncio.sleep(0.01)
 
@@ -46,10 +48,12 @@ class HostProcess:
 
 
 @pytest.fixture
-def processes() -> Iterator[list[HostProcess]]:
+async def processes() -> AsyncIterator[list[HostProcess]]:
     started: list[HostProcess] = []
     yield started
     for one in started:
+        for client in one.clients:
+            await client.close()
         if one.process.poll() is None:
             one.process.kill()
         one.process.wait()

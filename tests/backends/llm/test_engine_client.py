@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.llm.engine_address import EngineAddress
@@ -262,6 +262,7 @@ PIECES = st.lists(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # a class, of which each example makes its own
 @given(PIECES)
 async def test_holding_and_releasing_loses_no_text_no_token_and_no_time(new_sink, pieces):
     sink = new_sink()
@@ -310,7 +311,8 @@ def step(engine: str, sequence: int) -> bytes:
 
 
 async def test_steps_are_written_once_for_each_engine_and_in_order(eventually):
-    keeper, acknowledged = Keeper(), []
+    keeper = Keeper()
+    acknowledged: list[int] = []
     intake = StepIntake(keeper)
     intake.take(Steps(records=[step("a", 0), step("b", 0), step("a", 1)], last_sequence=3), acknowledged.append)
     intake.take(Steps(records=[step("a", 1), step("b", 1), b"junk"], last_sequence=6), acknowledged.append)

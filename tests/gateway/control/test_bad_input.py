@@ -146,6 +146,21 @@ def test_malformed_json_is_refused_with_its_position(client: TestClient) -> None
     assert "position 23" in error["message"]
 
 
+def test_a_body_of_another_content_type_is_told_which_header_is_missing(client: TestClient) -> None:
+    body = {
+        "content": b'{"id": "acme", "name": "Acme"}',
+        "headers": {"content-type": "application/x-www-form-urlencoded"},
+    }
+    reply = client.post("/v1/tenants", **body)
+    assert reply.status_code == 400
+    assert "content-type: application/json" in error_of(reply)["message"]
+
+
+def test_a_credential_in_the_place_of_its_name_is_not_repeated(client: TestClient) -> None:
+    target = {"id": "t", "kind": "openai_http", "url": "http://h", "key_ref": "sk-secret"}
+    assert "sk-secret" not in client.post("/v1/pools/demo/targets", json=target).text
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe{", b"[" * 9_000, b'{"id": "\\ud800", "name": "x"}'])
 def test_bytes_that_are_no_text_are_refused(client: TestClient, content: bytes) -> None:
     reply = client.post("/v1/tenants", content=content)

@@ -1,0 +1,50 @@
+"""Which processes `up` runs, and what it tells them of the engine host."""
+
+from pathlib import Path
+
+import pytest
+
+from backends.engine.settings import EngineHostSettings
+from tollkeeper.children import ChildSpec
+from tollkeeper.plan import Choices, plan
+from tollkeeper.ports import Ports
+
+DATA = Path("/data/tk")
+
+
+def children(choices: Choices, environment: dict[str, str] | None = None) -> dict[str, ChildSpec]:
+    return {child.name: child for stage in plan(choices, environment or {}) for child in stage.children}
+
+
+def served(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    for name, value in environment.items():
+        if name.startswith("TOLLKEEPER_ENGINE_"):
+            monkeypatch.setenv(name, value)
+    return [order.name for order in EngineHostSettings().models]
+
+
+def test_an_engine_host_with_the_built_in_model_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = children(Choices(DATA, Ports()))
+    engine = dict(found["engine"].environment)
+    assert served(engine, monkeypatch) == ["tollkeeper-5m"]
+    assert engine["TOLLKEEPER_ENGINE_URL"] == f"unix://{DATA}/run/engine-default.sock"
+    assert found["control"].environment["TOLLKEEPER_ENGINE_URL"] == engine["TOLLKEEPER_ENGINE_URL"]
+    assert list(found).index("engine") < list(found).index("gateway")
+
+
+def test_another_model_is_served_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = children(Choices(DATA, Ports(), model="mine=/models/llama"))
+    assert served(dict(found["engine"].environment), monkeypatch) == ["tollkeeper-5m", "mine"]
+
+
+def test_without_an_engine_nobody_is_told_of_one() -> None:
+    found = children(Choices(DATA, Ports(), has_engine=False))
+    assert "engine" not in found
+    assert not any("ENGINE" in name for child in found.values() for name in child.environment)
+
+
+def test_a_named_host_has_its_own_socket() -> None:
+    named = children(Choices(DATA, Ports()), {"TOLLKEEPER_ENGINE_NAME": "gpu0"})["control"].environment
+    assert named["TOLLKEEPER_ENGINE_URL"] == f"unix://{DATA}/run/engine-gpu0.sock"
+    placed = children(Choices(DATA, Ports()), {"TOLLKEEPER_ENGINE_SOCKET": "/run/tk.sock"})["control"].environment
+    assert placed["TOLLKEEPER_ENGINE_URL"] == "unix:///run/tk.sock"
