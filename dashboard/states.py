@@ -10,6 +10,8 @@ from dashboard import formats
 from dashboard.filters import Filters, clear_filters, set_range
 from dashboard.reader import settings
 
+_FIRST_MODEL = "scripted-1"  # what the first start of the control plane offers, so that the example works as pasted
+
 
 def show_first_steps() -> None:
     """Say that no request was ever recorded, and how to send the first one."""
@@ -20,25 +22,24 @@ def show_first_steps() -> None:
         shell, python = st.tabs(["curl", "Python"])
         shell.code(
             f"""curl {url}/v1/chat/completions \\
-  -H "Authorization: Bearer $TOLLKEEPER_API_KEY" \\
+  -H "Authorization: Bearer $OPENAI_API_KEY" \\
   -H "Content-Type: application/json" \\
-  -d '{{"model": "demo", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
+  -d '{{"model": "{_FIRST_MODEL}", "messages": [{{"role": "user", "content": "Hello"}}]}}'""",
             language="bash",
         )
         python.code(
-            f"""import os
-from openai import OpenAI
+            f"""from openai import OpenAI
 
-client = OpenAI(base_url="{url}/v1", api_key=os.environ["TOLLKEEPER_API_KEY"])
+client = OpenAI(base_url="{url}/v1")  # reads OPENAI_API_KEY
 reply = client.chat.completions.create(
-    model="demo", messages=[{{"role": "user", "content": "Hello"}}]
+    model="{_FIRST_MODEL}", messages=[{{"role": "user", "content": "Hello"}}]
 )
 print(reply.choices[0].message.content)""",
             language="python",
         )
         st.caption(
             "`tollkeeper up` prints a key when it starts; `tollkeeper keys` makes more. "
-            "Use the name of a model of yours in place of `demo`."
+            f"A fresh installation serves `{_FIRST_MODEL}`; `GET {url}/v1/models` lists all that a key may use."
         )
 
 

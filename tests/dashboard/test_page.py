@@ -11,6 +11,7 @@ import streamlit
 from streamlit.testing.v1 import AppTest
 
 import dashboard
+from backends.control.bootstrap import DEMO_MODEL
 from backends.store.columns import arrow_batch
 from contracts.identity import Identity
 from contracts.names import REQUESTS
@@ -156,6 +157,9 @@ def test_a_store_without_a_single_request_shows_the_first_steps() -> None:
     assert not app.exception
     assert "No requests yet" in words(app)
     assert "curl http://127.0.0.1:8080/v1/chat/completions" in words(app)
+    # As pasted after the two lines that `tollkeeper up` prints, on an installation that was just made.
+    assert "Bearer $OPENAI_API_KEY" in words(app)
+    assert f'"model": "{DEMO_MODEL}"' in words(app)
 
 
 def test_an_empty_range_says_so_and_offers_a_wider_one(record: Callable[[Sequence[RequestRecord]], None]) -> None:

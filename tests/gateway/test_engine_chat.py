@@ -271,7 +271,7 @@ async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(en
     await eventually(lambda: engine.requests(), 2.0)
     [record] = engine.requests()
     assert (record.outcome, record.count_method) == ("cancelled", "exact")
-    assert tokens * share <= record.usage.output_tokens < tokens
+    assert tokens * share <= record.usage.output_tokens <= tokens  # the engine may be ahead of a client that reads
     assert record.usage.output_tokens == len(unpack_gaps(record.gaps)) + 1
 
     def made_by_the_engine() -> int:
