@@ -68,7 +68,7 @@ def test_an_address_that_is_not_this_machines_is_not_called_a_port_in_use(host: 
     assert "in use" not in refused.value.message
 
 
-def test_the_store_and_the_collector_stay_on_loopback_whatever_the_host(tmp_path: Path) -> None:
+def test_the_store_the_collector_and_the_engine_stay_on_loopback_whatever_the_host(tmp_path: Path) -> None:
     choices = Choices(data=tmp_path, ports=Ports.from_base(21000), host="0.0.0.0")
     specs = {spec.name: spec for stage in plan(choices, os.environ) for spec in stage.children}
     hosts = {name: spec.environment["TOLLKEEPER_HOST"] for name, spec in specs.items()}
@@ -77,6 +77,7 @@ def test_the_store_and_the_collector_stay_on_loopback_whatever_the_host(tmp_path
         "migrations": "127.0.0.1",
         "collector": "127.0.0.1",
         "control": "0.0.0.0",
+        "engine": "127.0.0.1",
         "gateway": "0.0.0.0",
         "dashboard": "0.0.0.0",
     }
@@ -88,7 +89,7 @@ def test_an_external_store_is_not_started_and_reaches_every_process(tmp_path: Pa
     stages = plan(choices, {"PATH": "/bin"})
     assert [[spec.name for spec in stage.children] for stage in stages] == [
         ["migrations"],
-        ["collector", "control"],
+        ["collector", "control", "engine"],
         ["gateway"],
     ]
     assert {spec.environment["TOLLKEEPER_STORE_URL"] for stage in stages for spec in stage.children} == {
