@@ -3,28 +3,29 @@
 The gateway's journal and the collector's spool are both this. An entry is a little-endian header (length and
 CRC-32 of length and payload, 4 bytes each) and the payload, appended to a numbered segment file by one write;
 what has been written survives `kill -9`, and with fsync="always" also a power cut. Positions are never reused:
-every opening begins a new segment. What the entries mean is their owner's business.
+every opening begins a new segment. Reading and releasing need no free block, so that a full disk can be drained.
+What the entries mean is their owner's business.
 """
 
-import errno
 import fcntl
 import os
 import struct
 import threading
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from backends.disk_room import DISK_FULL
+from backends.segment_file import SegmentFile
+from backends.segment_frames import HEADER, frame, frames, is_torn
+from backends.slot_file import SlotFile
 from contracts.errors import ConfigurationError
 
 Fsync = Literal["never", "always"]
 
-_HEADER: Final = struct.Struct("<II")  # payload length, CRC-32
-_LENGTH: Final = struct.Struct("<I")
-_CURSOR: Final = struct.Struct("<QQI")  # segment, offset, CRC-32 of the two
-_CHUNK_BYTES: Final = 1 << 20
+_CURSOR: Final = struct.Struct("<QQ")  # segment, offset
 _MAX_PAYLOAD_BYTES: Final = (1 << 31) - 1  # one write() moves at most this much on Linux
 _SUFFIX: Final = ".segment"
 
@@ -76,18 +77,22 @@ class SegmentLog:
         self._retain_bytes = retain_bytes
         self._lock = threading.Lock()
         self._counted_upto = Position(0, 0)
-        self._descriptor = -1
-        self._lock_descriptor = -1
+        self._open_files = ExitStack()
+        self._is_reserving = False
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock_descriptor = _hold(directory)
+            self._open_files.callback(os.close, _hold(directory))
             self._sizes = _segment_sizes(directory)  # ascending; the last one is being written
             self._mend_last()
-            cursor = _load_cursor(directory)
-            self._begin_segment(max([*self._sizes, cursor.segment]) + 1)
+            self._cursor_file = SlotFile(directory / "cursor")
+            self._open_files.callback(self._cursor_file.close)
+            cursor = _decode_cursor(self._cursor_file.value)
+            number = max([*self._sizes, cursor.segment]) + 1
+            self._enter(number, self._segment(number))
+            self._open_files.callback(lambda: self._current.close())
             self._cursor = self._settled(cursor)
             self._pending = self._bytes_from(self._cursor)
-            self._drop_released()
+            self._drop_released(self._retain_bytes)
         except OSError as error:
             self.close()
             raise ConfigurationError(
@@ -106,46 +111,92 @@ class SegmentLog:
 
         Raises LogFull when they would exceed `max_bytes` or the disk is full, OSError when the disk fails.
         """
-        parts: list[bytes] = []
-        for payload in payloads:
-            length = _LENGTH.pack(len(payload))
-            parts += (length, _LENGTH.pack(zlib.crc32(payload, zlib.crc32(length))), payload)
-        block = b"".join(parts)
+        block = b"".join(part for payload in payloads for part in frame(payload))
         with self._lock:
             if self._pending + len(block) > self.max_bytes or len(block) > _MAX_PAYLOAD_BYTES:
                 raise LogFull(
                     f"log {self.directory} holds {self._pending} of {self.max_bytes} bytes not yet released; "
                     f"{len(block)} more do not fit"
                 )
-            if self._written and self._written + len(block) > self._segment_bytes:
-                self._begin_segment(self._number + 1)
-            self._write(block)
-            return Position(self._number, self._written)
+            try:
+                self._paid_with_what_is_released(lambda: self._put(block))
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise LogFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
+                raise
+            self._sizes[self._number] = self._current.written
+            self._pending += len(block)
+            return self._end
 
-    def _write(self, block: bytes) -> None:
+    def reserve(self, wanted: int) -> bool:
+        """Make sure that this many bytes, headers included, can be appended even if others fill the disk.
+
+        From the first call on nothing is written but into reserved blocks. Gives False where the disk has no room.
+        """
+        with self._lock:
+            self._is_reserving = True
+            try:
+                self._paid_with_what_is_released(lambda: self._current.take_room(wanted))
+            except OSError:
+                return False
+            return True
+
+    @property
+    def reserved_bytes(self) -> int:
+        """How much can be appended even if others fill the disk, as far as it was reserved."""
+        return self._current.reserved_bytes
+
+    def _put(self, block: bytes) -> None:
+        if self._current.written and self._current.written + len(block) > self._segment_bytes:
+            self._rotate(len(block))
+        self._current.take_room(len(block) if self._is_reserving else 0)
+        self._current.write(block)
+
+    def _paid_with_what_is_released(self, act: Callable[[], None]) -> None:
+        """Do what needs room on disk, a second time where the first meets a full one and something can be given up."""
         try:
-            written = os.write(self._descriptor, block)
-            if written != len(block):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self._fsync:
-                os.fdatasync(self._descriptor)
+            act()
         except OSError as error:
-            os.ftruncate(self._descriptor, self._written)  # else a half entry would stand before the next one
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise LogFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
-            raise
-        self._written += written
-        self._sizes[self._number] = self._written
-        self._pending += written
+            if error.errno not in DISK_FULL or not self._give_up_released():
+                raise
+            act()
 
-    def _begin_segment(self, number: int) -> None:
-        descriptor = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self._number, self._written = descriptor, number, 0
+    def _rotate(self, wanted: int) -> None:
+        """Go on in a new segment, with the same room reserved; where the disk has none, stay in this one."""
+        following = self._segment(self._number + 1)
+        try:
+            following.take_room(max(self._current.reserved_bytes, wanted) if self._is_reserving else 0)
+        except OSError as error:
+            following.discard()
+            if error.errno in DISK_FULL:
+                return  # a segment that is too long is better than a record that is lost
+            raise
+        self._current.close()
+        self._enter(self._number + 1, following)
+
+    def _give_up_released(self) -> bool:
+        """Where everything is released, leave all segments, retained ones too: their blocks may be the disk's last."""
+        if self._cursor != self._end or not any(self._sizes.values()):
+            return False
+        if self._current.written:
+            number = self._number + 1
+            self._save_cursor(Position(number, 0))
+            self._current.close()
+            self._enter(number, self._segment(number))
+            self._cursor, self._pending = self._end, 0
+        self._drop_released(retain_bytes=0)
+        return True
+
+    def _segment(self, number: int) -> SegmentFile:
+        return SegmentFile(self._path(number), is_synced=self._fsync)
+
+    def _enter(self, number: int, segment: SegmentFile) -> None:
+        self._number, self._current = number, segment
         self._sizes[number] = 0
-        if self._fsync:
-            _sync_directory(self.directory)
+
+    @property
+    def _end(self) -> Position:
+        return Position(self._number, self._current.written)
 
     # --- reading ---
 
@@ -156,7 +207,7 @@ class SegmentLog:
         entries are left out and counted: alone where their neighbour is sound, else with the rest of the segment.
         """
         with self._lock:
-            limit = Position(self._number, self._written)
+            limit = self._end
             sizes = list(self._sizes.items())
         if until is not None:
             limit = min(limit, until)
@@ -180,7 +231,7 @@ class SegmentLog:
         except FileNotFoundError:
             return  # released by another thread since the sizes were copied
         with file:
-            for begin, end, payload in _frames(file.fileno(), start, size):
+            for begin, end, payload in frames(file.fileno(), start, size):
                 if payload is None:
                     self._count_damage(Position(number, end))
                 else:
@@ -201,17 +252,20 @@ class SegmentLog:
         with self._lock:
             if upto <= self._cursor:
                 return
-            if upto > Position(self._number, self._written):
-                raise ValueError(f"{upto} lies beyond the log's end, {Position(self._number, self._written)}")
+            if upto > self._end:
+                raise ValueError(f"{upto} lies beyond the log's end, {self._end}")
             cursor = self._settled(upto)
-            _save_cursor(self.directory, cursor, sync=self._fsync)
+            self._save_cursor(cursor)
             self._cursor = cursor
             self._pending = self._bytes_from(cursor)
-            self._drop_released()
+            self._drop_released(self._retain_bytes)
 
-    def _drop_released(self) -> None:
+    def _save_cursor(self, place: Position) -> None:
+        self._cursor_file.write(_CURSOR.pack(place.segment, place.offset), sync=self._fsync)
+
+    def _drop_released(self, retain_bytes: int) -> None:
         released = [number for number in self._sizes if number < self._cursor.segment]
-        spare = sum(self._sizes[number] for number in released) - self._retain_bytes
+        spare = sum(self._sizes[number] for number in released) - retain_bytes
         for number in released:
             if spare <= 0:
                 return
@@ -235,7 +289,7 @@ class SegmentLog:
     def end(self) -> Position:
         """The place after the last entry."""
         with self._lock:
-            return Position(self._number, self._written)
+            return self._end
 
     @property
     def pending_bytes(self) -> int:
@@ -245,15 +299,12 @@ class SegmentLog:
     @property
     def is_full(self) -> bool:
         """Whether not even an empty entry fits any more."""
-        return self._pending + _HEADER.size > self.max_bytes
+        return self._pending + HEADER.size > self.max_bytes
 
     def close(self) -> None:
         """Close the files and let another process open the directory. Calling it again does nothing."""
         with self._lock:
-            for descriptor in (self._descriptor, self._lock_descriptor):
-                if descriptor >= 0:
-                    os.close(descriptor)
-            self._descriptor = self._lock_descriptor = -1
+            self._open_files.close()
 
     # --- opening ---
 
@@ -267,12 +318,11 @@ class SegmentLog:
         number, size = next(reversed(self._sizes.items()))
         sound = 0
         with open(self._path(number), "r+b", buffering=0) as file:
-            for begin, end, payload in _frames(file.fileno(), 0, size):
+            for begin, end, payload in frames(file.fileno(), 0, size):
                 sound = end
-                if payload is None and _is_torn(file.fileno(), begin, size):
+                if payload is None and is_torn(file.fileno(), begin, size):
                     sound = begin
-            if sound < size:
-                os.ftruncate(file.fileno(), sound)
+            os.ftruncate(file.fileno(), sound)  # also where nothing is torn: it gives back what was reserved
         self.truncated_bytes = size - sound
         self._sizes[number] = sound
 
@@ -283,48 +333,11 @@ class SegmentLog:
                 return place
             if number > place.segment:
                 return Position(number, 0)
-        return Position(self._number, self._written)
+        return self._end
 
     def _bytes_from(self, place: Position) -> int:
         whole = sum(size for number, size in self._sizes.items() if number >= place.segment)
         return whole - (place.offset if place.segment in self._sizes else 0)
-
-
-def _frames(descriptor: int, start: int, size: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Walk a segment: (start, end, payload) of each entry, with payload `None` for a damaged stretch."""
-    offset, base, chunk = start, start, b""
-    while offset < size:
-        head = chunk[offset - base : offset - base + _HEADER.size]
-        length, checksum = _HEADER.unpack(head) if len(head) == _HEADER.size else (0, 0)
-        end = offset + _HEADER.size + length
-        if base + len(chunk) < min(end, size):
-            wanted = min(max(_CHUNK_BYTES, end - offset), size - offset)
-            base, chunk = offset, os.pread(descriptor, wanted, offset)
-            if len(chunk) < wanted:
-                size = offset + len(chunk)  # someone cut the file: judge what is left of it
-            continue
-        payload = chunk[offset - base + _HEADER.size : end - base]
-        if end <= size and len(head) == _HEADER.size and checksum == zlib.crc32(payload, zlib.crc32(head[:4])):
-            yield offset, end, payload
-        else:
-            end = end if end < size and _is_sound(descriptor, end, size) else size
-            yield offset, end, None
-        offset = end
-
-
-def _is_sound(descriptor: int, offset: int, size: int) -> bool:
-    head = os.pread(descriptor, _HEADER.size, offset)
-    if len(head) < _HEADER.size or offset + _HEADER.size + _LENGTH.unpack(head[:4])[0] > size:
-        return False
-    length, checksum = _HEADER.unpack(head)
-    payload = os.pread(descriptor, length, offset + _HEADER.size)
-    return bool(checksum == zlib.crc32(payload, zlib.crc32(head[:4])))
-
-
-def _is_torn(descriptor: int, offset: int, size: int) -> bool:
-    """Whether the entry at `offset` is cut short, as opposed to complete and damaged."""
-    head = os.pread(descriptor, min(_HEADER.size, size - offset), offset)
-    return len(head) < _HEADER.size or bool(offset + _HEADER.size + _LENGTH.unpack(head[:4])[0] > size)
 
 
 def _hold(directory: Path) -> int:
@@ -345,34 +358,6 @@ def _segment_sizes(directory: Path) -> dict[int, int]:
     return {int(path.stem): path.stat().st_size for path in found}
 
 
-def _load_cursor(directory: Path) -> Position:
-    """Read the released place. A missing or damaged file means the beginning: repeated is better than lost."""
-    try:
-        segment, offset, checksum = _CURSOR.unpack((directory / "cursor").read_bytes())
-    except (FileNotFoundError, struct.error):
-        return Position(0, 0)
-    return Position(segment, offset) if checksum == _cursor_checksum(segment, offset) else Position(0, 0)
-
-
-def _save_cursor(directory: Path, place: Position, *, sync: bool) -> None:
-    draft = directory / "cursor.draft"
-    with open(draft, "wb") as file:
-        file.write(_CURSOR.pack(place.segment, place.offset, _cursor_checksum(place.segment, place.offset)))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(draft, directory / "cursor")
-    if sync:
-        _sync_directory(directory)
-
-
-def _cursor_checksum(segment: int, offset: int) -> int:
-    return zlib.crc32(f"{segment}:{offset}".encode())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _decode_cursor(saved: bytes | None) -> Position:
+    """Give the released place. Where none is known it is the beginning: repeated is better than lost."""
+    return Position(0, 0) if saved is None or len(saved) != _CURSOR.size else Position(*_CURSOR.unpack(saved))

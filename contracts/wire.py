@@ -215,6 +215,7 @@ class Submit(_Message, frozen=True, tag="submit"):
     template_hash: str = ""
     tools: bytes = b""  # JSON; present: tool calls are parsed out of the output
     parse_reasoning: bool = True
+    tool_choice: str = ""  # "required", or "function:" and a name: a call of any or of this tool must be made
 
 
 class Embed(_Message, frozen=True, tag="embed"):

@@ -41,14 +41,25 @@ class Admission:
                 code="overloaded",
                 retry_after_seconds=1.0,
             )
-        if not self._journal.has_room((self.in_flight + 1) * RECORD_ROOM_BYTES):
-            raise JournalFull(
-                "usage cannot be recorded: the journal has reached its bound because the collector is away; "
-                "nothing is admitted until it drains",
-                retry_after_seconds=5.0,
+        if not self._journal.promise(self._room_with_one_more):
+            reason = (
+                "the disk that holds the gateway's journal is full; nothing is admitted until it has room again"
+                if self._journal.is_disk_full
+                else "the journal has reached its bound because the collector is away; "
+                "nothing is admitted until it drains"
             )
+            raise JournalFull(f"usage cannot be recorded: {reason}", retry_after_seconds=5.0)
         self.in_flight += 1
         return Ticket(who)
+
+    @property
+    def has_journal_room(self) -> bool:
+        """Say whether the journal would let a request begin now."""
+        return self._journal.has_room(self._room_with_one_more)
+
+    @property
+    def _room_with_one_more(self) -> int:
+        return (self.in_flight + 1) * RECORD_ROOM_BYTES
 
     def settle(self, ticket: Ticket, usage: Usage, cost: Cost) -> None:
         """Take a ticket back with what was used. A second call does nothing."""

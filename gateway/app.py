@@ -118,8 +118,9 @@ class Gateway:
     def health(self) -> dict[str, object]:
         """Give what GET /ready shows: is usage safe, are keys fresh, what waits."""
         problems = []
-        if not self.journal.has_room(0):
+        if not self.admission.has_journal_room:
             problems.append("journal_full")
+            problems += ["disk_full"] if self.journal.is_disk_full else []
         if self.directory.is_too_old:
             problems.append("control_unavailable")
         return {

@@ -5,12 +5,12 @@ holds the first part and those that follow it.
 """
 
 import logging
-import os
 from pathlib import Path
 
 import msgspec
 
 from backends.segments import Position
+from backends.slot_file import SlotFile
 
 _log = logging.getLogger(__name__)
 
@@ -54,30 +54,34 @@ class BatchPlan(Batch, frozen=True):
 
 
 class PlanFile:
-    """The plan on disk, replaced whole."""
+    """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
+
+    Halving a batch of n entries leaves at most log2(n) parts to follow, which fit in a slot by far. Raises OSError
+    where the file cannot be made.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = SlotFile(path)
 
     def save(self, plan: BatchPlan | None) -> None:
         """Write the plan down; `None` where nothing is under way."""
-        if plan is None:
-            self._path.unlink(missing_ok=True)
-            return
-        draft = self._path.with_suffix(".draft")
-        draft.write_bytes(msgspec.json.encode(plan))
-        os.replace(draft, self._path)
+        self._file.write(b"" if plan is None else msgspec.json.encode(plan))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
     def load(self, cursor: Position, end: Position) -> BatchPlan | None:
         """Give what a crash or a failure left under way, without what had been acknowledged.
 
         `cursor` and `end` are the journal's. A plan that cannot be read, or is of another journal, is made anew.
         """
+        saved = self._file.value
+        if not saved:
+            return None
         plan: BatchPlan | None
         try:
-            plan = msgspec.json.decode(self._path.read_bytes(), type=BatchPlan)
-        except FileNotFoundError:
-            return None
+            plan = msgspec.json.decode(saved, type=BatchPlan)
         except msgspec.MsgspecError:
             _log.error("the batch plan is damaged and is made anew; its batch may arrive twice")
             return None

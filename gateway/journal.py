@@ -1,6 +1,7 @@
 """The gateway's records on disk until the collector has them: written before a client gets its answer's end."""
 
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
@@ -10,6 +11,8 @@ from backends.segments import Entry, LogFull, Position, SegmentLog
 _log = logging.getLogger(__name__)
 
 _TIME_BYTES: Final = 8
+_FRAME_BYTES: Final = 8  # the log's header of an entry
+_ASK_DISK_EVERY_SECONDS: Final = 0.1
 
 WhenFull = Literal["refuse", "drop"]
 
@@ -17,22 +20,35 @@ WhenFull = Literal["refuse", "drop"]
 class Journal:
     """Packed records with their times, in a bounded log.
 
-    `max_bytes` is where admission stops; the log itself holds half as much again, so that what was admitted
-    before can always be written. With `when_full="drop"` nothing is refused and what does not fit is counted.
+    `max_bytes` is where admission stops; the log itself holds half as much again. What requests under way may need
+    is reserved on disk when they are admitted, so that their records can be written whoever fills the disk. With
+    `when_full="drop"` nothing is refused or reserved, and what does not fit is counted.
     """
 
     def __init__(self, directory: Path, *, max_bytes: int, when_full: WhenFull = "refuse") -> None:
         self._log = SegmentLog(directory, max_bytes=max_bytes + max_bytes // 2)
         self._max_bytes = max_bytes
         self._when_full = when_full
+        self._promised_bytes = 0  # to the requests under way when the last one was admitted
+        self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
-        self.dropped_records = 0
+        self.is_disk_full = False  # it had no room to reserve when it was last asked
+        self.dropped_records = 0  # of requests that were admitted: usage that is lost
+
+    def promise(self, bytes_under_way: int) -> bool:
+        """Hold this much room for the requests under way, the one to be admitted included. Gives False without it."""
+        if not self.has_room(bytes_under_way):
+            return False
+        self._promised_bytes = bytes_under_way
+        return True
 
     def has_room(self, more_bytes: int) -> bool:
         """Say whether this much more may be admitted."""
         if self._when_full == "drop":
             return True
-        return not self.is_broken and self._log.pending_bytes + more_bytes <= self._max_bytes
+        return (
+            not self.is_broken and self._log.pending_bytes + more_bytes <= self._max_bytes and self._reserve(more_bytes)
+        )
 
     @property
     def is_over_bound(self) -> bool:
@@ -40,25 +56,28 @@ class Journal:
         return self._log.pending_bytes >= self._max_bytes
 
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
-        """Write one record; it survives the process's death. Gives False, and counts, where it cannot be kept."""
-        try:
-            self._log.append(time_unix_ns.to_bytes(_TIME_BYTES, "little") + packed)
-        except (LogFull, OSError) as error:
-            if not self.is_broken:
-                _log.error("journal cannot be written", extra={"reason": str(error)})
-            self.is_broken = True
-            self.dropped_records += 1
-            return False
-        self.is_broken = False
-        return True
+        """Write one record of an admitted request; it survives the process's death.
+
+        Gives False, and counts, where it cannot be kept.
+        """
+        kept = self._append([(time_unix_ns, packed)])
+        self.dropped_records += not kept
+        return kept
 
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
-        """Write records with their times, all or none, in one go. Gives False where they cannot be kept.
+        """Write records that hold no usage, all or none, where they take no room from requests under way.
 
-        Unlike `append` it counts no loss: the caller still has them and comes again.
+        Gives False where they are not kept, and counts no loss: the caller knows what they are worth.
         """
+        wanted = list(entries)
+        size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)
+        if self.is_over_bound or (self._when_full == "refuse" and not self._reserve(self._promised_bytes + size)):
+            return False
+        return self._append(wanted)
+
+    def _append(self, entries: Iterable[tuple[int, bytes]]) -> bool:
         try:
-            self._log.append_many([time.to_bytes(_TIME_BYTES, "little") + packed for time, packed in entries])
+            self._log.append_many([at.to_bytes(_TIME_BYTES, "little") + packed for at, packed in entries])
         except (LogFull, OSError) as error:
             if not self.is_broken:
                 _log.error("journal cannot be written", extra={"reason": str(error)})
@@ -66,6 +85,20 @@ class Journal:
             return False
         self.is_broken = False
         return True
+
+    def _reserve(self, more_bytes: int) -> bool:
+        if self._log.reserved_bytes >= more_bytes:
+            return True
+        now = time.monotonic()
+        if now < self._ask_disk_at:
+            return False
+        is_full = not self._log.reserve(more_bytes)
+        if is_full:
+            self._ask_disk_at = now + _ASK_DISK_EVERY_SECONDS
+            if not self.is_disk_full:
+                _log.error("disk full, nothing is admitted", extra={"directory": str(self._log.directory)})
+        self.is_disk_full = is_full
+        return not is_full
 
     def read(self, after: Position, *, max_entries: int, max_bytes: int, until: Position | None = None) -> list[Entry]:
         """Read entries for shipping; see SegmentLog.read."""
@@ -75,6 +108,7 @@ class Journal:
         """Give up what the collector has acknowledged."""
         self._log.release(upto)
         self.is_broken = False
+        self._ask_disk_at = 0.0
 
     @property
     def cursor(self) -> Position:

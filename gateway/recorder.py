@@ -28,18 +28,25 @@ class Recorder:
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
             return
-        if life.outcome == "rejected" and self._journal.is_over_bound:
-            # What lies above the bound is for requests that were admitted; a client that tries again and again
-            # must not fill it with its refusals, which used nothing.
-            self.unrecorded_rejections += 1
-            return
         request_record = _request_record(life, self._gateway)
+        if life.outcome == "rejected":
+            # What lies above the bound, or is the disk's last, is for requests that were admitted; a client that
+            # tries again and again must not fill it with its refusals, which used nothing.
+            if not self._journal.append_all([(life.started_at_ns, encode_record(request_record))]):
+                self.unrecorded_rejections += 1
+                return
+            self.recorded_requests += 1
+            self._show(request_record)
+            return
         if len(life.attempts) > 1:
             for attempt in life.attempts:
                 record = _attempt_record(life, attempt, self._gateway)
                 self._journal.append(record.started_at_ns, encode_record(record))
         if self._journal.append(life.started_at_ns, encode_record(request_record)):
             self.recorded_requests += 1
+        self._show(request_record)
+
+    def _show(self, request_record: RequestRecord) -> None:
         if self._emit_span is not None:
             self._emit_span(request_record)
 

@@ -54,7 +54,7 @@ class Shipper:
 
     def __init__(self, journal: Journal, directory: Path, collector_url: str, new_id: Callable[[], UUID]) -> None:
         self._journal = journal
-        self._plan_file = PlanFile(directory / "batch.json")
+        self._plan_file = PlanFile(directory / "batch.plan")
         self.dead_letters = DeadLetters(directory / "dead-letters", max_bytes=_MAX_DEAD_LETTER_BYTES)
         self._refused: tuple[str, int] = ("", 0)  # the batch that was refused last, and with what
         self._refusals = 0
@@ -85,6 +85,7 @@ class Shipper:
         except TimeoutError:
             _log.info("journal not empty at stop", extra={"pending_bytes": self._journal.pending_bytes})
         await self._pool.close()
+        self._plan_file.close()
 
     async def _try_to_ship(self) -> bool:
         try:

@@ -108,7 +108,8 @@ class EngineThread:
     def submit(self, submit: Submit) -> None:
         """Pass a request on. What takes long (a grammar, a long prompt) is taken in beside the event loop."""
         engine = self._serving()
-        if submit.grammar is None and len(submit.token_ids) + len(submit.generated_ids) <= _INLINE_TOKENS:
+        has_grammar = submit.grammar is not None or submit.tool_choice != ""
+        if not has_grammar and len(submit.token_ids) + len(submit.generated_ids) <= _INLINE_TOKENS:
             engine.submit(submit)
             self._wake.set()
             return

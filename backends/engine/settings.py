@@ -39,6 +39,8 @@ class EngineHostSettings(BaseSettings):
     engine_threads: int | None = Field(default=None, ge=1)
     engine_prefix_cache: bool = True
     engine_metering: bool = True
+    engine_tool_parser: Literal["auto", "hermes", "llama3_json", "none"] = "auto"  # auto: by the chat template
+    engine_reasoning_tags: str = "auto"  # by the chat template, or "none", or two tags with a space between them
 
     engine_max_requests: int = Field(default=4096, ge=1)  # of all gateways together; more are refused
     engine_outbox_bytes: int = Field(default=64 << 20, ge=1 << 16)  # of step records no gateway has acknowledged

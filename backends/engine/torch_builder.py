@@ -21,6 +21,8 @@ _OPTIONS = {
     "threads": int,
     "prefix_cache": bool,
     "metering": bool,
+    "tool_parser": str,
+    "reasoning_tags": str,
 }
 
 
@@ -37,6 +39,8 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
         "threads": settings.threads,
         "prefix_cache": settings.engine_prefix_cache,
         "metering": settings.engine_metering,
+        "tool_parser": settings.engine_tool_parser,
+        "reasoning_tags": settings.engine_reasoning_tags,
     }
     for name, value in order.options.items():
         if name not in _OPTIONS or type(value) is not _OPTIONS[name]:

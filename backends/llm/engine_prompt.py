@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ from contracts.wire import Grammar, ModelHello, Sampling
 # Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
 _LONG_CHARACTERS: Final = 4096
 _SMALLEST_TOP_P: Final = 1e-6
-_ACCEPTED_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
+_FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 _TEXT_PARTS: Final = ("text", "refusal")
 
 
@@ -29,6 +29,7 @@ class Prompt:
     stop: list[str]
     grammar: Grammar | None
     tools: bytes
+    tool_choice: str = ""  # as in contracts.wire.Submit
 
 
 class _Unsupported(msgspec.Struct, frozen=True):
@@ -45,6 +46,14 @@ class _Unsupported(msgspec.Struct, frozen=True):
     bad_words: msgspec.Raw = msgspec.Raw()
     mm_processor_kwargs: msgspec.Raw = msgspec.Raw()
     truncate_prompt_tokens: msgspec.Raw = msgspec.Raw()
+
+
+class _NamedFunction(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
+    function: _NamedFunction
 
 
 class _JsonSchema(msgspec.Struct, frozen=True):
@@ -70,6 +79,7 @@ async def prompt_of(request: ChatRequest, body: bytes, model: ModelHello, form: 
         raise InvalidRequest(f"the model {request.model!r} embeds; it does not chat", param="model")
     tools = _tools(request, form)
     grammar = _grammar(request)
+    tool_choice = _forced_call(request, tools, grammar)
     messages = [_message(message, place, request.model) for place, message in enumerate(request.messages)]
     more = _template_variables(request, tools)
     if sum(len(str(message["content"])) for message in messages) <= _LONG_CHARACTERS and len(tools) <= _LONG_CHARACTERS:
@@ -77,7 +87,7 @@ async def prompt_of(request: ChatRequest, body: bytes, model: ModelHello, form: 
     else:
         token_ids = await asyncio.to_thread(lambda: form.encode_long(form.render(messages, **more)))
     sampling = _sampling(request, _room(request, model, len(token_ids)))
-    return Prompt(token_ids, sampling, _stops(request), grammar, tools)
+    return Prompt(token_ids, sampling, _stops(request), grammar, tools, tool_choice)
 
 
 def _refuse_unsupported(request: ChatRequest, body: bytes) -> None:
@@ -209,16 +219,34 @@ def _arguments(text: str) -> object:
 
 
 def _tools(request: ChatRequest, form: PromptFormat) -> bytes:
-    choice = bytes(request.tool_choice).strip()
-    if choice not in _ACCEPTED_TOOL_CHOICES:
-        raise InvalidRequest("tool_choice must be 'auto' or 'none' for this model", param="tool_choice")
-    if not request.tools or choice == b'"none"':
+    if not request.tools or bytes(request.tool_choice).strip() == b'"none"':
         return b""
     if not form.takes("tools"):
         raise InvalidRequest(f"the chat template of {request.model!r} has no place for tools", param="tools")
     if request.parallel_tool_calls is False:
         raise InvalidRequest("parallel_tool_calls: false is not offered for this model", param="parallel_tool_calls")
     return msgspec.json.encode(request.tools)
+
+
+def _forced_call(request: ChatRequest, tools: bytes, grammar: Grammar | None) -> str:
+    """Give the tool call that must be made, as the wire states it; empty where the model decides."""
+    choice = bytes(request.tool_choice).strip()
+    if choice in _FREE_TOOL_CHOICES:
+        return ""
+    try:
+        stated = msgspec.json.decode(choice, type=_NamedTool | Literal["required"])
+    except (msgspec.MsgspecError, ValueError):
+        raise InvalidRequest(
+            "tool_choice must be 'auto', 'none', 'required' or name a function", param="tool_choice"
+        ) from None
+    if not tools:
+        raise InvalidRequest("tool_choice asks for a call and tools is empty", param="tool_choice")
+    if grammar is not None:
+        raise InvalidRequest(
+            "tool_choice asks for a call and another field says what the output must match; give one of them",
+            param="tool_choice",
+        )
+    return stated if isinstance(stated, str) else f"function:{stated.function.name}"
 
 
 def _template_variables(request: ChatRequest, tools: bytes) -> dict[str, Any]:

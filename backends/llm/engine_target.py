@@ -132,6 +132,7 @@ class EngineTarget:
             tokenizer_hash=tokenizer_hash,
             template_hash=template_hash,
             tools=prompt.tools,
+            tool_choice=prompt.tool_choice,
         )
 
     async def _follow(self, call: ModelCall, model: ModelHello, stream: EngineStream, sink: Sink, given: int) -> Result:

@@ -91,7 +91,7 @@ async def test_after_a_restart_the_very_same_bytes_go_out_again(road, answered):
 
 async def test_a_batch_acknowledged_just_before_a_crash_is_not_sent_again(road):
     road.write(3)
-    plan = road.directory / "batch.json"
+    plan = road.directory / "batch.plan"
     shipper = road.shipper()
     kept = []
     release = road.journal.release
@@ -111,7 +111,7 @@ async def test_a_batch_acknowledged_just_before_a_crash_is_not_sent_again(road):
 @pytest.mark.parametrize("plan", [b"", b"not json", b'{"batch_id": 5}'])
 async def test_a_damaged_plan_holds_nothing_up(road, plan):
     road.write(3)
-    (road.directory / "batch.json").write_bytes(plan)
+    (road.directory / "batch.plan").write_bytes(plan)
     assert await road.shipper()._ship_all()
     assert road.numbers == [1, 2, 3]
 
@@ -119,7 +119,7 @@ async def test_a_damaged_plan_holds_nothing_up(road, plan):
 async def test_a_plan_of_another_journal_holds_nothing_up(road):
     road.write(3)
     plan = {"batch_id": "old", "start": [900, 0], "end": [900, 77]}
-    (road.directory / "batch.json").write_text(json.dumps(plan))
+    (road.directory / "batch.plan").write_text(json.dumps(plan))
     assert await road.shipper()._ship_all()
     assert road.numbers == [1, 2, 3] and road.batches[0].batch_id != "old"
 

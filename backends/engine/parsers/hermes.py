@@ -91,7 +91,6 @@ class HermesParser:
             content.append(OPEN + stated)
             self._state = _State.TEXT
         else:
-            # A piece says of its text that it stands before its calls: what follows a call is given out after it.
             calls.append(call)
             self._has_called = True
             self._state = _State.CLOSING

@@ -14,6 +14,7 @@ from backends.engine.parsers.tool_call import ToolCall, ToolPiece, read_call
 
 TAG: Final = "<|python_tag|>"
 _SEPARATORS: Final = (";", ",")
+_FRAME: Final = " \t\r\n;,"  # what stands between calls and, with none after it, says nothing
 _FIRST_KEYS: Final = ('"name"', '"type"', '"parameters"', '"arguments"')
 _NAMED: Final = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]*)"')
 
@@ -49,7 +50,7 @@ class Llama3JsonParser:
         """Give what is held back. A call that is not whole is text."""
         text = self._prefix + self._held
         self._prefix = self._held = ""
-        return ToolPiece() if self._has_called and not text.strip() else ToolPiece(text)
+        return ToolPiece() if self._has_called and not text.strip(_FRAME) else ToolPiece(text)
 
     def _advance(self, content: list[str], calls: list[ToolCall]) -> bool:
         """Go on by one state. `False`: more text is needed."""

@@ -16,7 +16,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolPiece:
-    """What became certain: text that belongs to no call, and calls. In one piece the text stands before the calls."""
+    """What became certain: text that belongs to no call, and calls. Which of the two came first is not told."""
 
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)

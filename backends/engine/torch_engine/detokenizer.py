@@ -6,7 +6,7 @@ a stop string. What follows a stop string, and the stop string itself, is never 
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -36,11 +36,19 @@ class Vocabulary:
         text: str = self.tokenizer.decode([token_id], skip_special_tokens=False)
         return text
 
-    def stream(self, context: Sequence[int]) -> "_Characters":
-        """Begin decoding after these tokens (the end of a prompt)."""
+    def tail(self, token_ids: Sequence[int], count: int) -> str:
+        """Give the text of the last `count` tokens, special ones included."""
+        text: str = self.tokenizer.decode(list(token_ids[-count:]), skip_special_tokens=False)
+        return text
+
+    def stream(self, context: Sequence[int], markers: Collection[str] = ()) -> "_Characters":
+        """Begin decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
         if self._bytes is not None:
-            return _ByteCharacters(self._bytes)
-        return _WindowCharacters(self.tokenizer, list(context[-_WINDOW:]))
+            characters: _Characters = _ByteCharacters(self._bytes)
+        else:
+            characters = _WindowCharacters(self.tokenizer, list(context[-_WINDOW:]))
+        found = {index: text for text in markers if (index := self.tokenizer.token_to_id(text)) in self.special_ids}
+        return _MarkedCharacters(characters, found) if found else characters
 
     def _token_bytes(self) -> list[bytes | None]:
         """Undo the byte-level alphabet, which writes each byte as a printable character (GPT-2's encoder.py)."""
@@ -112,6 +120,21 @@ class _WindowCharacters:
         return text
 
 
+class _MarkedCharacters:
+    """Any decoder, with some special tokens as text."""
+
+    def __init__(self, characters: _Characters, markers: Mapping[int, str]) -> None:
+        self._characters = characters
+        self._markers = markers
+
+    def push(self, token_id: int) -> str:
+        marker = self._markers.get(token_id)
+        return self._characters.push(token_id) if marker is None else self._characters.flush() + marker
+
+    def flush(self) -> str:
+        return self._characters.flush()
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Text released by a token; `stopped` when it completed a stop string."""
@@ -121,12 +144,13 @@ class Piece:
 
 
 class TextStream:
-    """The text of one choice."""
+    """The text of one choice. `characters` counts what its tokens wrote, given out or not."""
 
     def __init__(self, characters: _Characters, stops: Sequence[str] = ()) -> None:
         self._characters = characters
         self._stops = [stop for stop in stops if stop]
         self._held = ""
+        self.characters = 0
         self._longest = max(map(len, self._stops), default=0)
 
     def push(self, token_id: int, *, may_stop: bool = True) -> Piece:
@@ -140,6 +164,7 @@ class TextStream:
         return text
 
     def _release(self, new: str, may_stop: bool) -> Piece:
+        self.characters += len(new)
         if not self._stops or not may_stop:
             text, self._held = self._held + new, ""
             return Piece(text)

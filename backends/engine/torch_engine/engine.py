@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from backends.engine.parsers.answer_format import AnswerFormat
 from backends.engine.torch_engine.adapters import AdapterSet
 from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.constraint import GrammarCompiler
@@ -78,6 +79,7 @@ class TorchEngine:
             vocabulary,
             GrammarCompiler(self._files.tokenizer, loaded.vocabulary, self._files.eos_token_ids),
             self._files.eos_token_ids,
+            AnswerFormat.of(self._files.chat_template, settings.reasoning_tags, settings.tool_parser),
             settings.prefix_cache,
         )  # fmt: skip
         self._output = OutputMaker(vocabulary, frozenset(self._files.eos_token_ids), loaded.context_tokens)

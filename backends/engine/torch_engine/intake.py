@@ -4,6 +4,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from itertools import count
 
+from backends.engine.parsers.answer_format import PROMPT_TAIL_TOKENS, AnswerFormat
 from backends.engine.torch_engine.block_hash import BlockKeys, root_key
 from backends.engine.torch_engine.block_manager import BLOCK_SIZE
 from backends.engine.torch_engine.constraint import GrammarCompiler
@@ -22,6 +23,7 @@ class Intake:
     vocabulary: Vocabulary
     compiler: GrammarCompiler
     eos_token_ids: tuple[int, ...]
+    answers: AnswerFormat
     prefix_cache: bool
     _arrivals: "count[int]" = field(default_factory=count)
     _handles: "count[int]" = field(default_factory=count)
@@ -41,11 +43,15 @@ class Intake:
         if self.prefix_cache:
             keys.extend(token_ids)
         first = self._sequence(request, 0, token_ids, keys, None)
-        if submit.grammar is not None:
-            first.constraint = self.compiler.compile(submit.grammar, submit.generated_ids)
+        grammar = self.answers.grammar(submit)
+        if grammar is not None:
+            first.constraint = self.compiler.compile(grammar, submit.generated_ids)
         for place, token_id in enumerate(submit.generated_ids, 1):
             # Whoever began the answer has given out the text that these released; what they hold back comes from us.
-            first.text.push(token_id, may_stop=place >= submit.sampling.min_tokens)
+            before = first.text.characters
+            piece = first.text.push(token_id, may_stop=place >= submit.sampling.min_tokens)
+            if first.parser is not None:
+                first.parser.push(piece.text, (first.text.characters - before,), is_given=True)
         request.sequences.append(first)
         return request
 
@@ -82,5 +88,6 @@ class Intake:
                 vocabulary=self.limits.vocabulary,
                 seed=seed,
             ),
-            text=TextStream(self.vocabulary.stream(submit.token_ids), submit.stop),
+            text=TextStream(self.vocabulary.stream(submit.token_ids, self.answers.markers(submit)), submit.stop),
+            parser=self.answers.parser(submit, index, self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS)),
         )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from backends.engine.parsers.answer import AnswerPiece
 from backends.engine.torch_engine.detokenizer import Vocabulary
 from backends.engine.torch_engine.sampler import ScoredToken
 from backends.engine.torch_engine.sequence import Request, Sequence
@@ -25,7 +26,15 @@ class OutputMaker:
         sequence.sampling.note(token_id)
         if request.first_token_ns is None:
             request.first_token_ns = now_ns
+        before = sequence.text.characters
         text, reason = self._text_and_end(sequence, token_id)
+        answer = AnswerPiece(text)
+        if sequence.parser is not None:
+            answer = sequence.parser.push(text, (sequence.text.characters - before,))
+            if reason is not None:
+                answer = answer.plus(sequence.parser.finish())
+            if reason == "stop" and sequence.parser.calls:
+                reason = "tool_calls"
         sequence.finish_reason = reason
         cached = None
         if not request.announced_cached:
@@ -36,7 +45,9 @@ class OutputMaker:
             index=sequence.index,
             token_ids=[token_id],
             times_ns=[now_ns],
-            content=text,
+            content=answer.content,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
             logprobs=[] if score is None else [self._logprob(token_id, score)],
             cached_tokens=cached,
             finish_reason=reason,
@@ -79,7 +90,12 @@ def finished(request: Request, reason: FinishReason, error: TollkeeperError | No
     return Finished(
         request_id=request.submit.request_id,
         finish_reason=reason,
-        usage=Usage(input_text=read - cached, cache_read_text=cached, output_text=request.generated),
+        usage=Usage(
+            input_text=read - cached,
+            cache_read_text=cached,
+            output_text=request.generated - (request.reasoning or 0),
+            output_reasoning=request.reasoning,
+        ),
         gpu=request.time.share(request.kv_block_ns / 1e9) if request.time.total_ns else None,
         recompute_tokens=request.recompute_tokens,
         queue_ns=None if started is None else started - request.arrived_ns,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from backends.engine.parsers.answer import AnswerParser
 from backends.engine.torch_engine.block_hash import BlockKeys
 from backends.engine.torch_engine.constraint import Constraint
 from backends.engine.torch_engine.detokenizer import TextStream
@@ -45,6 +46,13 @@ class Request:
         )
 
     @property
+    def reasoning(self) -> int | None:
+        """Count those of the generated tokens that are reasoning; `None` where it is not looked for."""
+        counts = [sequence.parser.reasoning_tokens for sequence in self.sequences if sequence.parser is not None]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    @property
     def generated(self) -> int:
         """Count the tokens generated here, over all choices; a continuation's given tokens are not among them."""
         return sum(sequence.generated for sequence in self.sequences)
@@ -62,6 +70,7 @@ class Sequence:
     keys: BlockKeys
     sampling: SamplingState
     text: TextStream
+    parser: AnswerParser | None = None
     constraint: Constraint | None = None
     state: State = State.WAITING
     computed: int = 0

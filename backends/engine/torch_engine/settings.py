@@ -35,6 +35,8 @@ class EngineSettings:
     prefix_cache: bool = True
     metering: bool = True
     adapters: tuple[tuple[str, Path], ...] = ()
+    tool_parser: str = "auto"  # these two: see AnswerFormat
+    reasoning_tags: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("max_batch_tokens", "max_sequences"):

@@ -1,0 +1,91 @@
+"""One choice's answer as it comes: reasoning, then text and tool calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from backends.engine.parsers.reasoning import ReasoningParser
+from backends.engine.parsers.tool_call import ToolCall, ToolCallParser, ToolPiece
+
+_ID_CHARACTERS: Final = 24
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """What became certain. `tool_calls` is JSON in OpenAI's streaming shape, each call whole in one entry; or empty."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: bytes = b""
+
+    def plus(self, later: "AnswerPiece") -> "AnswerPiece":
+        """Join with the piece that follows."""
+        calls = self.tool_calls and later.tool_calls and self.tool_calls[:-1] + b"," + later.tool_calls[1:]
+        return AnswerPiece(
+            self.content + later.content,
+            self.reasoning + later.reasoning,
+            calls or self.tool_calls or later.tool_calls,
+        )
+
+
+class AnswerParser:
+    """Follows one choice. Tokens are only counted: what belongs to which step stays as the engine says."""
+
+    def __init__(
+        self, request_id: bytes, choice: int, reasoning: ReasoningParser | None, tools: ToolCallParser | None
+    ) -> None:
+        self._seed = b"%b/%d/" % (request_id, choice)
+        self._reasoning = reasoning
+        self._tools = tools
+        self.calls = 0
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Count the tokens of reasoning; `None` where reasoning is not looked for."""
+        return None if self._reasoning is None else self._reasoning.tokens
+
+    def push(self, text: str, lengths: Sequence[int] = (), *, is_given: bool = False) -> AnswerPiece:
+        """Add text and what is new of tokens, by how many characters each wrote; text may lag behind tokens.
+
+        `is_given`: another replica generated these tokens and counted them.
+        """
+        if self._reasoning is None:
+            return self._piece("", self._tools.push(text) if self._tools else ToolPiece(text))
+        self._reasoning.note_tokens(lengths, 0 if is_given else 1)
+        told = self._reasoning.push(text)
+        return self._piece(told.reasoning, self._told_apart(told.content))
+
+    def finish(self) -> AnswerPiece:
+        """Give what is held back, at the end."""
+        reasoning, content = "", ""
+        if self._reasoning is not None:
+            told = self._reasoning.finish()
+            reasoning, content = told.reasoning, told.content
+        before = self._told_apart(content)
+        after = self._tools.finish() if self._tools else ToolPiece()
+        return self._piece(reasoning, ToolPiece(before.content + after.content, before.calls + after.calls))
+
+    def _told_apart(self, content: str) -> ToolPiece:
+        if self._tools is None or not content:
+            return ToolPiece(content)
+        return self._tools.push(content)
+
+    def _piece(self, reasoning: str, told: ToolPiece) -> AnswerPiece:
+        calls = _encoder.encode([self._rendered(call) for call in told.calls]) if told.calls else b""
+        return AnswerPiece(told.content, reasoning, calls)
+
+    def _rendered(self, call: ToolCall) -> dict[str, object]:
+        index = self.calls
+        self.calls += 1
+        # Not random: a replica that goes on with this answer must number its calls alike.
+        name = sha256(self._seed + str(index).encode()).hexdigest()[:_ID_CHARACTERS]
+        return {
+            "index": index,
+            "id": f"call_{name}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }

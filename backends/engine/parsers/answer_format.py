@@ -1,0 +1,123 @@
+"""How one model writes reasoning and tool calls, read from its chat template unless it is stated."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from backends.engine.parsers import hermes, llama3_json
+from backends.engine.parsers.answer import AnswerParser
+from backends.engine.parsers.forced_call import chosen_tools, hermes_grammar, llama3_grammar
+from backends.engine.parsers.hermes import HermesParser
+from backends.engine.parsers.llama3_json import Llama3JsonParser
+from backends.engine.parsers.reasoning import ReasoningParser, ReasoningTags
+from backends.engine.parsers.tool_call import ToolCallParser
+from backends.engine.parsers.tools import read_tools
+from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.wire import Grammar, Submit
+
+ToolFormat = Literal["hermes", "llama3_json"]
+PROMPT_TAIL_TOKENS: Final = 16  # a tag and the white space after it, even in single characters
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+_KNOWN_TAGS: Final = (
+    ReasoningTags("<think>", "</think>"),
+    ReasoningTags("<seed:think>", "</seed:think>"),
+    ReasoningTags("[THINK]", "[/THINK]"),
+    ReasoningTags("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+# The same tag with something else than JSON inside.
+_OTHER_INSIDE: Final = ("<function=", "<arg_key>")
+_LLAMA3_SIGNS: Final = (llama3_json.TAG, '{"name": function name, "parameters":')
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """What to look for in one model's answers; `None` is not looked for."""
+
+    reasoning: ReasoningTags | None = None
+    tools: ToolFormat | None = None
+
+    @classmethod
+    def of(cls, chat_template: str, reasoning_tags: str = AUTO, tool_parser: str = AUTO) -> "AnswerFormat":
+        """Choose by the template, or as stated: tags as `OPEN CLOSE`. Raises ConfigurationError."""
+        return cls(_reasoning(chat_template, reasoning_tags), _tools(chat_template, tool_parser))
+
+    def parser(self, submit: Submit, choice: int, prompt_tail: str) -> AnswerParser | None:
+        """Make the parser of one choice; `None` where its text is all there is. Raises InvalidRequest.
+
+        `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS, special tokens included.
+        """
+        reasoning = self._reasoning_parser(submit, prompt_tail)
+        tools = self._tool_parser(submit)
+        if reasoning is None and tools is None:
+            return None
+        return AnswerParser(submit.request_id, choice, reasoning, tools)
+
+    def markers(self, submit: Submit) -> frozenset[str]:
+        """Give the tags to look for. Where one is a special token, its text is part of the answer's."""
+        found: set[str] = set()
+        if self._looks_for_reasoning(submit) and self.reasoning is not None:
+            found |= {self.reasoning.open, self.reasoning.close}
+        if submit.tools and self.tools is not None:
+            found |= {hermes.OPEN, hermes.CLOSE} if self.tools == "hermes" else {llama3_json.TAG}
+        return frozenset(found)
+
+    def grammar(self, submit: Submit) -> Grammar | None:
+        """Give what the output must match: what was stated, or a call that must be made. Raises InvalidRequest."""
+        if not submit.tool_choice:
+            return submit.grammar
+        if submit.grammar is not None:
+            raise InvalidRequest(
+                "tool_choice asks for a call and another field says what the output must match; give one of them",
+                param="tool_choice",
+            )
+        if self.tools is None:
+            raise InvalidRequest(
+                f"a tool call cannot be forced: how {submit.model!r} writes calls is not known from its chat template; "
+                "TOLLKEEPER_ENGINE_TOOL_PARSER states it",
+                param="tool_choice",
+            )
+        chosen = chosen_tools(read_tools(submit.tools) if submit.tools else {}, submit.tool_choice)
+        return hermes_grammar(chosen) if self.tools == "hermes" else llama3_grammar(chosen)
+
+    def _looks_for_reasoning(self, submit: Submit) -> bool:
+        # What must match a grammar from its first token on has no reasoning before it.
+        return submit.parse_reasoning and submit.grammar is None and not submit.tool_choice
+
+    def _reasoning_parser(self, submit: Submit, prompt_tail: str) -> ReasoningParser | None:
+        if self.reasoning is None or not self._looks_for_reasoning(submit):
+            return None
+        return ReasoningParser(self.reasoning, is_open=prompt_tail.rstrip().endswith(self.reasoning.open))
+
+    def _tool_parser(self, submit: Submit) -> ToolCallParser | None:
+        if self.tools is None or not submit.tools:
+            return None
+        return HermesParser() if self.tools == "hermes" else Llama3JsonParser(read_tools(submit.tools))
+
+
+def _reasoning(template: str, stated: str) -> ReasoningTags | None:
+    if stated == NONE:
+        return None
+    if stated != AUTO:
+        tags = stated.split()
+        if len(tags) != 2 or tags[0] == tags[1]:
+            raise ConfigurationError(
+                f"reasoning tags {stated!r} are neither auto, none nor two tags with a space between them"
+            )
+        return ReasoningTags(*tags)
+    return next((tags for tags in _KNOWN_TAGS if tags.close in template), None)
+
+
+def _tools(template: str, stated: str) -> ToolFormat | None:
+    for known in get_args(ToolFormat):
+        if stated == known:
+            return known  # type: ignore[no-any-return]  # one of the literal's own
+    if stated not in (AUTO, NONE):
+        raise ConfigurationError(f"tool parser {stated!r} is not one of auto, {', '.join(get_args(ToolFormat))}, none")
+    if stated == NONE:
+        return None
+    if hermes.OPEN in template and not any(sign in template for sign in _OTHER_INSIDE):
+        return "hermes"
+    if any(sign in template for sign in _LLAMA3_SIGNS):
+        return "llama3_json"
+    return None

@@ -1,0 +1,83 @@
+"""A small value on disk that is replaced in place: what it needs on disk, it has from the beginning.
+
+Two slots take turns. A write goes to the one that does not hold the newest value, so that a write cut short leaves
+the value before it; it needs no free block, so that a full disk does not refuse it.
+"""
+
+import errno
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Final
+
+SLOT_BYTES: Final = 4096  # a page: what a power cut leaves of one slot says nothing about the other
+_SLOTS: Final = 2
+_HEADER: Final = struct.Struct("<QII")  # sequence, length of the value, CRC-32 of the three
+
+
+class SlotFile:
+    """One value of at most `MAX_BYTES`, kept in a file of two slots. Raises OSError where it cannot be made."""
+
+    MAX_BYTES: Final = SLOT_BYTES - _HEADER.size
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._fill_up()
+            found = [_decode(os.pread(self._descriptor, SLOT_BYTES, slot * SLOT_BYTES)) for slot in range(_SLOTS)]
+        except OSError:
+            self.close()
+            raise
+        newest = max(range(_SLOTS), key=lambda slot: found[slot][0])
+        self._sequence, self._value = found[newest]
+        self._next_slot = 1 - newest
+
+    @property
+    def value(self) -> bytes | None:
+        """The value written last; `None` where none was, or none is sound."""
+        return self._value
+
+    def write(self, value: bytes, *, sync: bool = False) -> None:
+        """Replace the value. Raises OSError, with the former value kept, and ValueError beyond `MAX_BYTES`."""
+        if len(value) > self.MAX_BYTES:
+            raise ValueError(f"a value of {len(value)} bytes does not fit in a slot of {self.MAX_BYTES}")
+        sequence = self._sequence + 1
+        slot = _HEADER.pack(sequence, len(value), _checksum(sequence, value)) + value
+        if os.pwrite(self._descriptor, slot, self._next_slot * SLOT_BYTES) != len(slot):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if sync:
+            os.fdatasync(self._descriptor)
+        self._sequence, self._value = sequence, value
+        self._next_slot = 1 - self._next_slot
+
+    def close(self) -> None:
+        """Close the file. Calling it again does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _fill_up(self) -> None:
+        """Write the file's full length once: a hole would need its block later."""
+        size = os.fstat(self._descriptor).st_size
+        missing = _SLOTS * SLOT_BYTES - size
+        if missing <= 0:
+            return
+        if os.pwrite(self._descriptor, bytes(missing), size) != missing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self._descriptor)
+
+
+def _decode(slot: bytes) -> tuple[int, bytes | None]:
+    """Give a slot's sequence and value; sequence 0 where it was never written or is damaged."""
+    if len(slot) < _HEADER.size:
+        return 0, None
+    sequence, length, checksum = _HEADER.unpack_from(slot)
+    value = slot[_HEADER.size : _HEADER.size + length]
+    if not sequence or len(value) != length or checksum != _checksum(sequence, value):
+        return 0, None
+    return sequence, value
+
+
+def _checksum(sequence: int, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(struct.pack("<QI", sequence, len(value))))
