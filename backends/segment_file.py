@@ -63,8 +63,7 @@ class SegmentFile:
             return
         descriptor, self._descriptor = self._descriptor, -1
         try:
-            if self.reserved_bytes:
-                os.ftruncate(descriptor, self.written)
+            os.ftruncate(descriptor, self.written)
         finally:
             self._reserved_upto = self.written
             os.close(descriptor)

@@ -5,16 +5,12 @@ concurrent requests. Rate limits, budgets and fairness are further conditions of
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import Identity
 from contracts.prices import Cost
 from contracts.usage import Usage
-from gateway.journal import Journal
-
-# What one request's records may need at most in the journal: 10,000 gaps of five bytes, and attempts.
-RECORD_ROOM_BYTES: Final = 64 * 1024
+from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 
 @dataclass(slots=True)
@@ -42,13 +38,7 @@ class Admission:
                 retry_after_seconds=1.0,
             )
         if not self._journal.promise(self._room_with_one_more):
-            reason = (
-                "the disk that holds the gateway's journal is full; nothing is admitted until it has room again"
-                if self._journal.is_disk_full
-                else "the journal has reached its bound because the collector is away; "
-                "nothing is admitted until it drains"
-            )
-            raise JournalFull(f"usage cannot be recorded: {reason}", retry_after_seconds=5.0)
+            raise JournalFull(f"usage cannot be recorded: {self._why_there_is_no_room()}", retry_after_seconds=5.0)
         self.in_flight += 1
         return Ticket(who)
 
@@ -56,6 +46,13 @@ class Admission:
     def has_journal_room(self) -> bool:
         """Say whether the journal would let a request begin now."""
         return self._journal.has_room(self._room_with_one_more)
+
+    def _why_there_is_no_room(self) -> str:
+        if self._journal.is_disk_full:
+            return "the disk that holds the gateway's journal is full; nothing is admitted until it has room again"
+        if self._journal.is_broken:
+            return "the disk that holds the gateway's journal refuses to be written; see the gateway's log"
+        return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
 
     @property
     def _room_with_one_more(self) -> int:

@@ -12,6 +12,8 @@ _log = logging.getLogger(__name__)
 
 _TIME_BYTES: Final = 8
 _FRAME_BYTES: Final = 8  # the log's header of an entry
+# What one request's records may need at most: 10,000 gaps of five bytes, and attempts.
+RECORD_ROOM_BYTES: Final = 64 * 1024
 _ASK_DISK_EVERY_SECONDS: Final = 0.1
 
 WhenFull = Literal["refuse", "drop"]
@@ -32,7 +34,7 @@ class Journal:
         self._promised_bytes = 0  # to the requests under way when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
-        self.is_disk_full = False  # it had no room to reserve when it was last asked
+        self._had_disk_no_room = False  # to reserve when it was last asked
         self.dropped_records = 0  # of requests that were admitted: usage that is lost
 
     def promise(self, bytes_under_way: int) -> bool:
@@ -55,6 +57,11 @@ class Journal:
         """Say whether the bound at which admission stops is reached."""
         return self._log.pending_bytes >= self._max_bytes
 
+    @property
+    def is_disk_full(self) -> bool:
+        """Say whether it is the disk, rather than the bound, that leaves no room."""
+        return self._had_disk_no_room and not self.is_over_bound
+
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
         """Write one record of an admitted request; it survives the process's death.
 
@@ -71,7 +78,8 @@ class Journal:
         """
         wanted = list(entries)
         size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)
-        if self.is_over_bound or (self._when_full == "refuse" and not self._reserve(self._promised_bytes + size)):
+        needed = self._promised_bytes + RECORD_ROOM_BYTES + size  # one more request can be admitted besides
+        if self.is_over_bound or (self._when_full == "refuse" and not self._reserve(needed)):
             return False
         return self._append(wanted)
 
@@ -95,9 +103,9 @@ class Journal:
         is_full = not self._log.reserve(more_bytes)
         if is_full:
             self._ask_disk_at = now + _ASK_DISK_EVERY_SECONDS
-            if not self.is_disk_full:
+            if not self._had_disk_no_room:
                 _log.error("disk full, nothing is admitted", extra={"directory": str(self._log.directory)})
-        self.is_disk_full = is_full
+        self._had_disk_no_room = is_full
         return not is_full
 
     def read(self, after: Position, *, max_entries: int, max_bytes: int, until: Position | None = None) -> list[Entry]:

@@ -20,9 +20,10 @@ class ControlPlaneRefused(TollkeeperError):
 
 
 class ControlClient:
-    """Calls the control plane as the administrator of this installation."""
+    """Calls the control plane as the administrator of this installation. Raises ConfigurationError on no URL."""
 
     def __init__(self, url: str, admin_token: str, transport: httpx.BaseTransport | None = None) -> None:
+        _require_url(url)
         self._url = url
         # No proxy from the environment: the admin token must not travel through one.
         self._client = httpx.Client(
@@ -77,8 +78,6 @@ class ControlClient:
     ) -> dict[str, Any]:
         try:
             reply = self._client.request(method, path, json=body, params=query)
-        except httpx.InvalidURL as error:
-            raise ConfigurationError(f"{self._url} is not a URL; it looks like http://127.0.0.1:8081") from error
         except httpx.HTTPError as error:
             raise ConfigurationError(
                 f"the control plane does not answer at {self._url}; start it with `tollkeeper up`, "
@@ -94,3 +93,13 @@ class ControlClient:
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
         raise ControlPlaneRefused(message)
+
+
+def _require_url(url: str) -> None:
+    try:
+        parsed = httpx.URL(url)
+        is_url = parsed.scheme in ("http", "https") and bool(parsed.host)
+    except httpx.InvalidURL:
+        is_url = False
+    if not is_url:
+        raise ConfigurationError(f"--control-url {url!r} is not a URL; it looks like http://127.0.0.1:8081")

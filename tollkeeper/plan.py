@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from backends.control.bootstrap import BUILTIN_MODEL
@@ -26,6 +27,16 @@ class Choices:
     has_dashboard: bool = True
     has_engine: bool = True
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
+
+    @property
+    def shows_dashboard_to_others(self) -> bool:
+        """Whether other machines may reach the dashboard."""
+        if not self.has_dashboard or self.host == "localhost":
+            return False
+        try:
+            return not ip_address(self.host).is_loopback
+        except ValueError:
+            return True  # a name: where it leads is not known here
 
     def listening(self) -> dict[str, int]:
         """Give the ports that will be listened on, by name."""

@@ -34,6 +34,10 @@ _EXAMPLE_MODELS = (BUILTIN_MODEL, DEMO_MODEL)
 _NOT_YET = frozenset({"away", "loading", "warming"})
 _ENGINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_OPEN_DASHBOARD = (
+    "warning: the dashboard has no sign-in yet: listening on {host}, it shows every tenant's cost to whoever reaches "
+    "its port; --no-dashboard leaves it out, or keep others from the port with a firewall"
+)
 _INSIDE = frozenset({"store_http", "store_native", "collector", "collector_health"})
 
 
@@ -54,6 +58,10 @@ def up(
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
+        if choices.shows_dashboard_to_others:
+            console.print(
+                _line("tollkeeper", _OPEN_DASHBOARD.format(host=choices.host)), style="yellow", soft_wrap=True
+            )
         supervisor = Supervisor(
             stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True)
         )

@@ -22,6 +22,7 @@ from contracts.errors import ConfigurationError, Conflict, ControlUnavailable, N
 _CONNECT_SECONDS: Final = 5
 _BUSY_MILLISECONDS: Final = 5000
 _VERSION_TABLE: Final = "alembic_version"
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
 class ControlDatabase:
@@ -95,6 +96,11 @@ class ControlDatabase:
     def _translated(self, error: DBAPIError) -> TollkeeperError:
         if isinstance(error, IntegrityError):
             return Conflict("the change conflicts with what is there: a name is taken, or something refers to it")
+        if _is_damaged(error.orig):
+            return ConfigurationError(
+                f"{self.url.database} is not a database or is damaged; restore it from a backup, or name another "
+                "with --data or TOLLKEEPER_DATABASE_URL"
+            )
         if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
             return ControlUnavailable(
                 f"the control database {self.shown_url} does not answer; check TOLLKEEPER_DATABASE_URL and the server"
@@ -103,6 +109,11 @@ class ControlDatabase:
             f"the control database {self.shown_url} refused a statement ({type(error.orig).__name__}); "
             "run `python -m migrations`"
         )
+
+
+def _is_damaged(error: BaseException | None) -> bool:
+    # The low byte is the primary code; what SQLite adds above it says where it met the damage.
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def database_url(url: str) -> URL:

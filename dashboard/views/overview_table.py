@@ -11,6 +11,7 @@ from dashboard.charts import group_name
 
 _VISIBLE_ROWS = 12
 _SCROLLED_PIXELS = 400
+_THREE_DIGITS = "%.3g"  # significant ones, so that 10 µs stands as 0.01; the browser's %g writes no exponent up to 1e21
 
 
 def show_table(answer: Overview) -> None:
@@ -82,7 +83,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
     for name, meaning in (("TTFT", "Time to first token"), ("Token", "Time between two tokens")):
         for level in ("p50", "p95", "p99"):
             title = f"{name} {level}"
-            columns[title] = number(f"{title} ms", format="%.1f", help=f"{meaning}, {level}, in milliseconds")
+            columns[title] = number(f"{title} ms", format=_THREE_DIGITS, help=f"{meaning}, {level}, in milliseconds")
     return columns
 
 

@@ -7,11 +7,16 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backends.control.changes import Author
 from contracts.errors import AuthenticationFailed
+from gateway.control.replies import error_reply
 
 _ADMIN = "admin"
+_GUARDED = "/v1/"  # health, readiness and the page that documents the API are for everyone
 
 bearer = HTTPBearer(
     auto_error=False,  # our error shape, not FastAPI's
@@ -25,23 +30,43 @@ class AdminTokenCheck:
     def __init__(self, token: str) -> None:
         self._digest = _digest(token)
 
-    def admits(self, presented: str) -> bool:
-        """Say whether this is the admin token."""
-        return hmac.compare_digest(_digest(presented), self._digest)
+    def require(self, presented: str | None) -> None:
+        """Raise AuthenticationFailed where this is not the admin token; `None` where nothing was presented."""
+        if presented is None:
+            raise AuthenticationFailed(
+                "no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token"
+            )
+        if not hmac.compare_digest(_digest(presented), self._digest):
+            raise AuthenticationFailed(
+                "the admin token is wrong; it lies in the data directory under secrets/admin_token",
+                code="invalid_admin_token",
+            )
+
+
+class TokenGate:
+    """ASGI middleware: asks for the admin token before anything of the body is read or parsed."""
+
+    def __init__(self, app: ASGIApp, check: AdminTokenCheck) -> None:
+        self.app = app
+        self.check = check
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(_GUARDED):
+            scheme, token = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
+            try:
+                self.check.require(token if token and scheme.lower() == "bearer" else None)
+            except AuthenticationFailed as error:
+                await error_reply(error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 def require_admin(
     request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 ) -> Author:
     """Give the author of this request's change. Raises AuthenticationFailed without the admin token."""
-    if presented is None:
-        raise AuthenticationFailed("no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token")
     check: AdminTokenCheck = request.app.state.admin_token
-    if not check.admits(presented.credentials):
-        raise AuthenticationFailed(
-            "the admin token is wrong; it lies in the data directory under secrets/admin_token",
-            code="invalid_admin_token",
-        )
+    check.require(presented.credentials if presented else None)  # again: a route must not lean on what stands before
     address = request.client.host if request.client else ""
     return Author(name=_ADMIN, at=datetime.now(UTC), address=address)
 

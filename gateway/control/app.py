@@ -26,7 +26,7 @@ from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
 from gateway.control import health, keys, models, pools, prices, projects, teams, tenants
-from gateway.control.access import AdminTokenCheck
+from gateway.control.access import AdminTokenCheck, TokenGate
 from gateway.control.body_limit import BodyLimit
 from gateway.control.replies import install_error_replies
 from gateway.control.settings import ControlSettings
@@ -74,6 +74,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     for noun in (health, tenants, teams, projects, keys, models, pools, prices):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
+    app.add_middleware(TokenGate, check=app.state.admin_token)  # the last one added is asked first
     install_error_replies(app)
     return app
 

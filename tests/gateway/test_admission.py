@@ -8,8 +8,8 @@ from contracts.errors import JournalFull, Unavailable
 from contracts.identity import ANONYMOUS
 from contracts.prices import UNPRICED
 from contracts.usage import UNKNOWN_USAGE
-from gateway.admission import RECORD_ROOM_BYTES, Admission
-from gateway.journal import Journal
+from gateway.admission import Admission
+from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 MEBIBYTE = 1 << 20
 

@@ -114,6 +114,14 @@ def test_without_a_running_control_plane_the_remedy_is_named(data: Path) -> None
     assert f"does not answer at {closed}; start it with `tollkeeper up`" in refused.stderr
 
 
+@pytest.mark.parametrize("url", ["nonsense", "localhost:8081", "http://", "ftp://127.0.0.1", "http://[::1"])
+def test_an_address_that_is_no_url_is_called_so(data: Path, url: str) -> None:
+    refused = run("tenants", "list", "--control-url", url, data=data)
+    assert refused.exit_code == 2
+    assert f"{url!r} is not a URL; it looks like http://" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
 def test_without_an_installation_the_remedy_is_named(tmp_path: Path) -> None:
     refused = run("keys", "list", "--tenant", "demo", data=tmp_path / "nowhere")
     assert refused.exit_code == 2

@@ -43,6 +43,24 @@ def test_without_an_engine_nobody_is_told_of_one() -> None:
     assert not any("ENGINE" in name for child in found.values() for name in child.environment)
 
 
+@pytest.mark.parametrize(
+    ("host", "shows"),
+    [
+        ("127.0.0.1", False),
+        ("127.9.9.9", False),
+        ("::1", False),
+        ("localhost", False),
+        ("0.0.0.0", True),
+        ("::", True),
+        ("192.0.2.7", True),
+        ("gateway.example", True),
+    ],
+)
+def test_the_dashboard_is_shown_to_others_unless_it_listens_on_the_loopback_interface(host: str, shows: bool) -> None:
+    assert Choices(DATA, Ports(), host).shows_dashboard_to_others == shows
+    assert not Choices(DATA, Ports(), host, has_dashboard=False).shows_dashboard_to_others
+
+
 def test_a_named_host_has_its_own_socket() -> None:
     named = children(Choices(DATA, Ports()), {"TOLLKEEPER_ENGINE_NAME": "gpu0"})["control"].environment
     assert named["TOLLKEEPER_ENGINE_URL"] == f"unix://{DATA}/run/engine-gpu0.sock"

@@ -14,7 +14,8 @@ NAMED: Final = "function:"
 
 def hermes_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
     """Give the grammar of one call of any of these tools, within its tags."""
-    schema = json.dumps(_schema(tools, "arguments"))
+    # As in a JSON schema of its own: free white space would let a model indent for ever.
+    schema = json.dumps({**_schema(tools, "arguments"), "x-guidance": {"whitespace_flexible": False}})
     frame = f'start: "{OPEN}\\n" call "\\n{CLOSE}"'
     return Grammar(kind="lark", text=f"{frame}\ncall: %json {schema}\n")
 

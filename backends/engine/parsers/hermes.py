@@ -24,6 +24,7 @@ class HermesParser:
     def __init__(self) -> None:
         self._state = _State.BETWEEN
         self._held = ""
+        self._opening = OPEN  # with the white space that was passed over before it
         self._end = JsonObjectEnd()
         self._has_called = False
 
@@ -40,7 +41,7 @@ class HermesParser:
         """Give what is held back. A call that is not whole is text; of one that is, no close tag is missed."""
         held, self._held = self._held, ""
         if self._state is _State.CALL:
-            return ToolPiece(OPEN + held)
+            return ToolPiece(self._opening + held)
         is_frame = self._state is _State.CLOSING or (self._state is _State.BETWEEN and not held.strip())
         return ToolPiece() if self._has_called and is_frame else ToolPiece(held)
 
@@ -61,7 +62,7 @@ class HermesParser:
         if OPEN.startswith(rest) and rest != OPEN:
             return False
         if rest.startswith(OPEN):
-            self._begin(rest[len(OPEN) :])
+            self._begin(self._held[: -len(rest)] + OPEN, rest[len(OPEN) :])
         else:
             self._state = _State.TEXT
         return True
@@ -70,15 +71,15 @@ class HermesParser:
         before, found, after = self._held.partition(OPEN)
         if found:
             content.append(before)
-            self._begin(after)
+            self._begin(OPEN, after)
             return True
         sure = len(before) - begun_tag(before, OPEN)
         content.append(before[:sure])
         self._held = before[sure:]
         return False
 
-    def _begin(self, rest: str) -> None:
-        self._state, self._held, self._end = _State.CALL, rest, JsonObjectEnd()
+    def _begin(self, opening: str, rest: str) -> None:
+        self._state, self._opening, self._held, self._end = _State.CALL, opening, rest, JsonObjectEnd()
 
     def _call(self, content: list[str], calls: list[ToolCall]) -> bool:
         self._end.follow(self._held)
@@ -88,7 +89,7 @@ class HermesParser:
         stated, self._held = self._held[:place], self._held[place:]
         call = read_call(stated) if self._end.end is not None else None
         if call is None:
-            content.append(OPEN + stated)
+            content.append(self._opening + stated)
             self._state = _State.TEXT
         else:
             calls.append(call)

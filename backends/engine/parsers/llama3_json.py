@@ -16,6 +16,7 @@ TAG: Final = "<|python_tag|>"
 _SEPARATORS: Final = (";", ",")
 _FRAME: Final = " \t\r\n;,"  # what stands between calls and, with none after it, says nothing
 _FIRST_KEYS: Final = ('"name"', '"type"', '"parameters"', '"arguments"')
+_OPENING: Final = re.compile(r"\{\s*")
 _NAMED: Final = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]*)"')
 
 
@@ -111,8 +112,9 @@ class Llama3JsonParser:
         return True
 
     def _may_be_call(self) -> bool:
-        inside = self._held[1:].lstrip()
-        if not any(key.startswith(inside[: len(key)]) for key in _FIRST_KEYS):
+        opening = _OPENING.match(self._held)
+        inside = opening.end() if opening else 0  # a held call may be long: it is not copied for each token
+        if not any(key.startswith(self._held[inside : inside + len(key)]) for key in _FIRST_KEYS):
             return False
         named = _NAMED.match(self._held)
         return named is None or named[1] in self._names

@@ -71,6 +71,7 @@ class Intake:
         self, request: Request, index: int, token_ids: list[int], keys: BlockKeys, seed: int | None
     ) -> Sequence:
         submit = request.submit
+        tail = self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS) if self.answers.reasoning else ""
         ends = () if submit.sampling.ignore_eos else self.eos_token_ids
         return Sequence(
             request=request,
@@ -89,5 +90,5 @@ class Intake:
                 seed=seed,
             ),
             text=TextStream(self.vocabulary.stream(submit.token_ids, self.answers.markers(submit)), submit.stop),
-            parser=self.answers.parser(submit, index, self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS)),
+            parser=self.answers.parser(submit, index, tail),
         )

@@ -94,6 +94,22 @@ def test_an_unreachable_server_is_unavailable_and_its_password_unseen(free_ports
     database.close()
 
 
+@pytest.mark.parametrize("damage", ["not a database", "overwritten"])
+def test_a_file_that_is_no_database_is_named_with_the_remedy(
+    migrated_sqlite: Path, tmp_path: Path, damage: str
+) -> None:
+    content = bytearray(migrated_sqlite.read_bytes())
+    content[:] = b"x" * 5000 if damage == "not a database" else content[:100] + b"\xff" * (len(content) - 100)
+    file = tmp_path / "control.db"
+    file.write_bytes(content)
+    database = ControlDatabase(f"sqlite:///{file}")
+    with pytest.raises(ConfigurationError, match="is not a database or is damaged; restore it") as refused:
+        database.check_schema()
+    assert str(file) in refused.value.message and "python -m migrations" not in refused.value.message
+    assert not database.is_healthy()
+    database.close()
+
+
 def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     database = ControlDatabase(f"sqlite:///{tmp_path}/no/such/directory/control.db")
     with pytest.raises(ControlUnavailable):

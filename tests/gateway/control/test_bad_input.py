@@ -197,6 +197,29 @@ def test_without_the_admin_token_nothing_is_done(client: TestClient, header: str
     assert "wrong" not in error["message"].replace("the admin token is wrong", "")
 
 
+@pytest.mark.parametrize("body", [b"{not json", b"\xff", b"x" * (LIMIT_BYTES + 1)])
+def test_without_the_admin_token_nothing_of_the_body_is_looked_at(client: TestClient, body: bytes) -> None:
+    assert client.post("/v1/tenants", content=body).status_code in (400, 413)
+    del client.headers["Authorization"]
+    reply = client.post("/v1/tenants", content=body)
+    assert (reply.status_code, error_of(reply)["code"]) == (401, "missing_admin_token")
+    assert client.post("/v1/no/such/path", content=body).status_code == 401
+
+
+async def test_without_the_admin_token_the_body_is_not_even_received(client: TestClient) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/tenants", "headers": [(b"authorization", b"Bearer no")]}
+    await client.app(scope, receive, send)
+    assert sent[0]["status"] == 401
+
+
 def test_a_database_that_does_not_answer_is_503_and_temporary(client: TestClient) -> None:
     assert isinstance(client.app, FastAPI)
     working = client.app.state.database

@@ -100,11 +100,11 @@ def test_text_is_held_back_only_while_it_may_be_a_tag() -> None:
     parser = HermesParser()
     assert parser.push("Let me see. <tool_").content == "Let me see. "
     assert parser.push("box").content == "<tool_box"
-    assert Llama3JsonParser(["look"]).push('{"a').content == '{"a'
+    assert Llama3JsonParser(["look"]).push('{"x').content == '{"x'
     assert Llama3JsonParser(["look"]).push('{"name": "Ada"').content == '{"name": "Ada"'
 
 
-def answers(pieces: list[str], choice: int = 0, **more: bool) -> tuple[str, str, list[dict[str, object]]]:
+def answers(pieces: list[str], choice: int = 0) -> tuple[str, str, list[dict[str, object]]]:
     reasoning = ReasoningParser(ReasoningTags("<think>", "</think>"), is_open=False)
     parser = AnswerParser(b"\1" * 16, choice, reasoning, HermesParser())
     told = [parser.push(piece, (len(piece),)) for piece in pieces]

@@ -1,0 +1,130 @@
+"""Tools and reasoning of an engine host's model behind the gateway, as OpenAI's SDK meets them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.backends.engine.torch_engine.tiny_models import build_model
+
+MODEL = "tiny-tools"
+HELLO: Any = [{"role": "user", "content": "Weather in Oslo?"}]
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
+    "<tool_call>{% endif %}{% if think %}<think>\n{% endif %}{# until </think> #}"
+)
+CITIES = ["Oslo", "Rome"]
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"enum": CITIES}},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
+NAMED: Any = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a host with a tiny model whose template names tools and reasoning; give its URL."""
+    data = tmp_path_factory.mktemp("engine")
+    path = data / "model"
+    build_model("llama", path)
+    facts = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": TEMPLATE}))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
+    environment |= {
+        "TOLLKEEPER_DATA": str(data),
+        "TOLLKEEPER_ENGINE_MODEL": f"{MODEL}={path}",
+        "TOLLKEEPER_ENGINE_EMBEDDER": "false",
+        "TOLLKEEPER_ENGINE_KV_BYTES": str(4 << 20),
+        "TOLLKEEPER_ENGINE_THREADS": "1",
+    }
+    with (data / "engine.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-m", "backends.engine"], env=environment, stdout=log, stderr=log)
+    yield f"unix://{data}/run/engine-default.sock"
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+async def tools(start_gateway, kit, eventually, url):
+    gateway = await start_gateway(kit.configuration((MODEL, [{"name": "e1", "kind": "engine", "url": url}])))
+
+    def is_ready() -> bool:
+        return all(host["state"] == "ready" for host in gateway.gateway.health()["engines"].values())
+
+    await eventually(is_ready, 60.0)
+    return gateway
+
+
+def create(gateway, **fields):
+    given: dict[str, Any] = {"model": MODEL, "messages": HELLO, "temperature": 0, "max_tokens": 120, **fields}
+    return gateway.sdk().chat.completions.create(**given)
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
+async def test_a_forced_call_is_one_the_sdk_understands(tools, choice) -> None:
+    answer = await create(tools, tools=TOOLS, tool_choice=choice)
+    (one,) = answer.choices
+    (call,) = one.message.tool_calls
+    assert (one.finish_reason, one.message.content) == ("tool_calls", None)
+    assert call.id.startswith("call_") and call.function.name == "weather"
+    assert json.loads(call.function.arguments)["city"] in CITIES
+
+
+async def test_a_streamed_call_is_put_together_by_the_sdk(tools) -> None:
+    sdk = tools.sdk()
+    async with sdk.chat.completions.stream(
+        model=MODEL, messages=HELLO, temperature=0, max_tokens=120, n=2, tools=TOOLS, tool_choice="required",
+        stream_options={"include_usage": True},
+    ) as stream:  # fmt: skip
+        answer = await stream.get_final_completion()
+    assert len(answer.choices) == 2
+    ids = set()
+    for one in answer.choices:
+        (call,) = one.message.tool_calls
+        assert one.finish_reason == "tool_calls" and call.function.name == "weather"
+        assert json.loads(call.function.arguments)["city"] in CITIES
+        ids.add(call.id)
+    assert len(ids) == 2
+    whole = await create(tools, n=2, tools=TOOLS, tool_choice="required")
+    assert answer.usage.completion_tokens == whole.usage.completion_tokens > 0
+
+
+async def test_reasoning_stands_apart_and_is_counted(tools) -> None:
+    answer = await create(
+        tools, max_tokens=12, extra_body={"chat_template_kwargs": {"think": True}, "ignore_eos": True}
+    )
+    (one,) = answer.choices
+    assert one.message.content == "" and one.message.reasoning_content
+    assert answer.usage.completion_tokens == answer.usage.completion_tokens_details.reasoning_tokens == 12
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"tool_choice": "required"}, "tools is empty"),
+        ({"tools": TOOLS, "tool_choice": "often"}, "tool_choice must be"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "jump"}}}, "jump"),
+        (
+            {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
+            "another field",
+        ),
+    ],
+)
+async def test_a_call_that_cannot_be_forced_is_refused(tools, fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=named):
+        await create(tools, **fields)
