@@ -11,6 +11,7 @@ import msgspec
 
 from backends.segments import Position
 from backends.slot_file import SlotFile
+from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +57,18 @@ class BatchPlan(Batch, frozen=True):
 class PlanFile:
     """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
 
-    Halving a batch of n entries leaves at most log2(n) parts to follow, which fit in a slot by far. Raises OSError
-    where the file cannot be made.
+    Halving a batch of n entries leaves at most log2(n) parts to follow, which fit in a slot by far. Raises
+    ConfigurationError where the file cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = SlotFile(path)
+        try:
+            self._file = SlotFile(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be written ({error.strerror}); "
+                "make room there, or choose another data directory with --data or TOLLKEEPER_DATA"
+            ) from error
 
     def save(self, plan: BatchPlan | None) -> None:
         """Write the plan down; `None` where nothing is under way."""

@@ -58,10 +58,6 @@ def up(
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
-        if choices.shows_dashboard_to_others:
-            console.print(
-                _line("tollkeeper", _OPEN_DASHBOARD.format(host=choices.host)), style="yellow", soft_wrap=True
-            )
         supervisor = Supervisor(
             stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True)
         )
@@ -114,6 +110,9 @@ class _Session:
         model = None if key is None else await first_model(addresses["gateway"], key, _EXAMPLE_MODELS)
         for part in _welcome(addresses, key, model):
             self.console.print(part, soft_wrap=True)
+        if self.choices.shows_dashboard_to_others:
+            warning = _OPEN_DASHBOARD.format(host=self.choices.host)
+            self.console.print(_line("tollkeeper", warning), style="yellow", soft_wrap=True)
         if self.after_ready is not None:
             await self.after_ready(addresses)
         await self.supervisor.wait_for_failure()

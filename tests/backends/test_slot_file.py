@@ -97,14 +97,23 @@ def test_a_write_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     torn=st.binary(max_size=200),
     cut=st.integers(0, 216),
     noise=st.none() | st.binary(min_size=1, max_size=40),
+    is_reopened=st.booleans(),
 )
 def test_a_torn_write_leaves_the_value_before_it_or_the_whole_new_one(
-    tmp_path_factory: pytest.TempPathFactory, writes: list[bytes], torn: bytes, cut: int, noise: bytes | None
+    tmp_path_factory: pytest.TempPathFactory,
+    writes: list[bytes],
+    torn: bytes,
+    cut: int,
+    noise: bytes | None,
+    is_reopened: bool,
 ) -> None:
     path = tmp_path_factory.mktemp("slots") / "slots"
     file = SlotFile(path)
     for value in writes:
         file.write(value)
+    if is_reopened:
+        file.close()
+        file = SlotFile(path)
     before = path.read_bytes()
     file.write(torn)
     file.close()

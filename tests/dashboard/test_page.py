@@ -1,5 +1,6 @@
 """The overview page as a viewer meets it: with numbers, without, with a wrong address, with the store gone."""
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -109,6 +110,19 @@ def test_the_key_figures_are_those_of_the_records(record: Callable[[Sequence[Req
         ("acme", "llama", 2),
         ("globex", "llama", 1),
     ]
+
+
+def test_times_below_a_millisecond_are_not_shown_as_zero(
+    record: Callable[[Sequence[RequestRecord]], None],
+) -> None:
+    record([request(ttft_ns=10_000)])
+    app = page()
+    assert metrics(app)["TTFT p50"].endswith("µs")
+    (table,) = app.dataframe
+    columns = json.loads(table.proto.columns)
+    for name in ("TTFT p50", "Token p99"):
+        written = columns[name]["type_config"]["format"] % table.value["TTFT p50"][0]
+        assert float(written) == pytest.approx(0.01, rel=0.02)
 
 
 def test_what_is_unknown_is_a_dash_and_not_zero(record: Callable[[Sequence[RequestRecord]], None]) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from backends import segment_file
+from backends import disk_room, segment_file
 from contracts.errors import JournalFull
 from contracts.identity import ANONYMOUS
 from gateway.admission import Admission
 from gateway.journal import RECORD_ROOM_BYTES, Journal
-from tests.gateway.journal_road import OK, refusal, road
+from tests.gateway.journal_road import refusal, road
 
 __all__ = ["road"]  # fixtures
 
@@ -32,7 +32,7 @@ class FullDisk:
         self.refusals = 0
         self.file_open = os.open
         self.stream_open = io.open
-        self.reserve = segment_file.reserve_blocks
+        self.reserve = disk_room.reserve_blocks
         monkeypatch.setattr(os, "open", self._os_open)
         monkeypatch.setattr(io, "open", self._io_open)
         monkeypatch.setattr(builtins, "open", self._io_open)
@@ -116,14 +116,15 @@ def test_what_was_admitted_before_the_disk_filled_up_has_its_room(journal, disk)
         except JournalFull as refused:
             assert "disk" in refused.message
             break
-    assert 10 < admission.in_flight < 100 and journal.is_disk_full and not admission.has_journal_room
+    assert journal.is_disk_full and not admission.has_journal_room
+    assert 10 < admission.in_flight < 100
     assert not journal.append_all([(1, b"a refusal")])
     for _ in range(admission.in_flight):
         assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 16))
     assert journal.dropped_records == 0
     disk.is_full = False
     journal.release(journal.end)
-    assert admission.has_journal_room and not journal.is_disk_full
+    admission.admit(ANONYMOUS)
 
 
 def test_room_is_kept_when_a_segment_ends(journal, disk):

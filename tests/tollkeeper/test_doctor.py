@@ -79,7 +79,7 @@ def test_another_version_is_a_warning_and_a_missing_package_a_failure(tmp_path: 
 def test_a_local_build_of_the_pinned_version_is_that_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     constraints = tmp_path / "base.txt"
     constraints.write_text("torch==2.13.0\n")
-    monkeypatch.setattr(doctor.metadata, "version", lambda _: "2.13.0+cpu")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.13.0+cpu")
     assert [check.status for check in doctor._check_packages(constraints)] == ["ok"]
 
 

@@ -24,7 +24,7 @@ def test_random_batches_generate_on_a_gpu_what_transformers_does(tiny: TinyModel
     engine = make_engine(tiny.path, device="cuda", dtype="float32", kv_blocks=32, max_batch_tokens=24, max_sequences=10)
     answers = run(engine, batch, after_step=lambda _: engine.blocks.check_integrity())
     assert {key: answer.token_ids for key, answer in answers.items()} == expected(tiny, batch)
-    assert engine.stats()["preemptions"] > 0
+    assert engine.stats()["preemptions"] != 0
 
 
 def test_the_time_of_every_step_is_split_to_the_nanosecond(make_engine: MakeEngine):
