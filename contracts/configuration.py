@@ -6,11 +6,17 @@ swaps the whole of it at once when its revision has moved.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigurationError
 from contracts.identity import Identity
 from contracts.prices import PriceBook
+
+
+def control_database_url(chosen: str, data: Path) -> str:
+    """Give the control database's URL: the one chosen, else SQLite's in the data directory."""
+    return chosen or f"sqlite:///{(data / 'control.db').absolute()}"
 
 
 @dataclass(frozen=True, slots=True)

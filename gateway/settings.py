@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from contracts.configuration import control_database_url
 from gateway.http import HttpLimits
 
 
@@ -43,7 +44,7 @@ class GatewaySettings(BaseSettings):
     @property
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""
-        return self.database_url or f"sqlite:///{(self.data / 'control.db').absolute()}"
+        return control_database_url(self.database_url, self.data)
 
     @property
     def ships_to(self) -> str:

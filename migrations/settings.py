@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
+from contracts.configuration import control_database_url
 
 
 class MigrationSettings(BaseSettings):
@@ -25,7 +26,7 @@ class MigrationSettings(BaseSettings):
     @property
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""
-        return self.database_url or f"sqlite:///{(self.data / 'control.db').absolute()}"
+        return control_database_url(self.database_url, self.data)
 
     @property
     def store_address(self) -> StoreAddress:

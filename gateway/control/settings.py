@@ -5,6 +5,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from contracts.configuration import control_database_url
+
 
 class ControlSettings(BaseSettings):
     """Settings of the control plane's process. Ports are TCP ports, sizes bytes."""
@@ -31,4 +33,4 @@ class ControlSettings(BaseSettings):
     @property
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""
-        return self.database_url or f"sqlite:///{(self.data / 'control.db').absolute()}"
+        return control_database_url(self.database_url, self.data)

@@ -7,9 +7,10 @@ from typing import Final
 
 import torch
 
+from backends.engine.step_book import StepBook
 from backends.engine.torch_engine.sequence import Row
 from contracts.attribution import METHOD, attribute
-from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
+from contracts.ledger_clock import Lifecycle
 from contracts.records import StepRecord
 from contracts.step_fit import fit
 from contracts.step_fitter import StepFitter
@@ -18,7 +19,6 @@ from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
 _TOGETHER: Final = 64
 _REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; drift is answered sooner
 _SETTLE_NS: Final = 100_000_000
-_FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,33 +86,26 @@ class StepMeter:
     now_ns: Callable[[], int]
     wall_offset_ns: int
     enabled: bool = True
-    sequence: int = 0
     fitter: StepFitter = field(default_factory=lambda: StepFitter(refit_steps=_REFIT_STEPS))
     busy_ns: int = 0
-    _clock: LedgerClock = field(init=False)
+    _book: StepBook = field(init=False)
     _timer: _Timer = field(init=False)
     _measured: list[_Measured] = field(default_factory=list)
-    _records: list[StepRecord] = field(default_factory=list)
-    _told_ns: int = 0
     _refits: ThreadPoolExecutor | None = None
     _refit: Future[StepModel] | None = None
 
     def __post_init__(self) -> None:
-        self._told_ns = self.now_ns()
-        self._clock = LedgerClock(self._told_ns)
+        self._book = StepBook(self.engine, self.model, self.replica, str(self.device), self.now_ns, self.wall_offset_ns)
         self._timer = _Timer(self.device, self.now_ns)
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
         """Note that loading or warming up begins, or with `None` that it ends."""
-        if phase is None:
-            self._clock.end(self.now_ns())
-        else:
-            self._clock.begin(self.now_ns(), phase)
+        self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
         """Note whether anything could run from now on."""
         if self.enabled:
-            self._clock.queue(at_ns, runnable=runnable)
+            self._book.queue(at_ns, runnable=runnable)
 
     def begin(self) -> None:
         """Start the clock of a step."""
@@ -146,23 +139,26 @@ class StepMeter:
             row.sequence.request.time.add(step_row, part, split.confidence)
         self.fitter.observe(measured.busy_ns, composition)
         self._improve()
-        *before, step = self._clock.step(measured.started_ns, measured.busy_ns)
-        self._told_ns = measured.started_ns + measured.busy_ns
-        for stretch in before:
-            self._append(stretch, facts)
+        book = self._book
+        step = book.place(
+            measured.started_ns,
+            measured.busy_ns,
+            kv_blocks_used=facts.kv_blocks_used,
+            kv_blocks_total=facts.kv_blocks_total,
+        )
         cached = [one.cached for one in composition]
         recompute = [one.recompute for one in composition]
-        self._records.append(
+        book.write(
             StepRecord(
-                engine=self.engine,
-                sequence=self._next(),
-                started_at_ns=step.started_at_ns + self.wall_offset_ns,
+                engine=book.engine,
+                sequence=book.next_sequence(),
+                started_at_ns=book.unix_ns(step.started_at_ns),
                 busy_ns=step.busy_ns,
                 gap_ns=step.gap_ns,
                 gap_cause=step.gap_cause,
-                model=self.model,
-                replica=self.replica,
-                devices=[str(self.device)],
+                model=book.model,
+                replica=book.replica,
+                devices=[book.device],
                 running=facts.running,
                 waiting=facts.waiting,
                 kv_blocks_used=facts.kv_blocks_used,
@@ -189,40 +185,15 @@ class StepMeter:
         now = self.now_ns()
         if idle or (self._measured and now - self._measured[0].started_ns >= _SETTLE_NS):
             self.settle()
-        if self.enabled and idle and now - self._told_ns >= _FLUSH_NS:
-            for stretch in self._clock.flush(now):
-                self._append(stretch, facts)
-            self._told_ns = now
-        taken, self._records = self._records, []
-        return taken
+        if self.enabled and idle:
+            self._book.tell_idleness(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
+        return self._book.take()
 
     def close(self) -> None:
         """Record what was measured, and stop the thread that fits."""
         self.settle()
         if self._refits is not None:
             self._refits.shutdown(wait=True, cancel_futures=True)
-
-    def _append(self, stretch: Stretch, facts: QueueFacts) -> None:
-        self._records.append(
-            StepRecord(
-                engine=self.engine,
-                sequence=self._next(),
-                started_at_ns=stretch.started_at_ns + self.wall_offset_ns,
-                busy_ns=stretch.busy_ns,
-                gap_ns=stretch.gap_ns,
-                gap_cause=stretch.gap_cause,
-                kind=stretch.kind,
-                model=self.model,
-                replica=self.replica,
-                devices=[str(self.device)],
-                kv_blocks_used=facts.kv_blocks_used,
-                kv_blocks_total=facts.kv_blocks_total,
-            )
-        )
-
-    def _next(self) -> int:
-        self.sequence += 1
-        return self.sequence
 
     def _improve(self) -> None:
         """Fit beside the loop: a fit takes tens of milliseconds, a step perhaps ten."""

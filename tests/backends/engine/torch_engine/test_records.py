@@ -102,7 +102,7 @@ def test_an_idle_engine_tells_of_its_idleness(llama, make_engine, monkeypatch):
     engine.take_steps()
     assert engine.take_steps() == []
     meter: StepMeter = engine._meter
-    monkeypatch.setattr(meter, "now_ns", lambda: time.monotonic_ns() + 3_000_000_000)
+    monkeypatch.setattr(meter._book, "now_ns", lambda: time.monotonic_ns() + 3_000_000_000)
     (idle,) = engine.take_steps()
     assert idle.kind == "idle"
     assert idle.busy_ns + idle.gap_ns >= 2_900_000_000

@@ -1,0 +1,103 @@
+"""One engine's step records in the making: a clock without holes, a numbering without holes, idleness once a second.
+
+What was in a step, and how its time is split, is its engine's business; where the step lies in the engine's time,
+and what lies between two steps, is the same for every engine and is kept here.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
+from contracts.records import StepRecord
+
+_FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
+
+
+def _wall_offset_ns() -> int:
+    return time.time_ns() - time.monotonic_ns()
+
+
+@dataclass(slots=True)
+class StepBook:
+    """Used by the thread that steps. `wall_offset_ns` is what makes the monotonic `now_ns` Unix time."""
+
+    engine: str
+    model: str
+    replica: str
+    device: str
+    now_ns: Callable[[], int] = time.monotonic_ns
+    wall_offset_ns: int = field(default_factory=_wall_offset_ns)
+    sequence: int = 0
+    _clock: LedgerClock = field(init=False)
+    _told_ns: int = field(init=False)
+    _records: list[StepRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._told_ns = self.now_ns()
+        self._clock = LedgerClock(self._told_ns)
+
+    def lifecycle(self, phase: Lifecycle | None) -> None:
+        """Note that loading or warming up begins, or with `None` that it ends."""
+        if phase is None:
+            self._clock.end(self.now_ns())
+        else:
+            self._clock.begin(self.now_ns(), phase)
+
+    def queue(self, at_ns: int, *, runnable: bool) -> None:
+        """Note whether anything could run from now on."""
+        self._clock.queue(at_ns, runnable=runnable)
+
+    def place(
+        self, started_ns: int, busy_ns: int, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None
+    ) -> Stretch:
+        """Give a step's place in the engine's time, once what lay before it is written."""
+        *before, step = self._clock.step(started_ns, busy_ns)
+        self._told_ns = started_ns + busy_ns
+        self._write_stretches(before, kv_blocks_used, kv_blocks_total)
+        return step
+
+    def unix_ns(self, monotonic_ns: int) -> int:
+        """Turn the engine's clock into Unix time."""
+        return monotonic_ns + self.wall_offset_ns
+
+    def next_sequence(self) -> int:
+        """Give the next record's number."""
+        self.sequence += 1
+        return self.sequence
+
+    def write(self, record: StepRecord) -> None:
+        """Add a step's record."""
+        self._records.append(record)
+
+    def tell_idleness(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
+        """Write down an idleness that lasts, once a second. No step may be in flight or unwritten."""
+        now = self.now_ns()
+        if now - self._told_ns >= _FLUSH_NS:
+            self._write_stretches(self._clock.flush(now), kv_blocks_used, kv_blocks_total)
+            self._told_ns = now
+
+    def take(self) -> list[StepRecord]:
+        """Give the records since the last call."""
+        taken, self._records = self._records, []
+        return taken
+
+    def _write_stretches(self, stretches: list[Stretch], used: int | None, total: int | None) -> None:
+        for stretch in stretches:
+            self._records.append(
+                StepRecord(
+                    engine=self.engine,
+                    sequence=self.next_sequence(),
+                    started_at_ns=self.unix_ns(stretch.started_at_ns),
+                    busy_ns=stretch.busy_ns,
+                    gap_ns=stretch.gap_ns,
+                    gap_cause=stretch.gap_cause,
+                    kind=stretch.kind,
+                    model=self.model,
+                    replica=self.replica,
+                    devices=[self.device],
+                    kv_blocks_used=used,
+                    kv_blocks_total=total,
+                )
+            )
