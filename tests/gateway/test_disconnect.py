@@ -1,6 +1,9 @@
 """A client that leaves: generation stops within 100 ms, and what was generated is on the record."""
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -88,18 +91,34 @@ async def test_a_report_that_came_before_the_client_left_is_what_is_billed(start
     assert (record.usage.input_tokens, record.usage.output_tokens) == (11, 7)
 
 
+@contextlib.contextmanager
+def crowded_port() -> Iterator[int]:
+    """A port of this machine whose queue is full: who connects neither gets through nor is refused."""
+    with contextlib.ExitStack() as open_sockets:
+        server = open_sockets.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(8):
+            waiting = open_sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
 async def test_a_client_that_leaves_while_the_upstream_is_being_connected_leaves_a_record(
     start_gateway, kit, eventually
 ):
-    # 192.0.2.0/24 is for documentation (RFC 5737): nothing answers there.
-    target = kit.http_target("http://192.0.2.1:9/v1", timeouts={"connect": 30})
-    gateway = await start_gateway(kit.configuration(("mock", [target])))
-    client = await gateway.connect()
-    await client.send(gateway.request(model="mock"))
-    await asyncio.sleep(0.05)
-    client.close()
-    await eventually(lambda: gateway.gateway.admission.in_flight == 0)
-    await eventually(lambda: gateway.requests())
+    with crowded_port() as port:
+        target = kit.http_target(f"http://127.0.0.1:{port}/v1", timeouts={"connect": 30})
+        gateway = await start_gateway(kit.configuration(("mock", [target])))
+        client = await gateway.connect()
+        await client.send(gateway.request(model="mock"))
+        await eventually(lambda: gateway.gateway.admission.in_flight == 1)
+        await asyncio.sleep(0.05)
+        assert gateway.gateway.admission.in_flight == 1, "the upstream answered: nothing was being connected"
+        client.close()
+        await eventually(lambda: gateway.gateway.admission.in_flight == 0)
+        await eventually(lambda: gateway.requests())
 
 
 async def test_a_client_that_leaves_after_its_answer_is_no_cancellation(gateway):
