@@ -1,4 +1,4 @@
-"""What a gateway serves by: keys, models, pools, targets and prices as one immutable snapshot.
+"""What a gateway serves by: keys, models, pools, targets, prices, limits and budgets as one immutable snapshot.
 
 It is read from the control-plane database or from a single YAML file; the data plane only ever sees this, and
 swaps the whole of it at once when its revision has moved.
@@ -9,14 +9,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from contracts.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.identity import Identity
+from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.prices import PriceBook
 
 
 def control_database_url(chosen: str, data: Path) -> str:
     """Give the control database's URL: the one chosen, else SQLite's in the data directory."""
     return chosen or f"sqlite:///{(data / 'control.db').absolute()}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """What a key may do beyond its models and endpoints. Keys with the same policy share one object.
+
+    `addresses` are networks it may be used from ("10.0.0.0/8", "2001:db8::/32"), `None` meaning anywhere.
+    `priority` is the best class it may ask for and the one it gets when it asks for none.
+    """
+
+    addresses: tuple[str, ...] | None = None
+    priority: PriorityClass = "standard"
+    max_reasoning_effort: ReasoningEffort | None = None
+    max_thinking_tokens: int | None = None
+
+
+DEFAULT_POLICY: Final = KeyPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +51,37 @@ class KeyEntry:
     revoked_at_ns: int | None = None
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
+    policy: KeyPolicy = DEFAULT_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSpec:
+    """An identity provider whose tokens (JWT) are taken in place of keys.
+
+    `keys_url` is where its signing keys are (JWKS); empty: where OpenID discovery below `issuer` says. The payer is
+    read from claims: `tenant` is a fixed tenant, or else `tenant_claim` names the claim that holds it.
+    """
+
+    issuer: str  # the token's `iss`, exactly
+    audience: str  # must be in the token's `aud`
+    keys_url: str = ""
+    algorithms: tuple[str, ...] = ("RS256", "ES256")
+    tenant: str = ""
+    tenant_claim: str = ""
+    team_claim: str = ""
+    project_claim: str = ""
+    user_claim: str = "sub"
+    models: frozenset[str] | None = None
+    endpoints: frozenset[str] | None = None
+    policy: KeyPolicy = DEFAULT_POLICY
+
+    def __post_init__(self) -> None:
+        if bool(self.tenant) == bool(self.tenant_claim):
+            raise ConfigurationError(f"issuer {self.issuer!r} needs either tenant or tenant_claim")
+        if not self.audience:
+            raise ConfigurationError(f"issuer {self.issuer!r} needs an audience: tokens for others must not be taken")
+        if not self.algorithms or any(name.startswith(("HS", "none")) for name in self.algorithms):
+            raise ConfigurationError(f"issuer {self.issuer!r}: algorithms must be asymmetric, such as RS256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +107,7 @@ class PoolSpec:
     id: str
     targets: tuple[TargetSpec, ...]
     policy: str = "round_robin"
+    queue: QueueSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -86,6 +137,10 @@ class Snapshot:
     pools: Mapping[str, PoolSpec]
     prices: PriceBook
     misconfigured: tuple[str, ...] = ()
+    tenants: Mapping[str, TenantSpec] = field(default_factory=dict)
+    limits: tuple[LimitSpec, ...] = ()
+    budgets: tuple[BudgetSpec, ...] = ()
+    issuers: tuple[IssuerSpec, ...] = ()
 
     def __post_init__(self) -> None:
         for model in self.models.values():

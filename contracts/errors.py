@@ -8,7 +8,10 @@ from typing import ClassVar
 
 
 class TollkeeperError(Exception):
-    """The root. `param` names the offending field in the caller's words, where there is one."""
+    """The root. `param` names the offending field in the caller's words, where there is one.
+
+    `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing.
+    """
 
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
@@ -22,11 +25,13 @@ class TollkeeperError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_seconds: float | None = None,
+        should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_seconds = retry_after_seconds
+        self.should_retry = should_retry
         self._code = code
 
     @property
@@ -141,6 +146,12 @@ class LimitExceeded(TollkeeperError):
     kind = "rate_limit_error"
 
 
+class AddressNotAllowed(PermissionDenied):
+    """The key may not be used from the caller's address."""
+
+    code = "address_not_allowed"
+
+
 class BudgetExhausted(TollkeeperError):
     """A hard budget is spent. OpenAI names this case `insufficient_quota`."""
 
@@ -220,6 +231,18 @@ class Unavailable(TollkeeperError):
     code = "unavailable"
     status = 503
     retryable = True
+
+
+class QueueFull(Unavailable):
+    """The pool's queue is full, or the request's deadline passed in it: it was shed before any model saw it."""
+
+    code = "overloaded"
+
+
+class CountersUnavailable(Unavailable):
+    """The counters that several gateways share do not answer, and the rule says to refuse then."""
+
+    code = "counters_unavailable"
 
 
 class JournalFull(Unavailable):

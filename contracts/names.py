@@ -277,6 +277,11 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("label", "prompt_name", "prompt_version"),
         *_fields("u32?", "tool_calls"),
         *_fields("bool?", "schema_failed"),
+        *_fields("label", "priority"),
+        *_fields("u64?", "wait_ns"),
+        *_fields("u64[]", "charge_offsets_ns"),
+        *_fields("u32[]", "charge_tokens"),
+        *_fields("u32?", "overdraft_tokens"),
     ),
 )
 

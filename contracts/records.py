@@ -119,6 +119,14 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     tool_calls: int | None = None
     schema_failed: bool | None = None
 
+    priority: str = ""  # class: "interactive", "standard", "batch"
+    wait_ns: Nanoseconds | None = None  # in the gateway's queue for the pool
+    # Tokens as they were charged against limits, after settlement: when (from the start), and how many. One entry
+    # for the reservation at admission and one for each extension.
+    charge_offsets_ns: list[Nanoseconds] = []
+    charge_tokens: list[int] = []
+    overdraft_tokens: int | None = None  # used beyond what could be charged
+
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
     """One try at a target, written when a request took more than one."""
