@@ -187,6 +187,23 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
             or _is_given(self.audio)
         )
 
+    @property
+    def is_reasoning(self) -> bool:
+        """Say whether what it carries is reasoning and nothing else."""
+        if isinstance(self.content, list):
+            said = [part for part in self.content if part.says_something]
+            thinks = all(part.thinking and not part.text for part in said)
+            has_thoughts = bool(said)
+        else:
+            thinks, has_thoughts = not self.content, False
+        return (
+            thinks
+            and bool(has_thoughts or self.reasoning_content or self.reasoning)
+            and not (
+                self.refusal or _is_given(self.tool_calls) or _is_given(self.function_call) or _is_given(self.audio)
+            )
+        )
+
 
 def _is_given(value: msgspec.Raw) -> bool:
     return bytes(value).strip(b"[]{} \t\r\n") not in (b"", b"null")  # raw: "[ ]" is an empty list too

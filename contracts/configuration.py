@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from contracts.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.identity import Identity
@@ -38,11 +40,12 @@ class KeyPolicy:
 DEFAULT_POLICY: Final = KeyPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     """A key as the data plane knows it: by the digest of its secret, with the payer it stands for.
 
-    `models` and `endpoints` are what it may use, `None` meaning all. Times are Unix nanoseconds.
+    `models` and `endpoints` are what it may use, `None` meaning all. Times are Unix nanoseconds. A key that was
+    rotated has an entry for each secret that works. There may be 100,000: they are compact, share what is equal, and
+    are nothing to the garbage collector, as nothing in them can refer back.
     """
 
     digest: bytes  # HMAC-SHA-256(pepper, key), 32 bytes

@@ -11,6 +11,8 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     """A piece of one choice. `tokens` counts the generated tokens it carries (0 for a bare role or end).
 
     `times_ns` has one entry per token, on the clock of the engine that made them; empty where it does not say.
+    `reasoning_tokens` are those of `tokens` that are known to be reasoning: what came with text of both kinds, or with
+    none, is not.
     """
 
     tokens: int
@@ -21,6 +23,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     times_ns: list[int] = []
     tool_calls: bytes = b""  # a JSON array in OpenAI's streaming shape
     logprobs: list[TokenLogprob] = []
+    reasoning_tokens: int = 0
 
 
 class Continuation(msgspec.Struct, frozen=True):

@@ -10,3 +10,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 def unix_ns(moment: datetime) -> int:
     """Convert an aware datetime to Unix nanoseconds. Integers only: a float would lose the last three digits."""
     return (moment - EPOCH) // _MICROSECOND * 1_000
+
+
+def utc_moment(nanoseconds: int) -> datetime:
+    """Convert Unix nanoseconds to a UTC datetime, cut to its microsecond."""
+    return EPOCH + nanoseconds // 1_000 * _MICROSECOND

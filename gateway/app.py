@@ -26,6 +26,11 @@ from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
 from gateway.journal import Journal
+from gateway.limiter import Limiter
+from gateway.limits.budget_ledger import BudgetLedger
+from gateway.limits.budget_watch import BudgetWatch
+from gateway.limits.memory_store import MemoryStore
+from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
 from gateway.routing import Router
 from gateway.server import HttpServer
@@ -35,6 +40,8 @@ from gateway.shipper import Shipper
 from gateway.targets import TargetRegistry
 
 if TYPE_CHECKING:
+    from gateway.budget_publisher import BudgetPublisher
+    from gateway.limits.redis_store import RedisStore
     from gateway.tracing import SpanEmitter
 
 _log = logging.getLogger(__name__)
@@ -60,7 +67,17 @@ class Gateway:
         self._spans = _span_emitter(settings, name)
         self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None)
         self.admission = Admission(self.journal, settings.max_concurrent)
-        authenticator = Authenticator(self.directory, pepper, secrets.get_or_create("cache_salt").encode(), self._clock)
+        self._publisher = _budget_publisher(settings, name)
+        self.ledger = BudgetLedger(settings.data / "budgets", self.journal)
+        self.journal.before_release = self.ledger.flush
+        self._watch = BudgetWatch(self.ledger, self._publisher.publish if self._publisher else None)
+        self.counters = _counter_store(settings, name, self._watch)
+        self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
+        inputs = TokenEstimator()
+        salt_secret = secrets.get_or_create("cache_salt").encode()
+        limits = settings.authentication_limits
+        authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
+        self._authenticator = authenticator
         stages = Stages(
             directory=self.directory,
             authenticator=authenticator,
@@ -68,7 +85,8 @@ class Gateway:
             guard=Guard(),
             router=Router(),
             targets=self.targets,
-            settlement=Settlement(TokenEstimator()),
+            settlement=Settlement(inputs),
+            limiter=Limiter(self.counters, inputs, OutputEstimator(), self._clock),
             recorder=self.recorder,
         )
         self._endpoints = Endpoints(Dispatcher(stages, self._clock), self.directory, authenticator, self.health)
@@ -81,6 +99,9 @@ class Gateway:
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
         await self._server.start(self._settings.host, self._settings.gateway_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
+        self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
+        self._tasks.append(asyncio.create_task(self.counters.run(), name="counters"))
+        self._tasks.append(asyncio.create_task(self._watch.run(), name="budgets"))
         if self._settings.ships_to:
             self._shipper = Shipper(
                 self.journal,
@@ -101,6 +122,11 @@ class Gateway:
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
         await self.targets.close()
+        await self._watch.tell()
+        await self.counters.close()
+        self.ledger.close()
+        if self._publisher is not None:
+            self._publisher.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
         self.journal.close()
@@ -130,12 +156,16 @@ class Gateway:
             "control_plane": "away" if self.directory.is_source_away else "reachable",
             "collector": self._collector_state(),
             "in_flight": self.admission.in_flight,
+            "counters": self.counters.status(),
+            "budget_totals": "not_written" if self.ledger.is_broken else "written",
+            "budget_states": "away" if self._watch.is_away else "published" if self._publisher else "kept",
             "connections": self._server.connection_count,
             "journal_bytes": self.journal.pending_bytes,
             "journal_max_bytes": self.journal.max_bytes,
             "journal_corrupt_entries": self.journal.corrupt_entries,
             "recorded_requests": self.recorder.recorded_requests,
             "unauthenticated_requests": self.recorder.unauthenticated_requests,
+            **self._authenticator.status(),
             "unrecorded_rejections": self.recorder.unrecorded_rejections,
             "dropped_records": self.journal.dropped_records,
             "dead_letter_records": self._shipper.dead_letters.records if self._shipper else 0,
@@ -182,6 +212,22 @@ def _source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource
 
     database = DatabaseSource(settings.database_address)
     return database, database.load()
+
+
+def _budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":
+    if settings.gateway_config is not None:
+        return None
+    from gateway.budget_publisher import BudgetPublisher  # here: the edge deployment runs without SQLAlchemy in memory
+
+    return BudgetPublisher(settings.database_address, name)
+
+
+def _counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "MemoryStore | RedisStore":
+    if not settings.redis_url:
+        return MemoryStore(watch.on_settled, watch.on_settled_late)
+    from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
+
+    return RedisStore(settings.redis_url, name, watch.on_settled, watch.on_settled_late)
 
 
 def _span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":

@@ -1,44 +1,132 @@
-"""Who is calling: a bearer key becomes an identity, without a database and in about two microseconds."""
+"""Who is calling: a key, or an identity provider's token in its place, becomes an identity.
 
+No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
+in `gateway/token_issuers.py`.
+"""
+
+import asyncio
 import hashlib
 import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from contracts.configuration import KeyEntry, Snapshot
-from contracts.errors import AuthenticationFailed, ControlUnavailable
-from contracts.keys import digest_of, is_well_formed
+from contracts.errors import (
+    AddressNotAllowed,
+    AuthenticationFailed,
+    ControlUnavailable,
+    LimitExceeded,
+    PermissionDenied,
+    UnknownCredential,
+)
+from contracts.keys import KEY_PREFIX, digest_of, is_well_formed
+from gateway.caller_address import Address, AddressRanges, TrustedProxies
 from gateway.clock import Clock
 from gateway.directory import Directory
+from gateway.exchange import Exchange
+from gateway.guess_limit import GuessLimit
+
+if TYPE_CHECKING:
+    from gateway.token_issuers import TokenIssuers
+
+_KEY_HEADERS: Final = (b"x-api-key", b"api-key")  # Anthropic's SDK and Azure's
+_TICK_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationLimits:
+    """What authentication trusts, and how much is asked of it before it says no more.
+
+    `trusted_proxies` are networks with commas between. `stale_issuer_keys_seconds` is how long the signing keys of an
+    identity provider keep working while it is away.
+    """
+
+    trusted_proxies: str = ""
+    invalid_keys_per_minute: int = 30  # by address
+    stale_issuer_keys_seconds: float = 3600.0
 
 
 class Authenticator:
-    """Finds keys in the directory's current snapshot."""
+    """Finds keys in a snapshot and verifies tokens of its issuers; holds both to the addresses they are bound to."""
 
-    def __init__(self, directory: Directory, pepper: bytes, salt_secret: bytes, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        pepper: bytes,
+        salt_secret: bytes,
+        clock: Clock,
+        limits: AuthenticationLimits = AuthenticationLimits(),
+    ) -> None:
         self._directory = directory
         self._pepper = pepper
         self._salt_secret = salt_secret
         self._clock = clock
+        self._limits = limits
+        self._proxies = TrustedProxies(limits.trusted_proxies)
+        self._ranges = AddressRanges()
+        self._guesses = GuessLimit(limits.invalid_keys_per_minute)
+        self._tokens: TokenIssuers | None = None
         self._salts: dict[str, str] = {}
 
-    def authenticate(self, authorization: str, snapshot: Snapshot) -> KeyEntry:
-        """Give the key's entry. Raises AuthenticationFailed, saying what is wrong but never the key."""
-        scheme, _, key = authorization.partition(" ")
-        if not authorization:
-            raise AuthenticationFailed("no API key was sent; add the header 'Authorization: Bearer tk-...'")
-        if scheme.lower() != "bearer":
-            raise AuthenticationFailed("the Authorization header must be 'Bearer' and an API key")
-        key = key.strip()
-        if not is_well_formed(key):
-            raise AuthenticationFailed("the API key is malformed; keys are 'tk-' and 43 letters, digits, '-' or '_'")
-        if self._directory.is_too_old:
-            raise ControlUnavailable("keys cannot be checked: the control-plane database has been away too long")
-        entry = snapshot.keys.get(digest_of(key, self._pepper))
-        now_ns = self._clock.wall_ns()
-        if entry is None or (entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns):
-            raise AuthenticationFailed("the API key is unknown or has been revoked; ask for a new one")
-        if entry.expires_at_ns is not None and entry.expires_at_ns <= now_ns:
-            raise AuthenticationFailed("the API key has expired; ask for a new one")
+    def recognise(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry | None:
+        """Give the caller's entry where it is known at once; `None` for a token that `verify` has to look at.
+
+        Raises what is wrong with the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
+        PermissionDenied, or LimitExceeded for one unknown credential too many from its address.
+        """
+        credential = _credential_of(exchange)
+        if snapshot.issuers and _is_token(credential):
+            entry = None if self._tokens is None else self._tokens.known(credential, snapshot)
+            if entry is None:
+                return None
+            self._check_freshness()
+        else:
+            try:
+                entry = self._key_entry(credential, snapshot)
+            except UnknownCredential as failure:
+                raise self._counted(failure, exchange) from None
+        if entry.policy.addresses is not None:
+            self._check_address(entry.policy.addresses, exchange)
         return entry
+
+    async def verify(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry:
+        """Verify the caller's token and give its entry. May wait for its issuer's keys; raises as `recognise` does.
+
+        Raises Unavailable where the issuer's keys cannot be had.
+        """
+        self._check_freshness()
+        tokens = self._tokens or await self._load_token_issuers()
+        try:
+            entry = await tokens.verify(_credential_of(exchange), snapshot)
+        except UnknownCredential as failure:
+            raise self._counted(failure, exchange) from None
+        if entry.policy.addresses is not None:
+            self._check_address(entry.policy.addresses, exchange)
+        return entry
+
+    def authenticate(self, authorization: str, snapshot: Snapshot) -> KeyEntry:
+        """Give a key's entry. Raises AuthenticationFailed, saying what is wrong but never the key."""
+        if not authorization:
+            raise _nothing_sent()
+        return self._key_entry(_bearer_of(authorization), snapshot)
+
+    async def run(self) -> None:
+        """Keep the issuers' signing keys fresh until cancelled."""
+        try:
+            while True:
+                issuers = self._directory.snapshot.issuers
+                if issuers or self._tokens is not None:
+                    tokens = self._tokens or await self._load_token_issuers()
+                    await tokens.refresh(issuers)
+                await asyncio.sleep(_TICK_SECONDS)
+        finally:
+            if self._tokens is not None:
+                await self._tokens.close()
+
+    def status(self) -> dict[str, object]:
+        """Give what GET /ready shows: guesses refused for their number, and how each issuer's keys are."""
+        issuers = {} if self._tokens is None else self._tokens.status()
+        return {"refused_key_guesses": self._guesses.refused, "issuers": issuers}
 
     def cache_salt(self, tenant: str) -> str:
         """Give the tenant's KV-cache salt: HMAC(secret, tenant), so that no cached block crosses tenants."""
@@ -47,3 +135,76 @@ class Authenticator:
             salt = hmac.digest(self._salt_secret, tenant.encode(), hashlib.sha256).hex()[:32]
             self._salts[tenant] = salt
         return salt
+
+    def _key_entry(self, key: str, snapshot: Snapshot) -> KeyEntry:
+        if not is_well_formed(key):
+            raise UnknownCredential("the API key is malformed; keys are 'tk-' and 43 letters, digits, '-' or '_'")
+        self._check_freshness()
+        entry = snapshot.keys.get(digest_of(key, self._pepper))
+        now_ns = self._clock.wall_ns()
+        if entry is None or (entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns):
+            raise UnknownCredential("the API key is unknown or has been revoked; ask for a new one")
+        if entry.expires_at_ns is not None and entry.expires_at_ns <= now_ns:
+            raise AuthenticationFailed("the API key has expired; ask for a new one")
+        tenant = snapshot.tenants.get(entry.identity.tenant)
+        if tenant is not None and not tenant.is_active:
+            raise PermissionDenied(f"the tenant {tenant.id!r} is not active; its administrators can say why")
+        return entry
+
+    def _check_freshness(self) -> None:
+        if self._directory.is_too_old:
+            raise ControlUnavailable("keys cannot be checked: the control-plane database has been away too long")
+
+    def _check_address(self, ranges: tuple[str, ...], exchange: Exchange) -> None:
+        address = self._address_of(exchange)
+        if not self._ranges.allow(address, ranges):
+            named = f"the address {address}" if address is not None else "an address that its proxy does not tell"
+            raise AddressNotAllowed(
+                f"the API key or token may not be used from {named}: it is bound to certain networks; "
+                "call from one of them, or ask for a key for this one"
+            )
+
+    def _counted(self, failure: UnknownCredential, exchange: Exchange) -> AuthenticationFailed | LimitExceeded:
+        return self._guesses.answer_to(failure, self._address_of(exchange), self._clock.monotonic_ns())
+
+    def _address_of(self, exchange: Exchange) -> Address | None:
+        return self._proxies.caller_of(exchange.address, exchange.header(b"x-forwarded-for"))
+
+    async def _load_token_issuers(self) -> "TokenIssuers":
+        # In a thread: cryptography and an HTTP client take a tenth of a second to import, which requests with keys
+        # must not wait for, and memory that a gateway without issuers keeps.
+        kind = await asyncio.to_thread(_import_token_issuers)
+        if self._tokens is None:
+            self._tokens = kind(self._clock, self._limits.stale_issuer_keys_seconds)
+        return self._tokens
+
+
+def _import_token_issuers() -> "type[TokenIssuers]":
+    from gateway.token_issuers import TokenIssuers  # here: see _load_token_issuers
+
+    return TokenIssuers
+
+
+def _is_token(credential: str) -> bool:
+    return not credential.startswith(KEY_PREFIX) and credential.count(".") == 2
+
+
+def _credential_of(exchange: Exchange) -> str:
+    """Give the key or token as it was sent. Where the Authorization header is there, it alone counts."""
+    if authorization := exchange.header(b"authorization"):
+        return _bearer_of(authorization)
+    for name in _KEY_HEADERS:
+        if credential := exchange.header(name).strip():
+            return credential
+    raise _nothing_sent()
+
+
+def _bearer_of(authorization: str) -> str:
+    scheme, _, credential = authorization.partition(" ")
+    if scheme.lower() != "bearer":
+        raise AuthenticationFailed("the Authorization header must be 'Bearer' and an API key")
+    return credential.strip()
+
+
+def _nothing_sent() -> AuthenticationFailed:
+    return AuthenticationFailed("no API key was sent; add the header 'Authorization: Bearer tk-...'")

@@ -1,81 +1,38 @@
-"""The single YAML file a gateway can run from: keys, pools, models, prices; neither database nor store.
+"""The single YAML file a gateway can run from: keys to prices, limits and budgets; neither database nor store.
 
 What is wrong in it stops the start with the file's line and the field's name.
 """
 
-from collections.abc import Iterator
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from contracts.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.configuration import (
+    DEFAULT_POLICY,
+    IssuerSpec,
+    KeyEntry,
+    KeyPolicy,
+    ModelSpec,
+    PoolSpec,
+    Snapshot,
+    TargetSpec,
+)
 from contracts.errors import ConfigurationError
 from contracts.identity import Identity
 from contracts.keys import digest_of, is_well_formed
+from contracts.limits import QueueSpec, TenantSpec
+from contracts.moments import unix_ns
 from contracts.prices import PriceBook, PriceCard, price_card
-from contracts.usage import Leaf
+from gateway.config_entries import AccessEntry, ConfigurationFile, ConfiguredKey, ConfiguredPool, ConfiguredPrice
+from gateway.config_rules import Misplaced, Place, build_rules
 from gateway.targets import resolve_key
 
-_ALWAYS: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Key(_Entry):
-    key: str = Field(description="env:NAME, file:PATH, or the key itself")
-    id: str = ""
-    tenant: str = Field(min_length=1)
-    team: str = ""
-    project: str = ""
-    models: list[str] | None = None
-    expires_at: AwareDatetime | None = None
-
-
-class _Target(_Entry):
-    name: str = Field(min_length=1)
-    kind: str
-    url: str = ""
-    model: str = ""
-    provider: str = ""
-    key: str = ""
-    weight: int = Field(default=1, ge=1)
-    region: str = ""
-    settings: dict[str, Any] = {}
-
-
-class _Pool(_Entry):
-    name: str = Field(min_length=1)
-    policy: Literal["round_robin"] = "round_robin"
-    targets: list[_Target] = Field(min_length=1)
-
-
-class _Model(_Entry):
-    name: str = Field(min_length=1)
-    pool: str
-    context_tokens: int | None = Field(default=None, ge=1)
-
-
-class _Price(_Entry):
-    model: str
-    version: str
-    usd_per_mtok: dict[Leaf, Decimal]
-    provider: str = ""
-    tenant: str = ""
-    valid_from: AwareDatetime = _ALWAYS
-    valid_to: AwareDatetime | None = None
-
-
-class _File(_Entry):
-    keys: list[_Key] = Field(min_length=1)
-    pools: list[_Pool] = Field(min_length=1)
-    models: list[_Model] = Field(min_length=1)
-    prices: list[_Price] = []
+# Blocks whose values may be shown in a message; others may hold a key in the wrong place.
+_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets")
+_MAX_SHOWN: Final = 60
 
 
 class FileSource:
@@ -87,23 +44,38 @@ class FileSource:
 
     def load(self) -> Snapshot:
         """Read the file. Raises ConfigurationError naming line, field and remedy."""
-        parsed = self._parse()
+        parsed, root = self._parse()
+        policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
+        keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
+        try:
+            rules = build_rules(parsed, keys)
+            pools = {pool.name: _pool_spec(number, pool) for number, pool in enumerate(parsed.pools)}
+            issuers = tuple(_issuers(parsed, policies))
+        except Misplaced as error:
+            field = ".".join(map(str, error.place))
+            raise ConfigurationError(
+                f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
+            ) from error
         return Snapshot(
             revision=0,
-            keys={entry.digest: entry for entry in map(self._key_entry, parsed.keys)},
+            keys={entry.digest: entry for entry in keys},
             models={
                 model.name: ModelSpec(model.name, model.pool, context_tokens=model.context_tokens)
                 for model in parsed.models
             },
-            pools={pool.name: _pool_spec(pool) for pool in parsed.pools},
+            pools=pools,
             prices=PriceBook(map(_card, parsed.prices)),
+            tenants=_tenants(parsed),
+            limits=rules.limits,
+            budgets=rules.budgets,
+            issuers=issuers,
         )
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Give nothing: a file is read at start."""
         return None
 
-    def _parse(self) -> _File:
+    def _parse(self) -> tuple[ConfigurationFile, yaml.Node | None]:
         try:
             text = self.path.read_text()
             root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -118,17 +90,17 @@ class FileSource:
         except ValueError as error:  # bytes that are not UTF-8, or a date that no calendar has
             raise ConfigurationError(f"{self.path}: {error}") from error
         try:
-            parsed = _File.model_validate(content or {})
+            parsed = ConfigurationFile.model_validate(content or {})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(step) for step in first["loc"]) or "the file"
             line = _line_of(root, first["loc"])
-            raise ConfigurationError(f"{self.path}, line {line}: {field}: {first['msg']}") from error
+            raise ConfigurationError(f"{self.path}, line {line}: {field}: {_complaint(first)}") from error
         for place, what, name in _repeated(parsed):
             raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {what} {name!r} is given twice")
-        return parsed
+        return parsed, root
 
-    def _key_entry(self, given: _Key) -> KeyEntry:
+    def _key_entry(self, given: ConfiguredKey, policy: KeyPolicy) -> KeyEntry:
         key = resolve_key(given.key) if given.key.startswith(("env:", "file:")) else given.key
         if not is_well_formed(key):
             raise ConfigurationError(
@@ -139,17 +111,20 @@ class FileSource:
         return KeyEntry(
             digest=digest,
             identity=Identity(given.tenant, given.team, given.project, given.id or f"key_{digest.hex()[:12]}"),
-            expires_at_ns=None if given.expires_at is None else int(given.expires_at.timestamp()) * 1_000_000_000,
-            models=None if given.models is None else frozenset(given.models),
+            expires_at_ns=None if given.expires_at is None else unix_ns(given.expires_at),
+            models=_names(given.models),
+            endpoints=_names(given.endpoints),
+            policy=policy,
         )
 
 
-def _repeated(parsed: _File) -> Iterator[tuple[tuple[int | str, ...], str, str]]:
+def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
     """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
-    lists: list[tuple[tuple[int | str, ...], str, list[str]]] = [
+    lists: list[tuple[Place, str, list[str]]] = [
         (("pools",), "pool", [pool.name for pool in parsed.pools]),
         (("models",), "model", [model.name for model in parsed.models]),
         (("prices",), "price version", [price.version for price in parsed.prices]),
+        (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
     ]
     for number, pool in enumerate(parsed.pools):
         lists.append((("pools", number, "targets"), "target", [target.name for target in pool.targets]))
@@ -159,10 +134,64 @@ def _repeated(parsed: _File) -> Iterator[tuple[tuple[int | str, ...], str, str]]
                 yield (*place, index, "name"), what, name
 
 
-def _pool_spec(pool: _Pool) -> PoolSpec:
+def _complaint(first: Mapping[str, Any]) -> str:
+    reason = str(first["msg"]).removeprefix("Value error, ")
+    value, place = first.get("input"), first["loc"]
+    is_shown = place and (place[0] in _SHOWN_BLOCKS or "queue" in place) and first["type"] != "extra_forbidden"
+    if not is_shown or not isinstance(value, str | int | float):
+        return reason
+    return f"{reason}, not {str(value)[:_MAX_SHOWN]!r}"
+
+
+def _policy_of(given: AccessEntry, policies: dict[KeyPolicy, KeyPolicy]) -> KeyPolicy:
+    policy = given.policy()
+    return policies.setdefault(policy, policy)
+
+
+def _names(allowed: list[str] | None) -> frozenset[str] | None:
+    return None if allowed is None else frozenset(allowed)
+
+
+def _tenants(parsed: ConfigurationFile) -> dict[str, TenantSpec]:
+    """Give the tenants that are listed, and with the defaults those that only a key or an issuer names."""
+    named = [key.tenant for key in parsed.keys] + [issuer.tenant for issuer in parsed.issuers if issuer.tenant]
+    listed = {tenant.id: TenantSpec(tenant.id, tenant.weight, tenant.time_zone) for tenant in parsed.tenants}
+    return {name: TenantSpec(name) for name in named} | listed
+
+
+def _issuers(parsed: ConfigurationFile, policies: dict[KeyPolicy, KeyPolicy]) -> Iterator[IssuerSpec]:
+    for number, given in enumerate(parsed.issuers):
+        try:
+            yield IssuerSpec(
+                issuer=given.issuer,
+                audience=given.audience,
+                keys_url=given.keys_url,
+                algorithms=tuple(given.algorithms),
+                tenant=given.tenant,
+                tenant_claim=given.tenant_claim,
+                team_claim=given.team_claim,
+                project_claim=given.project_claim,
+                user_claim=given.user_claim,
+                models=_names(given.models),
+                endpoints=_names(given.endpoints),
+                policy=_policy_of(given, policies),
+            )
+        except ConfigurationError as error:
+            raise Misplaced(("issuers", number), error.message) from error
+
+
+def _queue_spec(number: int, pool: ConfiguredPool) -> QueueSpec | None:
+    try:
+        return None if pool.queue is None else pool.queue.spec()
+    except ConfigurationError as error:
+        raise Misplaced(("pools", number, "queue"), error.message) from error
+
+
+def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
     return PoolSpec(
         id=pool.name,
         policy=pool.policy,
+        queue=_queue_spec(number, pool),
         targets=tuple(
             TargetSpec(
                 id=target.name,
@@ -181,7 +210,7 @@ def _pool_spec(pool: _Pool) -> PoolSpec:
     )
 
 
-def _card(price: _Price) -> PriceCard:
+def _card(price: ConfiguredPrice) -> PriceCard:
     return price_card(
         price.model,
         price.version,
@@ -193,7 +222,7 @@ def _card(price: _Price) -> PriceCard:
     )
 
 
-def _line_of(node: yaml.Node | None, path: tuple[int | str, ...]) -> int:
+def _line_of(node: yaml.Node | None, path: Place) -> int:
     """Find the line (from 1) of a field, or of the nearest thing around it that exists."""
     line = 1 if node is None else node.start_mark.line + 1
     for step in path:

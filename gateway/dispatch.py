@@ -7,19 +7,23 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 
 from backends.llm.base import ModelCall
+from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
 from gateway.admission import Admission, Ticket
+from gateway.allowance import Allowance
 from gateway.authentication import Authenticator
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
 from gateway.guard import Guard
 from gateway.life import Attempt, Life
+from gateway.limiter import Grant, Limiter
 from gateway.operations import Operation
 from gateway.reading import read_tags
 from gateway.recorder import Recorder
@@ -43,7 +47,19 @@ class Stages:
     router: Router
     targets: TargetRegistry
     settlement: Settlement
+    limiter: Limiter
     recorder: Recorder
+
+
+@dataclass(slots=True)
+class Passage:
+    """What a request holds on its way through the stages; what it holds at the end is given back."""
+
+    reply: Reply | None = None
+    ticket: Ticket | None = None
+    grant: Grant | None = None
+    allowance: Allowance | None = None
+    ended_by: TollkeeperError | None = None  # what the answer ran out of, where we ended it
 
 
 class Dispatcher:
@@ -56,29 +72,32 @@ class Dispatcher:
     async def serve(self, exchange: Exchange, operation: Operation) -> None:
         """Serve one request from its arrival to its record. Never raises."""
         life = self._begin(exchange, operation)
-        reply: Reply | None = None
-        ticket: Ticket | None = None
+        passage = Passage()
         try:
-            reply = self._understand(life, exchange, operation)
-            ticket = self._stages.admission.admit(life.who)
+            passage.reply = await self._understand(life, exchange, operation)
+            passage.ticket = self._stages.admission.admit(life.who)
+            call = await self._admit(life, passage, exchange, self._model_call(life, operation))
             life.admitted_ns = self._clock.monotonic_ns()
-            await self._call(life, reply, self._model_call(life, operation))
+            await self._call(life, passage.reply, call)
         except asyncio.CancelledError:
-            self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+            if passage.ended_by is None:
+                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+            else:
+                self._end_early(life, passage, passage.ended_by)
         except TollkeeperError as error:
             self._fail(life, error)
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
             _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
             self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
         life.ended_ns = self._clock.monotonic_ns()
-        self._settle(life, ticket)
+        self._settle(life, passage)
         life.response_bytes = exchange.bytes_sent
-        if reply is not None and life.error is None:
-            life.response_bytes += reply.prepare_end(life.usage)
+        if passage.reply is not None and life.error is None:
+            life.response_bytes += passage.reply.prepare_end(life.usage)
         try:
             self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
         finally:
-            self._conclude(life, exchange, reply)
+            self._conclude(life, exchange, passage)
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
@@ -96,10 +115,13 @@ class Dispatcher:
             span_id=os.urandom(8) if trace.trace_id else b"",
         )
 
-    def _understand(self, life: Life, exchange: Exchange, operation: Operation) -> Reply:
+    async def _understand(self, life: Life, exchange: Exchange, operation: Operation) -> Reply:
         """Find out who asks for what. Raises what is wrong with either."""
-        key = self._stages.authenticator.authenticate(exchange.header(b"authorization"), life.snapshot)
-        life.who = key.identity
+        authenticator = self._stages.authenticator
+        key = authenticator.recognise(exchange, life.snapshot)
+        if key is None:
+            key = await authenticator.verify(exchange, life.snapshot)
+        life.key, life.who = key, key.identity
         life.is_authenticated = True
         life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
         life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
@@ -110,6 +132,52 @@ class Dispatcher:
         life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
         created_unix = life.started_at_ns // 1_000_000_000
         return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
+
+    async def _admit(self, life: Life, passage: Passage, exchange: Exchange, call: ModelCall) -> ModelCall:
+        """Reserve what the request needs and wait for its turn; give the call as it may be made.
+
+        Raises LimitExceeded, BudgetExhausted, QueueFull, ...
+        """
+        reply, limiter = passage.reply, self._stages.limiter
+        assert reply is not None
+        may_claim = exchange.header(b"x-stainless-retry-count") != "0"  # the SDKs say which try it is
+        grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), may_claim=may_claim)
+        passage.allowance = self._allowance(life, passage, grant)
+        if passage.allowance is not None:
+            reply.hold_to(passage.allowance)
+            call = replace(call, on_held=passage.allowance.hold)
+        bounds = self._stages.guard.bounds(life.key, life.request)
+        reply.add_headers(limiter.rate_headers(grant))
+        reply.add_headers(bounds.headers)
+        return replace(
+            call,
+            max_output=grant.max_output if grant is not None else None,
+            reasoning_effort=bounds.reasoning_effort,
+        )
+
+    def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
+        """Give what watches the answer grow, where anything bounds it."""
+        thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
+        if not isinstance(life.request, ChatRequest) or (grant is None and thinking_cap is None):
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end(why: TollkeeperError) -> None:
+            passage.ended_by = why
+            task.cancel()
+
+        return self._stages.limiter.allowance(life, grant, thinking_cap, end)
+
+    async def _count_input(self, life: Life, call: ModelCall) -> int | None:
+        """Count the prompt at a target that can; `None` where none of the pool's can."""
+        assert life.model is not None
+        for spec in life.snapshot.pools[life.model.pool].targets:
+            target = self._stages.targets.find(spec)
+            count = await target.count_input(call) if target is not None else None
+            if count is not None:
+                return count
+        return None
 
     async def _call(self, life: Life, reply: Reply, call: ModelCall) -> None:
         """Try the candidates in order until one answers, or one fails in a way that no other can mend.
@@ -178,18 +246,30 @@ class Dispatcher:
         if last is not None and last.error is None:
             last.error = error
 
-    def _settle(self, life: Life, ticket: Ticket | None) -> None:
+    def _end_early(self, life: Life, passage: Passage, why: TollkeeperError) -> None:
+        """End an answer that has used up what it may have: a good answer, cut."""
+        task, reply, last = asyncio.current_task(), passage.reply, life.last_attempt
+        assert task is not None and reply is not None and last is not None
+        task.uncancel()
+        last.error = None
+        life.finish_reason = "length"
+        reply.end_early(why)
+
+    def _settle(self, life: Life, passage: Passage) -> None:
+        if passage.allowance is not None:
+            passage.allowance.close()
         try:
             self._stages.settlement.settle(life)
         except InvalidUsage:
             # Counts no column can hold come from a broken target: the record shows them as unknown.
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
-        if ticket is not None:
-            self._stages.admission.settle(ticket, life.usage, life.cost)
+        self._stages.limiter.settle(life, passage.grant)
+        if passage.ticket is not None:
+            self._stages.admission.settle(passage.ticket, life.usage, life.cost)
 
-    def _conclude(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
-        headers = ((b"x-request-id", str(life.id).encode()),)
+    def _conclude(self, life: Life, exchange: Exchange, passage: Passage) -> None:
         if life.error is not None:
-            send_error(exchange, life.error, headers)
-        elif reply is not None:
-            reply.conclude()
+            headers = ((b"x-request-id", str(life.id).encode()),)
+            send_error(exchange, life.error, headers + self._stages.limiter.headers_at_end(life, passage.grant))
+        elif passage.reply is not None:
+            passage.reply.conclude()

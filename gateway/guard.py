@@ -3,11 +3,26 @@
 Today it holds a key to its scopes and a model to its context; detectors and redaction join here as further checks.
 """
 
-from contracts.chat import ChatRequest
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
 from contracts.generation import Result
+from contracts.reasoning import asked_effort, clip_effort
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a key's policy makes of a request: the effort a model is told, `None` for what was asked; and what to say."""
+
+    reasoning_effort: ReasoningEffort | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_UNBOUND: Final = Bounds()
 
 
 class Guard:
@@ -31,6 +46,17 @@ class Guard:
                 param="max_tokens",
             )
         return model
+
+    def bounds(self, key: KeyEntry | None, request: ChatRequest | EmbeddingRequest | None) -> Bounds:
+        """Hold a chat to the most its key may let a model think."""
+        cap = key.policy.max_reasoning_effort if key is not None else None
+        if cap is None or not isinstance(request, ChatRequest):
+            return _UNBOUND
+        asked = asked_effort(request)
+        effort = clip_effort(asked, cap)
+        if effort is None or effort == asked:
+            return _UNBOUND
+        return Bounds(effort, ((b"x-tollkeeper-reasoning-effort", effort.encode()),))
 
     def after(self, result: Result) -> None:
         """Check a finished answer. Nothing is refused here yet: the built-in policies act before the model."""

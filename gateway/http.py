@@ -35,6 +35,8 @@ _HEAD_SLACK_BYTES: Final = 64
 _ONCE: Final = {
     b"host": "Host",
     b"authorization": "Authorization",
+    b"x-api-key": "X-Api-Key",
+    b"api-key": "Api-Key",
     b"content-type": "Content-Type",
     b"transfer-encoding": "Transfer-Encoding",
 }
@@ -169,8 +171,11 @@ class HttpConnection(asyncio.Protocol):
             self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
         if self._in_body:
             return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
-        if lower in _ONCE and lower in self._headers:
-            self._stop_parsing(AmbiguousFraming(f"the {_ONCE[lower]} header is given more than once"))
+        if lower in self._headers:
+            if lower in _ONCE:
+                self._stop_parsing(AmbiguousFraming(f"the {_ONCE[lower]} header is given more than once"))
+            if lower == b"x-forwarded-for":  # proxies may each add a line: together they are one list (RFC 9110, 5.3)
+                value = self._headers[lower] + b", " + value
         self._headers[lower] = value
 
     def on_headers_complete(self) -> None:

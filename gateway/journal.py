@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, Literal
 
@@ -35,6 +35,7 @@ class Journal:
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
         self._had_disk_no_room = False  # to reserve when it was last asked
+        self.before_release: Callable[[], None] | None = None
         self.dropped_records = 0  # of requests that were admitted: usage that is lost
 
     def promise(self, bytes_under_way: int) -> bool:
@@ -113,7 +114,9 @@ class Journal:
         return self._log.read(after, max_entries=max_entries, max_bytes=max_bytes, until=until)
 
     def release(self, upto: Position) -> None:
-        """Give up what the collector has acknowledged."""
+        """Give up what the collector has acknowledged. What is read from records is told first, and kept elsewhere."""
+        if self.before_release is not None:
+            self.before_release()
         self._log.release(upto)
         self.is_broken = False
         self._ask_disk_at = 0.0

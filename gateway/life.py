@@ -5,17 +5,34 @@ from typing import Final
 from uuid import UUID
 
 from contracts.chat import ChatRequest
-from contracts.configuration import ModelSpec, Snapshot, TargetSpec
+from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.embedding import EmbeddingRequest
-from contracts.errors import TollkeeperError
+from contracts.errors import (
+    EngineUnavailable,
+    InvalidRequest,
+    TollkeeperError,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
 from contracts.generation import Result
 from contracts.identity import ANONYMOUS, Identity
+from contracts.limits import PriorityClass
 from contracts.prices import UNPRICED, Cost
 from contracts.records import AttemptReason, CountMethod, Outcome
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.progress import Progress
 
 NO_RESULT: Final = Result()
+
+# What says that a target did no work for the request.
+NEVER_BEGUN: Final = (
+    EngineUnavailable,
+    InvalidRequest,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
 
 
 @dataclass(slots=True)
@@ -47,6 +64,7 @@ class Life:
     body: bytes = b""  # as the application sent it
     api: str = "chat.completions"
     operation: str = "chat"
+    key: KeyEntry | None = None
     who: Identity = ANONYMOUS
     is_authenticated: bool = False
     request: ChatRequest | EmbeddingRequest | None = None
@@ -66,7 +84,22 @@ class Life:
     run_id: str = ""
     conversation_id: str = ""
     route_decision: str = ""
+    priority: PriorityClass = "standard"
+    wait_ns: int | None = None  # in the queue before the pool
+    finish_reason: str = ""  # where the gateway ended the answer, rather than the model
+    limit: str = ""  # the rule that refused or clipped it
     reserved_tokens: int | None = None
+    charges: list[tuple[int, int]] = field(default_factory=list)  # nanoseconds from the start, tokens
+    charged_pico_usd: int | None = None
+    overdraft_tokens: int | None = None
+
+    @property
+    def was_begun(self) -> bool:
+        """Say whether any model may have worked on it: one that refused or was never reached has not."""
+        return any(
+            attempt.error is None or attempt.progress.tokens > 0 or not isinstance(attempt.error, NEVER_BEGUN)
+            for attempt in self.attempts
+        )
 
     @property
     def last_attempt(self) -> Attempt | None:

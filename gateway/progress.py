@@ -18,13 +18,24 @@ class Progress:
     times are by arrival always: that is what the client waits for.
     """
 
-    __slots__ = ("_last_at", "account", "count_method", "first_at_ns", "gaps", "last_at_ns", "tokens", "usage")
+    __slots__ = (
+        "_last_at",
+        "account",
+        "count_method",
+        "first_at_ns",
+        "gaps",
+        "last_at_ns",
+        "reasoning_tokens",
+        "tokens",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.first_at_ns: int | None = None
         self.last_at_ns: int | None = None
         self.gaps: list[int] = []  # 10 us units
         self.tokens = 0
+        self.reasoning_tokens = 0  # of these
         self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
         self.count_method: CountMethod = "none"
         self.account: Result | None = None  # of a call that raised
@@ -39,6 +50,7 @@ class Progress:
             self.first_at_ns = now_ns
         self.last_at_ns = now_ns
         self.tokens += tokens
+        self.reasoning_tokens += delta.reasoning_tokens
         last = self._last_at.get(index)
         is_timed = len(times) == tokens
         at = times[0] if is_timed else now_ns
@@ -51,6 +63,11 @@ class Progress:
             else:
                 self.gaps.extend([0] * (tokens - 1))
         self._last_at[index] = at
+
+    @property
+    def choices(self) -> set[int]:
+        """Give the choices that have had tokens."""
+        return set(self._last_at)
 
     def gaps_for(self, output_tokens: int | None) -> list[int]:
         """Give the gaps so that N tokens of each choice have N-1.

@@ -76,6 +76,12 @@ class StreamRenderer:
         """Render the usage chunk that `stream_options.include_usage` asks for."""
         return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n"
 
+    def ending(self, index: int, why: TollkeeperError) -> bytes:
+        """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
+        chunk = self._choice(index, b"{}", b"null", b'"length"')
+        cause = _encoder.encode({"ended_by": {"code": why.error_code, "message": why.message}})
+        return b'%b,"tollkeeper":%b}\n\n' % (chunk.removesuffix(b"}\n\n"), cause)
+
     def _choice(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
         return self._prefix + b'"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]}\n\n' % (
             index,
@@ -122,6 +128,10 @@ class WholeChoice:
         if delta.tool_calls:
             self._take_calls(delta.tool_calls)
         self.finish_reason = delta.finish_reason or self.finish_reason
+
+    def end_early(self) -> None:
+        """Say that the gateway ended the choice, unless it had ended."""
+        self.finish_reason = self.finish_reason or "length"
 
     def rendered(self, index: int) -> dict[str, object]:
         """Give the choice in OpenAI's shape."""

@@ -11,10 +11,11 @@ from typing import Final
 from uuid import UUID
 
 from contracts.chat import ChatRequest
-from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.errors import BudgetExhausted, LimitExceeded, TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.usage import Usage
+from gateway.allowance import Allowance
 from gateway.clock import Clock
 from gateway.exchange import Exchange, Headers
 from gateway.progress import Progress
@@ -43,6 +44,21 @@ class Reply:
         self._headers: Headers = ((b"x-request-id", str(facts.request_id).encode()),)
         self._progress = Progress()
         self._body: bytes | None = None
+        self._allowance: Allowance | None = None
+        self._tokens_before = 0  # of the attempts that this one continues
+        self._has_ended = False  # by us, before the target's end
+
+    def add_headers(self, headers: Headers) -> None:
+        """Send these as well. Takes effect as long as the answer has not begun."""
+        self._headers += headers
+
+    def hold_to(self, allowance: Allowance) -> None:
+        """Let an allowance watch how long the answer grows."""
+        self._allowance = allowance
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
+        self._has_ended = True
 
     @property
     def has_begun(self) -> bool:
@@ -51,6 +67,9 @@ class Reply:
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
+        if self._allowance is not None:
+            self._tokens_before = self._tokens_before + self._progress.tokens if resumes else 0
+            self._allowance.begin_attempt(progress, self._tokens_before)
         self._progress = progress
         if not resumes:
             self._body = None
@@ -113,6 +132,7 @@ class ChatReply(Reply):
         self._renderer = StreamRenderer(self._reply_id, facts.created_unix, request.model)
         self._choices: list[WholeChoice] = []
         self._opened: set[int] = set()
+        self._finished: set[int] = set()
         self._renders_usage = False
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -120,29 +140,45 @@ class ChatReply(Reply):
         if not resumes:
             self._choices = []
             self._opened = set()
+            self._finished = set()
             self._renders_usage = False
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
+        if self._has_ended:
+            return
         now = self._clock.monotonic_ns()
         for delta in deltas:
-            self._progress.take(delta, now)
+            self._take(delta, now)
         if is_usage_only and not self._request.wants_usage:
             return
         self._send_event(data)
+        self._watch_growth()
 
     def delta(self, delta: Delta) -> None:
         """Render a piece, or keep it where the caller wants the answer whole."""
-        self._progress.take(delta, self._clock.monotonic_ns())
+        if self._has_ended:
+            return
+        self._take(delta, self._clock.monotonic_ns())
         if not self._is_streamed:
             self._collect(delta)
-            return
-        if delta.index in self._opened:
+        elif delta.index in self._opened:
             self._send_event(self._renderer.delta(delta))
-            return
-        self._opened.add(delta.index)
-        self._renders_usage = True
-        self._send_event(self._renderer.role(delta.index) + self._renderer.delta(delta))
+        else:
+            self._opened.add(delta.index)
+            self._renders_usage = True
+            self._send_event(self._renderer.role(delta.index) + self._renderer.delta(delta))
+        self._watch_growth()
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here, each choice with the reason "length" and the name of what ended it."""
+        super().end_early(why)
+        for choice in self._choices:
+            choice.end_early()
+        if self._is_streamed:
+            for index in sorted(self._progress.choices - self._finished) or [0]:
+                self._send_event(self._renderer.ending(index, why))
+            self._renders_usage = True  # an upstream's own comes after its end, which it does not reach
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
@@ -161,6 +197,16 @@ class ChatReply(Reply):
         if not self._exchange.is_started:
             self._exchange.start(200, EVENT_STREAM, self._headers)
         self._exchange.end(self._body or b"")
+
+    def _take(self, delta: Delta, now_ns: int) -> None:
+        self._progress.take(delta, now_ns)
+        if delta.finish_reason is not None:
+            self._finished.add(delta.index)
+
+    def _watch_growth(self) -> None:
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens >= allowance.next_at:
+            allowance.reached()
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
@@ -181,6 +227,18 @@ def send_error(exchange: Exchange, error: TollkeeperError, headers: Headers = ()
     if exchange.is_started:
         exchange.end(error_event(error))
         return
-    if error.retry_after_seconds is not None:
-        headers = (*headers, (b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
+    headers = (*headers, *_retry_headers(error))
     exchange.send(error.status, JSON, error_body(error), headers)
+
+
+def _retry_headers(error: TollkeeperError) -> Headers:
+    """Say when to come back: in whole seconds as HTTP has it, and in milliseconds for the SDKs that read them."""
+    found: Headers = ()
+    wait = error.retry_after_seconds
+    if wait is not None:
+        found = ((b"retry-after", b"%d" % max(1, math.ceil(wait))),)
+        if isinstance(error, LimitExceeded | BudgetExhausted):
+            found += ((b"retry-after-ms", b"%d" % math.ceil(wait * 1000)),)
+    if error.should_retry is not None:
+        found += ((b"x-should-retry", b"true" if error.should_retry else b"false"),)
+    return found

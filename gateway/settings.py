@@ -7,6 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.configuration import control_database_url
+from gateway.authentication import AuthenticationLimits
 from gateway.http import HttpLimits
 
 
@@ -26,11 +27,17 @@ class GatewaySettings(BaseSettings):
 
     kv_events: bool = True  # take engines' KV cache events, which are dropped while the journal is over half full
 
+    redis_url: str = ""  # counters shared by several gateways, e.g. redis://127.0.0.1:6379/0; empty: in this process
+
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
     max_concurrent: int = Field(default=4096, ge=1)
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
     drain_seconds: float = Field(default=10.0, ge=0)
+
+    trusted_proxies: str = ""  # networks, with commas between them
+    invalid_keys_per_minute: int = Field(default=30, ge=1, le=1_000_000)
+    stale_issuer_keys_seconds: float = Field(default=3600.0, ge=0)
 
     max_header_bytes: int = Field(default=32 * 1024, ge=1024)
     max_header_count: int = Field(default=100, ge=8)
@@ -52,6 +59,15 @@ class GatewaySettings(BaseSettings):
         if self.gateway_config is not None and "collector_url" not in self.model_fields_set:
             return ""
         return self.collector_url
+
+    @property
+    def authentication_limits(self) -> AuthenticationLimits:
+        """Give what authentication trusts and how many guesses it answers."""
+        return AuthenticationLimits(
+            trusted_proxies=self.trusted_proxies,
+            invalid_keys_per_minute=self.invalid_keys_per_minute,
+            stale_issuer_keys_seconds=self.stale_issuer_keys_seconds,
+        )
 
     @property
     def http_limits(self) -> HttpLimits:

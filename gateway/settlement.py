@@ -7,7 +7,7 @@ from contracts.embedding import EmbeddingRequest
 from contracts.prices import Cost, bill
 from contracts.records import CountMethod
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
-from gateway.counting import TokenEstimator
+from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.life import Attempt, Life
 
 
@@ -27,7 +27,7 @@ class Settlement:
         if request is None:
             return
         for attempt in life.attempts:
-            attempt.usage, attempt.count_method = self._usage_of(attempt, request, len(life.body))
+            attempt.usage, attempt.count_method = self._usage_of(attempt, request, life)
             attempt.cost = _price(attempt.usage, attempt, request.model, life)
         last = life.last_attempt
         if last is None:
@@ -41,12 +41,13 @@ class Settlement:
             life.cost = _price(life.usage, last, request.model, life)
 
     def _usage_of(
-        self, attempt: Attempt, request: ChatRequest | EmbeddingRequest, request_bytes: int
+        self, attempt: Attempt, request: ChatRequest | EmbeddingRequest, life: Life
     ) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             if result.count_method == "reported" and result.usage.input_tokens:
-                self._estimator.learn(request.model, request_bytes, result.usage.input_tokens)
+                size = prompt_bytes(life.body)
+                self._estimator.learn(request.model, size, result.usage.input_tokens, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.output_tokens is not None:  # cut short after a report of the whole
             return progress.usage, progress.count_method
@@ -54,7 +55,7 @@ class Settlement:
             return progress.usage.plus(Usage(output_text=progress.tokens)), progress.count_method
         if attempt.error is not None and not progress.tokens:
             return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
-        tokens_in = self._estimator.estimate(request.model, request_bytes)
+        tokens_in = self._estimator.estimate(request.model, prompt_bytes(life.body), life.who.tenant)
         tokens_out = progress.tokens or None
         return Usage(input_text=tokens_in, output_text=tokens_out), "estimate"
 

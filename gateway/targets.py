@@ -33,6 +33,10 @@ class TargetRegistry:
             raise UpstreamError(f"target {spec.id!r} cannot be used: {reason}", code="target_misconfigured")
         return target
 
+    def find(self, spec: TargetSpec) -> Target | None:
+        """Give a target, or `None` where it cannot be used."""
+        return self._targets.get((spec.pool, spec.id))
+
     def can_continue(self, spec: TargetSpec, continuation: Continuation | None) -> bool:
         """Say whether a target could go on with an answer that another began."""
         target = self._targets.get((spec.pool, spec.id))

@@ -1,7 +1,9 @@
 """What every change to the control plane does: raise the revision that gateways poll, and leave an audit entry."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final, Literal
 
 from sqlalchemy import CursorResult, select, update
 from sqlalchemy.orm import Session
@@ -11,42 +13,91 @@ from contracts.control import AuditEntry, Revision
 _THE_ROW = 1
 _MAX_SUBJECT = 300
 
+Area = Literal["rules", "serving"]
+_ALL_AREAS: Final[tuple[Area, ...]] = ("rules", "serving")
+# By the noun of an action, what gateways must read again besides the keys that changed; a noun not listed: all of it.
+_AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
+    "key": (),
+    "token": (),
+    "team": (),
+    "project": (),
+    "tenant": ("rules",),
+    "limit": ("rules",),
+    "budget": ("rules",),
+    "pool": ("serving",),
+    "target": ("serving",),
+    "model": ("serving",),
+    "price": ("serving",),
+    "standard_cost": ("serving",),
+    "issuer": ("serving",),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, from which address, and when (UTC). The moment is also the row's `created_at`."""
+    """Who makes a change, from which address, and when (UTC). The moment is also the row's `created_at`.
+
+    `tenant_id` and `team_id` say what the author is bound to; empty: to nothing.
+    """
 
     name: str
     at: datetime
     address: str = ""
+    tenant_id: str = ""
+    team_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """How far the database is: the number gateways poll, and what of it concerns which area; see `Revision`."""
+
+    number: int = 0
+    rules: int = 0
+    serving: int = 0
+    keys_floor: int = 0
 
 
 def begin_change(
     session: Session, author: Author, action: str, subject: str, detail: dict[str, object] | None = None
-) -> None:
+) -> AuditEntry:
     """Open a change: raise the revision and write the audit entry, both undone if the transaction fails.
 
     Call it before reading what the change depends on: raising the revision takes the write lock on either
     database, so checks for duplicates and overlaps that follow cannot race with another change.
-    `detail` must never hold a secret.
+    `detail` must never hold a secret; the entry is given back, so that what was there before can be added to it.
     """
-    raised = session.execute(update(Revision).where(Revision.id == _THE_ROW).values(number=Revision.number + 1))
+    areas = _AREAS.get(action.partition(".")[0], _ALL_AREAS)
+    raise_all = {name: Revision.number + 1 for name in ("number", *areas)}
+    raised = session.execute(update(Revision).where(Revision.id == _THE_ROW).values(raise_all))
     assert isinstance(raised, CursorResult)  # what an UPDATE gives
     if raised.rowcount == 0:
-        session.add(Revision(id=_THE_ROW, number=1))
-    session.add(
-        AuditEntry(
-            at=author.at,
-            actor=author.name,
-            action=action,
-            subject=subject[:_MAX_SUBJECT],
-            address=author.address,
-            detail=detail or {},
-        )
+        session.add(Revision(id=_THE_ROW, number=1, rules=1, serving=1))
+    entry = AuditEntry(
+        at=author.at,
+        actor=author.name,
+        action=action,
+        subject=subject[:_MAX_SUBJECT],
+        address=author.address,
+        detail=detail or {},
     )
+    session.add(entry)
     session.flush()
+    return entry
 
 
 def read_revision(session: Session) -> int:
     """Give the number that moves with every change; 0 before the first."""
-    return session.scalar(select(Revision.number).where(Revision.id == _THE_ROW)) or 0
+    return read_revisions(session).number
+
+
+def read_revisions(session: Session) -> Revisions:
+    """Give how far the database is, by area; all 0 before the first change."""
+    columns = (Revision.number, Revision.rules, Revision.serving, Revision.keys_floor)
+    row = session.execute(select(*columns).where(Revision.id == _THE_ROW)).first()
+    return Revisions() if row is None else Revisions(*row)
+
+
+def raise_keys_floor(session: Session, number: int) -> None:
+    """Make gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
+    behind = (Revision.id == _THE_ROW, Revision.keys_floor < number)
+    session.execute(update(Revision).where(*behind).values(keys_floor=number))

@@ -41,9 +41,10 @@ def create_tenant(
     return tenant
 
 
-def list_tenants(session: Session, *, after: str = "", limit: int = 100) -> list[Tenant]:
-    """Give up to `limit` tenants whose ids sort after `after`, in the order of their ids."""
-    return list(session.scalars(select(Tenant).where(Tenant.id > after).order_by(Tenant.id).limit(limit)))
+def list_tenants(session: Session, *, after: str = "", limit: int = 100, only: str = "") -> list[Tenant]:
+    """Give up to `limit` tenants whose ids sort after `after`, in their order; `only` this one where it is named."""
+    wanted = select(Tenant).where(Tenant.id > after).order_by(Tenant.id).limit(limit)
+    return list(session.scalars(wanted.where(Tenant.id == only) if only else wanted))
 
 
 def get_tenant(session: Session, tenant_id: str) -> Tenant:
@@ -61,8 +62,9 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
         for name in ("name", "time_zone", "weight", "is_active")
         if (value := getattr(change, name)) is not None
     }
-    begin_change(session, author, "tenant.update", tenant_id, dict(values))
+    entry = begin_change(session, author, "tenant.update", tenant_id)
     tenant = get_tenant(session, tenant_id)
+    entry.detail = {"before": {name: getattr(tenant, name) for name in values}, "after": dict(values)}
     for name, value in values.items():
         setattr(tenant, name, value)
     session.flush()
@@ -81,11 +83,14 @@ def create_team(session: Session, author: Author, tenant_id: str, team_id: str, 
     return team
 
 
-def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int = 100) -> list[Team]:
-    """Give up to `limit` teams of a tenant after an id. Raises NotFound where the tenant does not exist."""
+def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int = 100, only: str = "") -> list[Team]:
+    """Give up to `limit` teams of a tenant after an id; `only` this one where it is named.
+
+    Raises NotFound where the tenant does not exist.
+    """
     get_tenant(session, tenant_id)
     wanted = select(Team).where(Team.tenant_id == tenant_id, Team.id > after).order_by(Team.id).limit(limit)
-    return list(session.scalars(wanted))
+    return list(session.scalars(wanted.where(Team.id == only) if only else wanted))
 
 
 def get_team(session: Session, tenant_id: str, team_id: str) -> Team:

@@ -104,9 +104,10 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
     return row
 
 
-def list_prices(session: Session, *, after: str = "", limit: int = 100) -> list[Price]:
-    """Give up to `limit` price cards whose versions sort after `after`."""
-    return list(session.scalars(select(Price).where(Price.version > after).order_by(Price.version).limit(limit)))
+def list_prices(session: Session, *, after: str = "", limit: int = 100, seen_by_tenant: str = "") -> list[Price]:
+    """Give up to `limit` price cards whose versions sort after `after`; no other tenant's where one is named."""
+    wanted = select(Price).where(Price.version > after).order_by(Price.version).limit(limit)
+    return list(session.scalars(wanted.where(Price.tenant_id.in_(("", seen_by_tenant))) if seen_by_tenant else wanted))
 
 
 def list_standard_costs(session: Session, *, after: str = "", limit: int = 100) -> list[StandardCost]:

@@ -7,8 +7,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.rules import QUEUE_SETTING, queue_spec
 from contracts.control import Model, Pool, Target
-from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,27 @@ def get_pool(session: Session, pool_id: str) -> Pool:
     pool = session.get(Pool, pool_id)
     if pool is None:
         raise NotFound(f"pool {pool_id!r} does not exist")
+    return pool
+
+
+def set_pool_queue(session: Session, author: Author, pool_id: str, queue: Mapping[str, object] | None) -> Pool:
+    """Set how requests wait in front of a pool; `None`: as by default.
+
+    Raises NotFound, and InvalidRequest on settings that no queue takes.
+    """
+    entry = begin_change(session, author, "pool.update", pool_id)
+    pool = get_pool(session, pool_id)
+    before = pool.settings.get(QUEUE_SETTING)
+    others = {name: value for name, value in pool.settings.items() if name != QUEUE_SETTING}
+    settings = others if queue is None else {**others, QUEUE_SETTING: dict(queue)}
+    try:
+        queue_spec(settings)
+    except (ConfigurationError, TypeError) as error:
+        message = error.message if isinstance(error, ConfigurationError) else "queue has a field that no queue takes"
+        raise InvalidRequest(message, param="queue") from error
+    entry.detail = {"before": {"queue": before}, "after": {"queue": settings.get(QUEUE_SETTING)}}
+    pool.settings = settings
+    session.flush()
     return pool
 
 

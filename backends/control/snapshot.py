@@ -1,76 +1,141 @@
-"""What the data plane serves by, read from the control database as one immutable snapshot."""
+"""What the data plane serves by, read from the control database as one immutable snapshot.
 
-from collections.abc import Mapping
+A first reading takes everything. Each one after it reads the keys that changed and whatever areas have moved, and
+takes over the rest.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from backends.control.changes import read_revision
+from backends.control.changes import Revisions, read_revision, read_revisions
+from backends.control.issuers import load_issuers
+from backends.control.key_entries import KeyReader, LoadedKeys
 from backends.control.prices import card_of_price, card_of_standard_cost
+from backends.control.rules import load_budgets, load_limits, load_tenants, sound_queue
 from backends.control.sound_rows import SoundRows
-from contracts.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
-from contracts.control import ApiKey, Model, Pool, Price, StandardCost, Target, Tenant
+from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.control import Model, Pool, Price, StandardCost, Target
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
-from contracts.moments import unix_ns
+from contracts.limits import BudgetSpec, LimitSpec, TenantSpec
 from contracts.prices import AnyCard, PriceBook
 
-__all__ = ["load_snapshot", "read_revision"]
+__all__ = ["Reading", "load_snapshot", "read_revision", "read_snapshot"]
+
+_MAX_TENANTS_APART: Final = 500  # more at once: all keys are read again
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A snapshot, and what the next one is told by: how far the database was, and what could not be read."""
+
+    snapshot: Snapshot
+    revisions: Revisions
+    keys: LoadedKeys
+    rule_faults: tuple[str, ...]
+    serving_faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    tenants: Mapping[str, TenantSpec]
+    limits: tuple[LimitSpec, ...]
+    budgets: tuple[BudgetSpec, ...]
+    faults: tuple[str, ...]
 
 
 def load_snapshot(session: Session) -> Snapshot:
-    """Read keys, models, pools and prices as they stand.
+    """Read everything as it stands; see `read_snapshot`."""
+    return read_snapshot(session).snapshot
 
-    Revoked keys and keys of inactive tenants are left out; expired ones stay, so that they can be told apart
-    from unknown ones. Models that are not active, and pools without targets, are not served. A row that cannot be
-    read is left out and named in `misconfigured`. The revision is read before the rest: a change that commits in
-    between is read again at the next poll, never missed.
+
+def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bool = False) -> Reading:
+    """Read what changed since the last reading: everything without one, or where `is_whole` says so.
+
+    Revoked keys are left out, and so are keys of tenants that were inactive when their keys were read; expired ones
+    stay, so that they can be told apart from unknown ones. Models that are not active, and pools without targets, are
+    not served. A row that cannot be read is left out and named in `misconfigured`. The revision is read before the
+    rest: a change that commits in between is read again at the next poll, never missed.
     """
-    revision = read_revision(session)
+    revisions = read_revisions(session)
+    known = None if last is None or is_whole or last.revisions.number > revisions.number else last
+    if known is not None and known.revisions.rules == revisions.rules:
+        rules = _rules_of(known)
+    else:
+        rules = _load_rules(session)
+    keys = _load_keys(session, rules.tenants, last, known, revisions)
+    is_serving_known = known is not None and known.revisions.serving == revisions.serving
+    serving, serving_faults = (
+        (known.snapshot, known.serving_faults) if known is not None and is_serving_known else _load_serving(session)
+    )
+    snapshot = Snapshot(
+        revision=revisions.number,
+        keys=keys.entries,
+        models=serving.models,
+        pools=serving.pools,
+        prices=serving.prices,
+        misconfigured=(*keys.faults.values(), *rules.faults, *serving_faults),
+        tenants=rules.tenants,
+        limits=rules.limits,
+        budgets=rules.budgets,
+        issuers=serving.issuers,
+    )
+    return Reading(snapshot, revisions, keys, rules.faults, serving_faults)
+
+
+def _load_keys(
+    session: Session,
+    tenants: Mapping[str, TenantSpec],
+    last: Reading | None,
+    known: Reading | None,
+    revisions: Revisions,
+) -> LoadedKeys:
+    reader = KeyReader(session, LoadedKeys({}, {}) if last is None else last.keys)
+    if known is None or known.revisions.number < revisions.keys_floor:
+        return reader.read_all()
+    before = known.snapshot.tenants
+    apart = set() if before is tenants else set(_awakened(before, tenants))
+    if len(apart) > _MAX_TENANTS_APART or not before.keys() <= tenants.keys():
+        return reader.read_all()  # a tenant that is gone, or cannot be read, took its keys with it
+    return reader.read_changes(known.revisions.number, apart)
+
+
+def _awakened(before: Mapping[str, TenantSpec], after: Mapping[str, TenantSpec]) -> Iterator[str]:
+    """Give tenants whose keys may be missing. Of one put to sleep they stay: every request asks if it is active."""
+    for name, tenant in after.items():
+        known = before.get(name)
+        if tenant.is_active and (known is None or not known.is_active):
+            yield name
+
+
+def _rules_of(known: Reading) -> _Rules:
+    snapshot = known.snapshot
+    return _Rules(snapshot.tenants, snapshot.limits, snapshot.budgets, known.rule_faults)
+
+
+def _load_rules(session: Session) -> _Rules:
     rows = SoundRows(session)
-    keys = _load_keys(rows)
+    tenants, limits, budgets = load_tenants(rows), load_limits(rows), load_budgets(rows)
+    return _Rules(tenants, limits, budgets, tuple(rows.faults))
+
+
+def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
+    rows = SoundRows(session)
     pools = _load_pools(rows)
     models = _load_models(rows)
-    prices = _load_prices(rows)
-    return Snapshot(
-        revision=revision,
-        keys=keys,
+    serving = Snapshot(
+        revision=EMPTY_SNAPSHOT.revision,
+        keys=EMPTY_SNAPSHOT.keys,
         models={name: model for name, model in models.items() if model.pool in pools},
         pools=pools,
-        prices=prices,
-        misconfigured=tuple(rows.faults),
+        prices=_load_prices(rows),
+        issuers=load_issuers(rows),
     )
-
-
-def _load_keys(rows: SoundRows) -> dict[bytes, KeyEntry]:
-    # Columns, not objects: 100,000 keys are read at every change.
-    wanted = (
-        select(
-            ApiKey.digest,
-            ApiKey.tenant_id,
-            ApiKey.team_id,
-            ApiKey.project_id,
-            ApiKey.id,
-            ApiKey.expires_at,
-            ApiKey.scopes,
-        )
-        .join(Tenant, Tenant.id == ApiKey.tenant_id)
-        .where(ApiKey.revoked_at.is_(None), Tenant.is_active)
-    )
-    return {entry.digest: entry for entry in rows.build("key", wanted, (ApiKey.id,), _key_entry)}
-
-
-def _key_entry(row: tuple[Any, ...]) -> KeyEntry:
-    digest_hex, tenant, team, project, key_id, expires_at, scopes = row
-    return KeyEntry(
-        digest=bytes.fromhex(digest_hex),
-        identity=Identity(tenant, team, project, key_id),
-        expires_at_ns=None if expires_at is None else unix_ns(expires_at),
-        models=_scope(scopes, "models"),
-        endpoints=_scope(scopes, "endpoints"),
-    )
+    return serving, tuple(rows.faults)
 
 
 def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
@@ -93,7 +158,12 @@ def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
         )
         targets.setdefault(target.pool_id, []).append(spec)
     return {
-        pool_id: PoolSpec(id=pool_id, targets=tuple(of_pool), policy=pools[pool_id].policy)
+        pool_id: PoolSpec(
+            id=pool_id,
+            targets=tuple(of_pool),
+            policy=pools[pool_id].policy,
+            queue=sound_queue(rows, pool_id, pools[pool_id].settings),
+        )
         for pool_id, of_pool in targets.items()
     }
 
@@ -147,8 +217,3 @@ def _consistent_book(cards: list[AnyCard], faults: list[str]) -> PriceBook:
 
 def _entity(row: tuple[Any]) -> Any:
     return row[0]
-
-
-def _scope(scopes: Mapping[str, object], name: str) -> frozenset[str] | None:
-    allowed = scopes.get(name)
-    return None if allowed is None else frozenset(cast("list[str]", allowed))

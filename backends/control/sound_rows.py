@@ -23,6 +23,7 @@ class SoundRows:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.faults: list[str] = []
+        self.faults_by_name: dict[str, str] = {}
 
     def build(self, what: str, wanted: AnySelect, name: Name, build: Callable[[Any], Built]) -> list[Built]:
         """Build one thing from each row; `name` gives the columns that tell the rows apart.
@@ -66,4 +67,6 @@ class SoundRows:
 
     def _leave_out(self, what: str, named: Sequence[str], error: Exception) -> None:
         why = error.message if isinstance(error, ConfigurationError) else f"unreadable ({type(error).__name__})"
-        self.faults.append(f"{what} {'/'.join(named)!r} is left out: {why}")
+        fault = f"{what} {'/'.join(named)!r} is left out: {why}"
+        self.faults.append(fault)
+        self.faults_by_name["/".join(named)] = fault

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingRequest
 from contracts.generation import Continuation, Delta, Result, Vectors
@@ -18,6 +18,9 @@ class ModelCall:
     """One request to one target. `body` is what the application sent, byte for byte.
 
     `prepared` is kept from one attempt to the next, so that a prompt is tokenized once however many targets are tried.
+    The fields after it are the gateway's own word, which holds above what the request says; where they change nothing,
+    `body` goes out as it came. A server over HTTP is told neither `deadline_ns` nor, unless its settings say so,
+    `priority`.
     """
 
     request_id: UUID
@@ -28,7 +31,14 @@ class ModelCall:
     cache_salt: str
     trace_parent: str = ""
     continuation: Continuation | None = None
-    prepared: dict[tuple[str, str], object] = field(default_factory=dict)  # by the hashes it was prepared with
+    prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by what it was prepared with
+    max_output: int | None = None  # tokens of each choice, at least 1; a continuation's given ones are among them
+    reasoning_effort: ReasoningEffort | None = None  # in place of every effort that the request states
+    priority: int = 0  # lower is earlier
+    deadline_ns: int | None = None  # on this process's monotonic clock: an engine host ends the request then
+    # Told, while a slow client keeps deltas from the sink, how many tokens these hold, and how many of them are
+    # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
+    on_held: Callable[[int, int], None] | None = None
 
 
 class Sink(Protocol):
@@ -73,6 +83,12 @@ class Target(Protocol):
 
     def can_continue(self, continuation: Continuation) -> bool:
         """Say whether `call` could go on with an answer that another replica began."""
+
+    async def count_input(self, call: ModelCall) -> int | None:
+        """Count the input tokens as `call` will; `None` where only the call itself can tell.
+
+        What is prepared for it is kept in `call.prepared`. Raises InvalidRequest, as `call` would.
+        """
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Run one request to its end."""

@@ -86,6 +86,7 @@ class EngineHost:
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._call_ids = count(1)
         self._latency_ns: int | None = None
+        self._clock_offset_ns = 0  # the host's monotonic clock less ours
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"engine host {address}")
 
     # what targets call
@@ -103,6 +104,10 @@ class EngineHost:
             raise EngineUnavailable(f"the engine's model {name!r} is not ready: {model.state}{progress}")
         served = ", ".join(model.id for model in self._hello.models) or "none"
         raise EngineUnavailable(f"the engine host at {self.address} serves no model {name!r}; it serves: {served}")
+
+    def host_time_ns(self, monotonic_ns: int) -> int:
+        """Give a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
+        return monotonic_ns + self._clock_offset_ns
 
     def submit(self, message: Submit, stream: EngineStream) -> None:
         """Begin a request. Raises EngineUnavailable."""
@@ -237,6 +242,8 @@ class EngineHost:
         if self._line is line:
             return
         self._line = line
+        if not self.address.path:  # on one machine the two clocks are the same
+            self._clock_offset_ns = hello.clock_ns - time.monotonic_ns()
         _log.info("engine host reached", extra={"host": str(self.address), "models": len(hello.models)})
         wants_steps = self._taking.records is not None
         line.send(

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from backends.tokenizer import PromptFormat
-from contracts.chat import ChatRequest, Message
+from contracts.chat import ChatRequest, Message, ReasoningEffort
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest
 from contracts.wire import Grammar, ModelHello, Sampling
@@ -69,10 +69,29 @@ class _ResponseFormat(msgspec.Struct, frozen=True):
 _unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
 
 
-async def prompt_of(request: ChatRequest, body: bytes, model: ModelHello, form: PromptFormat) -> Prompt:
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is to be embedded, as token ids."""
+
+    token_ids: list[list[int]]
+
+    @property
+    def tokens(self) -> int:
+        """Give how many tokens they are together."""
+        return sum(map(len, self.token_ids))
+
+
+async def prompt_of(
+    request: ChatRequest,
+    body: bytes,
+    model: ModelHello,
+    form: PromptFormat,
+    effort: ReasoningEffort | None = None,
+) -> Prompt:
     """Render, encode and check a chat. Raises InvalidRequest, naming the field and the limit.
 
-    `body` is what the application sent, searched for fields that cannot be honoured.
+    `body` is what the application sent, searched for fields that cannot be honoured. `effort` replaces what it says
+    of reasoning effort.
     """
     _refuse_unsupported(request, body)
     if model.kind != "generate":
@@ -81,7 +100,7 @@ async def prompt_of(request: ChatRequest, body: bytes, model: ModelHello, form: 
     grammar = _grammar(request)
     tool_choice = _forced_call(request, tools, grammar)
     messages = [_message(message, place, request.model) for place, message in enumerate(request.messages)]
-    more = _template_variables(request, tools)
+    more = _template_variables(request, tools, effort)
     if sum(len(str(message["content"])) for message in messages) <= _LONG_CHARACTERS and len(tools) <= _LONG_CHARACTERS:
         token_ids = form.encode(form.render(messages, **more))
     else:
@@ -97,7 +116,7 @@ def _refuse_unsupported(request: ChatRequest, body: bytes) -> None:
             raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
 
 
-async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFormat) -> list[list[int]]:
+async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFormat) -> Inputs:
     """Encode what is to be embedded. Raises InvalidRequest, naming the input that is too long."""
     if model.kind != "embed":
         raise InvalidRequest(f"the model {request.model!r} chats; it does not embed", param="model")
@@ -122,7 +141,7 @@ async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFo
         raise InvalidRequest(
             f"dimensions is {request.dimensions}; {request.model!r} has {model.dimensions}", param="dimensions"
         )
-    return all_ids
+    return Inputs(all_ids)
 
 
 def _room(request: ChatRequest, model: ModelHello, prompt_tokens: int) -> int:
@@ -249,14 +268,18 @@ def _forced_call(request: ChatRequest, tools: bytes, grammar: Grammar | None) ->
     return stated if isinstance(stated, str) else f"function:{stated.function.name}"
 
 
-def _template_variables(request: ChatRequest, tools: bytes) -> dict[str, Any]:
+def _template_variables(request: ChatRequest, tools: bytes, effort: ReasoningEffort | None) -> dict[str, Any]:
     variables: dict[str, Any] = dict(request.chat_template_kwargs or {})
     reserved = variables.keys() & {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}
     if reserved:
         raise InvalidRequest(f"chat_template_kwargs may not set {min(reserved)!r}", param="chat_template_kwargs")
     if tools:
         variables["tools"] = json.loads(tools)
-    if request.reasoning_effort is not None:
+    if effort is not None:
+        variables["reasoning_effort"] = effort
+        if effort == "none":
+            variables["enable_thinking"] = False
+    elif request.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", request.reasoning_effort)
         if request.reasoning_effort == "none":
             variables.setdefault("enable_thinking", False)

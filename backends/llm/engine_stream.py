@@ -1,6 +1,7 @@
 """One request under way at an engine host: its deltas on their way to the sink, and its end."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from backends.llm.base import Sink
@@ -18,17 +19,40 @@ class EngineStream:
     """Takes a request's frames. While the client is slow its deltas are held as text, which is a tenth of the events
     they become; the host's socket is never held back, as other requests' frames come by it."""
 
-    __slots__ = ("_choices", "_done", "_held", "_sink", "cached_tokens", "ended_choices", "prompt_tokens", "token_ids")
+    __slots__ = (
+        "_choices",
+        "_done",
+        "_held",
+        "_held_reasoning",
+        "_held_tokens",
+        "_on_held",
+        "_sink",
+        "cached_tokens",
+        "ended_choices",
+        "prompt_tokens",
+        "reasoning_tokens",
+        "token_ids",
+    )
 
-    def __init__(self, sink: Sink, prompt_tokens: int, choices: int, given_ids: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        prompt_tokens: int,
+        choices: int,
+        given_ids: tuple[int, ...] = (),
+        on_held: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._sink = sink
         self._choices = choices
+        self._on_held = on_held
+        self._held_tokens = self._held_reasoning = 0
         self._done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._held: list[Delta] | None = None
         self.prompt_tokens = prompt_tokens
         self.cached_tokens: int | None = None
         self.token_ids = list(given_ids)  # of all choices; with one choice, the answer so far
         self.ended_choices = 0
+        self.reasoning_tokens = 0
 
     # what the connection calls
 
@@ -41,8 +65,11 @@ class EngineStream:
         if reason is not None:
             self.ended_choices += 1
             reason = None if reason in _NO_ENDS_OF_A_CHOICE else reason
+        tokens = len(token_ids)
+        thought = tokens if message.reasoning and not message.content and not message.tool_calls else 0
+        self.reasoning_tokens += thought
         delta = Delta(
-            len(token_ids),
+            tokens,
             message.content,
             message.reasoning,
             message.index,
@@ -50,11 +77,12 @@ class EngineStream:
             message.times_ns,
             message.tool_calls,
             message.logprobs,
+            thought,
         )
         if self._held is None:
             self._sink.delta(delta)
         else:
-            self._held.append(delta)
+            self._hold(self._held, delta)
 
     def on_finished(self, message: Finished) -> None:
         """Take the end."""
@@ -79,6 +107,9 @@ class EngineStream:
         """Give the sink what was held, one delta for each choice, and pass on again."""
         held, self._held = self._held, None
         if held:
+            self._held_tokens = self._held_reasoning = 0
+            if self._on_held is not None:
+                self._on_held(0, 0)
             for delta in _joined(held):
                 self._sink.delta(delta)
 
@@ -108,8 +139,16 @@ class EngineStream:
         return Usage(
             input_text=self.prompt_tokens - cached,
             cache_read_text=cached,
-            output_text=len(self.token_ids) - given,
+            output_text=len(self.token_ids) - given - self.reasoning_tokens,
+            output_reasoning=self.reasoning_tokens or None,
         )
+
+    def _hold(self, held: list[Delta], delta: Delta) -> None:
+        held.append(delta)
+        self._held_tokens += delta.tokens
+        self._held_reasoning += delta.reasoning_tokens
+        if self._on_held is not None:
+            self._on_held(self._held_tokens, self._held_reasoning)
 
 
 def _joined(held: list[Delta]) -> list[Delta]:
@@ -126,6 +165,7 @@ def _joined(held: list[Delta]) -> list[Delta]:
             [time for delta in deltas for time in delta.times_ns],
             _joined_calls([delta.tool_calls for delta in deltas if delta.tool_calls]),
             [logprob for delta in deltas for logprob in delta.logprobs],
+            sum(delta.reasoning_tokens for delta in deltas),
         )
         for index, deltas in by_choice.items()
     ]

@@ -12,7 +12,7 @@ import msgspec
 from backends.llm.base import ModelCall, Sink
 from backends.llm.engine_formats import FormatKey, format_key
 from backends.llm.engine_hosts import EngineHosts
-from backends.llm.engine_prompt import Prompt, inputs_of, prompt_of
+from backends.llm.engine_prompt import Inputs, Prompt, inputs_of, prompt_of
 from backends.llm.engine_stream import EngineStream
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
@@ -28,7 +28,7 @@ from contracts.errors import (
 )
 from contracts.generation import Continuation, Result, Vectors
 from contracts.usage import Usage
-from contracts.wire import Embed, Embedded, Finished, ModelHello, Submit
+from contracts.wire import Embed, Embedded, Finished, ModelHello, Sampling, Submit
 
 _ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the engine's account of it
 
@@ -69,6 +69,18 @@ class EngineTarget:
         self._host = self._hosts.join(spec.url)
         self._calls: set[asyncio.Task[object]] = set()
 
+    async def count_input(self, call: ModelCall) -> int | None:
+        """Count the prompt's or the inputs' tokens, kept for `call`; `None` where the host cannot be asked now.
+
+        Raises InvalidRequest, as `call` would.
+        """
+        try:
+            if isinstance(call.request, EmbeddingRequest):
+                return (await self._prepare_inputs(call, call.request))[1].tokens
+            return len((await self._prepare(call, call.request))[1].token_ids)
+        except EngineUnavailable:
+            return None
+
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Run one request to its end. Raises InvalidRequest, EngineUnavailable or another UpstreamError."""
         task = asyncio.current_task()
@@ -100,7 +112,7 @@ class EngineTarget:
         try:
             model, prompt = await self._prepare(call, request)
             given = call.continuation.token_ids if call.continuation is not None else ()
-            stream = EngineStream(sink, len(prompt.token_ids), request.choice_count, given)
+            stream = EngineStream(sink, len(prompt.token_ids), request.choice_count, given, call.on_held)
             self._host.submit(self._submit(call, model, prompt, given), stream)
         except (asyncio.CancelledError, TollkeeperError):
             sink.account(NOTHING_USED)
@@ -109,10 +121,20 @@ class EngineTarget:
 
     async def _prepare(self, call: ModelCall, request: ChatRequest) -> tuple[ModelHello, Prompt]:
         model = self._host.model(self.spec.model or request.model)
-        key = format_key(model)
+        effort = call.reasoning_effort
+        key = (*format_key(model), effort or "")
         prepared = call.prepared.get(key)
         if not isinstance(prepared, Prompt):
-            prepared = await prompt_of(request, call.body, model, await self._hosts.formats.get(model))
+            prepared = await prompt_of(request, call.body, model, await self._hosts.formats.get(model), effort)
+            call.prepared[key] = prepared
+        return model, prepared
+
+    async def _prepare_inputs(self, call: ModelCall, request: EmbeddingRequest) -> tuple[ModelHello, Inputs]:
+        model = self._host.model(self.spec.model or request.model)
+        key = format_key(model)
+        prepared = call.prepared.get(key)
+        if not isinstance(prepared, Inputs):
+            prepared = await inputs_of(request, model, await self._hosts.formats.get(model))
             call.prepared[key] = prepared
         return model, prepared
 
@@ -122,13 +144,15 @@ class EngineTarget:
             request_id=call.request_id.bytes,
             model=model.id,
             token_ids=prompt.token_ids,
-            sampling=prompt.sampling,
+            sampling=_capped(prompt.sampling, call.max_output),
             generated_ids=list(given),
             stop=prompt.stop,
             grammar=prompt.grammar,
             adapter=self._adapter,
+            priority=call.priority,
             cache_salt=call.cache_salt,
             tenant=call.tenant,
+            deadline_ns=None if call.deadline_ns is None else self._host.host_time_ns(call.deadline_ns),
             tokenizer_hash=tokenizer_hash,
             template_hash=template_hash,
             tools=prompt.tools,
@@ -182,9 +206,7 @@ class EngineTarget:
 
     async def _embed(self, call: ModelCall, request: EmbeddingRequest, sink: Sink) -> Result:
         try:
-            model = self._host.model(self.spec.model or request.model)
-            form = await self._hosts.formats.get(model)
-            inputs = await inputs_of(request, model, form)
+            model, inputs = await self._prepare_inputs(call, request)
         except (asyncio.CancelledError, TollkeeperError):
             sink.account(NOTHING_USED)
             raise
@@ -192,21 +214,19 @@ class EngineTarget:
         message = Embed(
             request_id=call.request_id.bytes,
             model=model.id,
-            inputs=inputs,
+            inputs=inputs.token_ids,
             dimensions=request.dimensions,
             tenant=call.tenant,
             tokenizer_hash=key[0],
         )
         # A client that leaves is charged all the same: the work is done in one go and cannot be stopped.
-        used = Result(
-            usage=Usage(input_text=sum(map(len, inputs))), count_method="exact", model=model.id, gap_clock="none"
-        )
+        used = Result(usage=Usage(input_text=inputs.tokens), count_method="exact", model=model.id, gap_clock="none")
         try:
             answer = await self._host.embed(message)
         except asyncio.CancelledError:
             sink.account(used)
             raise
-        return self._embedded(answer, used, len(inputs), sink)
+        return self._embedded(answer, used, len(inputs.token_ids), sink)
 
     def _embedded(self, answer: Embedded, used: Result, inputs: int, sink: Sink) -> Result:
         if answer.error_code:
@@ -219,6 +239,13 @@ class EngineTarget:
             )
         sink.vectors(Vectors(answer.dimensions, answer.vectors))
         return msgspec.structs.replace(used, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
+
+
+def _capped(sampling: Sampling, max_output: int | None) -> Sampling:
+    if max_output is None or max_output >= sampling.max_tokens:
+        return sampling
+    fewest = min(sampling.min_tokens, max_output)
+    return msgspec.structs.replace(sampling, max_tokens=max_output, min_tokens=fewest)
 
 
 def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> Continuation | None:

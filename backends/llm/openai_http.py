@@ -4,14 +4,15 @@ A stream's events go out as the bytes they came in; they are read only for accou
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from backends.http_pool import HttpPool, Origin, Timeouts
 from backends.llm.base import ModelCall, Sink
+from backends.llm.openai_body import BodyFields, body_for
 from backends.llm.sse import EventSplitter, data_of
-from contracts.chat import ChatChunk, ChatReply, ChatRequest, ChunkChoice
+from contracts.chat import ChatChunk, ChatReply, ChunkChoice
 from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingReply, EmbeddingRequest
 from contracts.errors import (
@@ -37,8 +38,15 @@ _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does no
 _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 _reply_decoder: Final = msgspec.json.Decoder(ChatReply)
 _embedding_decoder: Final = msgspec.json.Decoder(EmbeddingReply)
-_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_encoder: Final = msgspec.json.Encoder()
+
+
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
+
+    timeouts: object = None
+    output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    sends_reasoning_effort: bool = True
+    sends_priority: bool = False
 
 
 class OpenAIHttpTarget:
@@ -48,6 +56,7 @@ class OpenAIHttpTarget:
         if not spec.url:
             raise ConfigurationError(f"target {spec.id!r} of kind openai_http needs a url, e.g. http://host:8000/v1")
         self.spec = spec
+        self._fields = _body_fields(spec)
         self._pool = HttpPool(Origin.parse(spec.url), _timeouts(spec))
         key = resolve_key(spec.key_ref) if spec.key_ref else ""
         if not key.isascii() or any(character <= " " for character in key):
@@ -60,9 +69,13 @@ class OpenAIHttpTarget:
             "content-type: application/json\r\naccept: text/event-stream, application/json\r\n"
         )
 
+    async def count_input(self, call: ModelCall) -> int | None:
+        """Leave it open: only the server has the tokenizer."""
+        return None
+
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Forward the request and pass the reply on. Raises UpstreamError or UpstreamRejected."""
-        body = self._body_for(call)
+        body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         head = (
             f"POST {self._pool.origin.prefix}{call.path} HTTP/1.1\r\n{self._head_end}{trace}"
@@ -82,21 +95,6 @@ class OpenAIHttpTarget:
     async def close(self) -> None:
         """Close every connection to the server."""
         await self._pool.close()
-
-    def _body_for(self, call: ModelCall) -> bytes:
-        request = call.request
-        renamed = bool(self.spec.model) and self.spec.model != request.model
-        needs_usage = isinstance(request, ChatRequest) and request.is_streamed and not request.wants_usage
-        if not renamed and not needs_usage:
-            return call.body
-        fields = _fields_decoder.decode(call.body)
-        if renamed:
-            fields["model"] = msgspec.Raw(_encoder.encode(self.spec.model))
-        if needs_usage:
-            given = fields.get("stream_options")
-            options: dict[str, object] = msgspec.json.decode(given) if given else {}
-            fields["stream_options"] = msgspec.Raw(_encoder.encode({**(options or {}), "include_usage": True}))
-        return _encoder.encode(fields)
 
 
 class _ReplyReader:
@@ -245,6 +243,7 @@ def _delta_of(choice: ChunkChoice) -> Delta:
         reasoning=delta.reasoning_content or delta.reasoning or "",
         index=choice.index,
         finish_reason=choice.finish_reason,
+        reasoning_tokens=1 if delta.is_reasoning else 0,
     )
 
 
@@ -273,6 +272,14 @@ def _seconds(retry_after: bytes | None) -> float | None:
     except ValueError:
         return None  # an HTTP date: rare from model servers, and the caller's default wait is as good
     return seconds if seconds is not None and 0 <= seconds < 86_400 else None
+
+
+def _body_fields(spec: TargetSpec) -> BodyFields:
+    try:
+        given = msgspec.convert(spec.settings, _Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
+    return BodyFields(spec.model, given.output_limit_field, given.sends_reasoning_effort, given.sends_priority)
 
 
 def _timeouts(spec: TargetSpec) -> Timeouts:

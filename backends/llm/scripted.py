@@ -6,7 +6,7 @@ test can be done by hand. Part of the script can be given in the last message: `
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -18,6 +18,7 @@ from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
 from contracts.generation import Continuation, Delta, Result
+from contracts.reasoning import asked_effort
 from contracts.usage import Usage
 
 _DEFAULT_REPLY: Final = (
@@ -25,6 +26,7 @@ _DEFAULT_REPLY: Final = (
     "one token at a time, so that everything around me can be measured."
 )
 _DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]*)\]\]")
+_COUNTED: Final = ("scripted",)  # where a call keeps its prompt's count
 _WORD: Final = re.compile(r"\s*\S+")
 
 Fault = Literal["", "refuse", "error", "break", "stall"]
@@ -33,8 +35,8 @@ Fault = Literal["", "refuse", "error", "break", "stall"]
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the model plays. Delays in milliseconds; `tokens` repeats or cuts the reply to that length.
 
-    `fault` happens after `after` tokens: refuse (as if nothing listened), error (status 500), break (the
-    connection ends), stall (nothing more, for ever).
+    The first `reasoning` tokens are reasoning, unless the effort is "none". `fault` happens after `after` tokens:
+    refuse (as if nothing listened), error (status 500), break (the connection ends), stall (nothing more, for ever).
     """
 
     reply: str = _DEFAULT_REPLY
@@ -42,6 +44,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     first_ms: Annotated[float, Meta(ge=0)] = 0.0
     gap_ms: Annotated[float, Meta(ge=0)] = 0.0
     cached: Annotated[int, Meta(ge=0)] = 0
+    reasoning: Annotated[int, Meta(ge=0)] = 0
     burst: Annotated[int, Meta(ge=1)] = 1  # tokens a piece
     fault: Fault = ""
     after: Annotated[int, Meta(ge=0)] = 0
@@ -59,13 +62,17 @@ class ScriptedTarget:
             raise ConfigurationError(f"target {spec.id!r}, script: {error}") from error
         self.running = 0  # calls under way: what a test of cancellation looks at
 
+    async def count_input(self, call: ModelCall) -> int | None:
+        """Count the words of all messages; `None` for what is no chat."""
+        return None if isinstance(call.request, EmbeddingRequest) else _prompt_tokens(call, call.request)
+
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Play the script for one request."""
         request = call.request
         if isinstance(request, EmbeddingRequest):
             raise InvalidRequest(f"the model {request.model!r} plays a script; it does not embed", param="model")
         script = self._script_for(request)
-        prompt_tokens = count_prompt_tokens(request)
+        prompt_tokens = _prompt_tokens(call, request)
         cached = min(script.cached, prompt_tokens)
         used_in = Usage(input_text=prompt_tokens - cached, cache_read_text=cached)
         if script.fault == "refuse":
@@ -74,11 +81,11 @@ class ScriptedTarget:
         try:
             sink.report(used_in, "exact")
             await _wait(script.first_ms)
-            finish_reason, made = await self._play(script, request, sink)
+            finish_reason, made, thought = await self._play(script, call, request, sink)
         finally:
             self.running -= 1
         return Result(
-            usage=used_in.plus(Usage(output_text=made)),
+            usage=used_in.plus(Usage(output_text=made - thought, output_reasoning=thought or None)),
             count_method="exact",
             finish_reason=finish_reason,
             model=self.spec.model or request.model,
@@ -93,26 +100,28 @@ class ScriptedTarget:
     async def close(self) -> None:
         """Nothing to free."""
 
-    async def _play(self, script: Script, request: ChatRequest, sink: Sink) -> tuple[str, int]:
+    async def _play(self, script: Script, call: ModelCall, request: ChatRequest, sink: Sink) -> tuple[str, int, int]:
+        """Give why it ended, how many tokens were made, and how many of these were reasoning."""
         words = _words(script)
-        limit = request.output_limit
+        limit = min((limit for limit in (request.output_limit, call.max_output) if limit is not None), default=None)
         finish_reason = "stop"
         if limit is not None and limit < len(words):
             words, finish_reason = words[:limit], "length"
-        made = 0
-        for start in range(0, len(words), script.burst):
-            if start:
+        thoughts = 0 if (call.reasoning_effort or asked_effort(request)) == "none" else script.reasoning
+        made = thought = 0
+        for piece, thinks in _pieces(words, thoughts, script.burst):
+            if made:
                 await _wait(script.gap_ms)
             await self._fail_after(script, made)
-            piece = words[start : start + script.burst]
             for index in range(request.choice_count):
-                sink.delta(Delta(tokens=len(piece), text="".join(piece), index=index))
+                sink.delta(_delta(piece, index, thinks=thinks))
                 made += len(piece)
+                thought += len(piece) if thinks else 0
             await sink.drained()
         await self._fail_after(script, made)
         for index in range(request.choice_count):
             sink.delta(Delta(tokens=0, index=index, finish_reason=finish_reason))
-        return finish_reason, made
+        return finish_reason, made, thought
 
     async def _fail_after(self, script: Script, made: int) -> None:
         if not script.fault or made < script.after:
@@ -138,6 +147,27 @@ class ScriptedTarget:
 def count_prompt_tokens(request: ChatRequest) -> int:
     """Count a request's input tokens by the scripted tokenizer: the words of all messages."""
     return sum(len(_WORD.findall(_text(message))) for message in request.messages)
+
+
+def _prompt_tokens(call: ModelCall, request: ChatRequest) -> int:
+    counted = call.prepared.get(_COUNTED)
+    if not isinstance(counted, int):
+        counted = call.prepared[_COUNTED] = count_prompt_tokens(request)
+    return counted
+
+
+def _pieces(words: list[str], thoughts: int, burst: int) -> Iterator[tuple[list[str], bool]]:
+    """Cut words into pieces of at most `burst`, none of them across the end of reasoning. Gives (words, thinks)."""
+    for part, thinks in ((words[:thoughts], True), (words[thoughts:], False)):
+        for start in range(0, len(part), burst):
+            yield part[start : start + burst], thinks
+
+
+def _delta(words: list[str], index: int, *, thinks: bool) -> Delta:
+    text, tokens = "".join(words), len(words)
+    if thinks:
+        return Delta(tokens=tokens, reasoning=text, index=index, reasoning_tokens=tokens)
+    return Delta(tokens=tokens, text=text, index=index)
 
 
 def _text(message: Message) -> str:

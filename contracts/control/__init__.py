@@ -1,10 +1,10 @@
 """The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
 
-from contracts.control.access import AdminToken, ApiKey, Role, RoleGrant, User
+from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User
 from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.serving import Model, Pool, Route, Target
-from contracts.control.spending import Budget, Limit, Price, StandardCost
+from contracts.control.spending import Budget, BudgetEvent, BudgetState, Limit, Price, StandardCost
 from contracts.control.watching import Alert, AuditEntry, Revision, Slo
 
 __all__ = [
@@ -15,6 +15,10 @@ __all__ = [
     "AuditEntry",
     "Base",
     "Budget",
+    "BudgetEvent",
+    "BudgetState",
+    "FormerSecret",
+    "Issuer",
     "Limit",
     "Model",
     "Pool",

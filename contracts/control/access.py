@@ -1,17 +1,17 @@
-"""Who may come in: API keys of applications, users of the control plane and dashboard, and their roles."""
+"""Who may come in: API keys and identity providers of applications, users of the control plane, and their roles."""
 
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import JSON, Boolean, Enum, ForeignKey, Index, String
+from sqlalchemy import JSON, BigInteger, Boolean, Enum, ForeignKey, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
 
 
 class Role(StrEnum):
-    """What a person may do. `OWNER` and `ADMIN` write, `FINANCE` reads money, `TEAM_LEAD` sees one team."""
+    """What a person may do. `OWNER` and `ADMIN` write, `FINANCE` reads money, `TEAM_LEAD` manages one team."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -30,10 +30,17 @@ _ROLE: Final = Enum(
 
 
 class ApiKey(Base):
-    """A key of an application. The secret is shown once; what is kept is HMAC-SHA-256(pepper, key)."""
+    """A key of an application. The secret is shown once; what is kept is HMAC-SHA-256(pepper, key).
+
+    The key is an identity that outlives its secrets: records, limits and budgets name its id, `digest` is that of the
+    secret in use, and secrets that a rotation replaced end as `FormerSecret` says.
+    """
 
     __tablename__ = "api_keys"
-    __table_args__ = (Index("ix_api_keys_tenant_id", "tenant_id"),)
+    __table_args__ = (
+        Index("ix_api_keys_tenant_id", "tenant_id"),
+        Index("ix_api_keys_changed_revision", "changed_revision"),
+    )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"))
@@ -43,11 +50,49 @@ class ApiKey(Base):
     digest: Mapped[str] = mapped_column(String(64), unique=True)  # hex
     hint: Mapped[str] = mapped_column(String(8))  # the last four characters, to tell keys apart
     is_service_account: Mapped[bool] = mapped_column(Boolean, default=False)
-    scopes: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # models, endpoints, addresses
+    scopes: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # what restricts; see backends/control/scopes
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
-    replaces_id: Mapped[str | None] = mapped_column(String(40), default=None)  # rotation with overlap
+    rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    # The revision that changed the key last: a gateway that knows an older one reads this row again.
+    changed_revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+
+
+class FormerSecret(Base):
+    """A secret that a rotation replaced: it opens the same key until it ends. `revision` is the one that set the end.
+
+    A row may go a while after its end, once `Revision.keys_floor` says that nobody can have missed it.
+    """
+
+    __tablename__ = "former_secrets"
+    __table_args__ = (Index("ix_former_secrets_key_id", "key_id"),)
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)  # hex
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"))
+    hint: Mapped[str] = mapped_column(String(8))
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    revision: Mapped[int] = mapped_column(BigInteger)
+
+
+class Issuer(Base):
+    """An identity provider whose tokens are taken in place of keys; see `contracts.configuration.IssuerSpec`."""
+
+    __tablename__ = "issuers"
+    __table_args__ = (UniqueConstraint("issuer", "audience"),)
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    issuer: Mapped[str] = mapped_column(String(500))
+    audience: Mapped[str] = mapped_column(String(500))
+    keys_url: Mapped[str] = mapped_column(String(500), default="")
+    algorithms: Mapped[list[str]] = mapped_column(JSON, default=list)
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # empty: `tenant_claim` says
+    tenant_claim: Mapped[str] = mapped_column(String(200), default="")
+    team_claim: Mapped[str] = mapped_column(String(200), default="")
+    project_claim: Mapped[str] = mapped_column(String(200), default="")
+    user_claim: Mapped[str] = mapped_column(String(200), default="sub")
+    scopes: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class User(Base):
@@ -75,13 +120,20 @@ class RoleGrant(Base):
 
 
 class AdminToken(Base):
-    """A token for the control plane's API, made at first start; kept as a digest like an API key."""
+    """A token for the control plane's API, kept as a digest like an API key's secret.
+
+    It acts on everything where `tenant_id` is empty, else within that tenant, or one team of it.
+    """
 
     __tablename__ = "admin_tokens"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
+    hint: Mapped[str] = mapped_column(String(8), default="", server_default=text("''"))
     role: Mapped[Role] = mapped_column(_ROLE)
+    tenant_id: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))
+    team_id: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)

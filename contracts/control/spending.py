@@ -1,12 +1,39 @@
-"""What things cost and how much may be used: price cards, standard cost cards, budgets, limits."""
+"""What things cost and how much may be used: price cards, standard cost cards, budgets with their state, limits."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, String
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    String,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, ExactDecimal, UtcDateTime
+
+# The words of the API and of these tables. `contracts.rule_words` turns them into base units.
+WINDOW_WORDS: Final = ("", "second", "minute", "hour", "day")  # empty: concurrency, and whole conversations
+METRIC_WORDS: Final = ("requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd")
+PERIOD_WORDS: Final = ("day", "week", "month", "total")
+_BUDGET_LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
+_MAX_GPU_MILLISECONDS: Final = 999_999_999_999  # below 10^18 nanoseconds
+_MAX_AMOUNT: Final = 10**18 - 1
+
+
+def _one_of(column: str, words: Iterable[str]) -> CheckConstraint:
+    listed = ", ".join(f"'{word}'" for word in words)
+    # Quoted: "window" is a word of SQL.
+    return CheckConstraint(f'"{column}" IN ({listed})', name=f"{column}_known")
 
 
 class Price(Base):
@@ -46,36 +73,121 @@ class StandardCost(Base):
 class Budget(Base):
     """How much money or GPU time a level may use in a calendar period of its tenant's time zone.
 
-    `level` is tenant | team | project | key | user | tag and `subject` the id within the tenant. Exactly one of
-    `amount_usd` and `gpu_milliseconds` is set.
+    `level` is tenant | team | project | key | user | tag and `subject` the id within the tenant, "*" (for a tag
+    "name=*") giving each one a budget of its own. Exactly one of `amount_usd` and `gpu_milliseconds` is set.
     """
 
     __tablename__ = "budgets"
+    __table_args__ = (
+        Index("ix_budgets_tenant_id", "tenant_id"),
+        _one_of("level", _BUDGET_LEVELS),
+        _one_of("period", PERIOD_WORDS),
+        _one_of("when_away", ("share", "refuse")),
+        _one_of("when_unpriced", ("refuse", "allow")),
+        CheckConstraint("(amount_usd IS NULL) <> (gpu_milliseconds IS NULL)", name="one_amount"),
+        CheckConstraint("CAST(amount_usd AS NUMERIC) > 0", name="amount_usd_positive"),
+        CheckConstraint(f"gpu_milliseconds BETWEEN 1 AND {_MAX_GPU_MILLISECONDS}", name="gpu_milliseconds_range"),
+        CheckConstraint("ends_at > starts_at", name="ends_after_start"),
+    )
 
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"))
     level: Mapped[str] = mapped_column(String(20))
-    subject: Mapped[str] = mapped_column(String(200), default="")
-    period: Mapped[str] = mapped_column(String(20))  # day | week | month | total
+    subject: Mapped[str] = mapped_column(String(300), default="")
+    model: Mapped[str] = mapped_column(String(200), default="")  # empty: all models together
+    period: Mapped[str] = mapped_column(String(20))
     amount_usd: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
     gpu_milliseconds: Mapped[int | None] = mapped_column(BigInteger, default=None)
     is_hard: Mapped[bool] = mapped_column(Boolean, default=True)
     thresholds: Mapped[list[int]] = mapped_column(JSON, default=list)  # percent
+    starts_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    webhook_url: Mapped[str] = mapped_column(String(500), default="")
+    when_away: Mapped[str] = mapped_column(String(20), default="refuse")
+    when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class BudgetState(Base):
+    """What one gateway has charged to one subject of a budget in one period, in pico-USD or GPU nanoseconds.
+
+    Gateways write it in the background; what is spent is the sum over gateways. `reserved` is on top of `settled`.
+    """
+
+    __tablename__ = "budget_states"
+    __table_args__ = (ForeignKeyConstraint(["budget_id"], ["budgets.id"], ondelete="CASCADE"),)
+
+    budget_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    period_start: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)
+    subject: Mapped[str] = mapped_column(String(300), primary_key=True)
+    gateway: Mapped[str] = mapped_column(String(200), primary_key=True)
+    settled: Mapped[Decimal] = mapped_column(ExactDecimal)  # whole numbers: a soft budget may pass 64 bits
+    reserved: Mapped[Decimal] = mapped_column(ExactDecimal)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class BudgetEvent(Base):
+    """A threshold passed: once per budget, subject, period and threshold, whichever gateway saw it.
+
+    `amount` and `spent` are in pico-USD or GPU nanoseconds. `next_attempt_at` is when the webhook is due, `NULL`
+    where there is none, it was delivered, or it was given up; `last_error` says why the last attempt failed.
+    """
+
+    __tablename__ = "budget_events"
+    __table_args__ = (
+        UniqueConstraint("budget_id", "subject", "period_start", "threshold_percent"),
+        ForeignKeyConstraint(["budget_id"], ["budgets.id"], ondelete="CASCADE"),
+        Index("ix_budget_events_next_attempt_at", "next_attempt_at"),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "evt_..." in the order of their making
+    budget_id: Mapped[str] = mapped_column(String(63))
+    subject: Mapped[str] = mapped_column(String(300))
+    period_start: Mapped[datetime] = mapped_column(UtcDateTime)
+    threshold_percent: Mapped[int] = mapped_column(Integer)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    amount: Mapped[Decimal] = mapped_column(ExactDecimal)
+    spent: Mapped[Decimal] = mapped_column(ExactDecimal)
+    delivered_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    next_attempt_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    last_error: Mapped[str] = mapped_column(String(200), default="")
 
 
 class Limit(Base):
-    """How much of a metric a level may use in a window. `model` empty means over all models."""
+    """How much of a metric a level may use in a window. `model` empty means over all models.
+
+    `amount` is in the metric's unit (requests, tokens, slots, milliseconds); money is in `amount_usd` instead.
+    """
 
     __tablename__ = "limits"
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "level", "subject", "model", "metric", "window"),
+        _one_of("level", (*_BUDGET_LEVELS, "conversation")),
+        _one_of("metric", METRIC_WORDS),
+        _one_of("window", WINDOW_WORDS),
+        _one_of("when_away", ("share", "refuse")),
+        _one_of("when_unpriced", ("refuse", "allow")),
+        CheckConstraint("(amount IS NULL) = (metric = 'usd')", name="amount_unless_usd"),
+        CheckConstraint("(amount_usd IS NULL) = (metric <> 'usd')", name="amount_usd_where_usd"),
+        CheckConstraint(f"amount BETWEEN 0 AND {_MAX_AMOUNT}", name="amount_range"),
+        CheckConstraint("CAST(amount_usd AS NUMERIC) >= 0", name="amount_usd_range"),
+        CheckConstraint(
+            "(\"window\" = '') = (metric = 'concurrency' OR level = 'conversation')", name="window_where_counted"
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"))
     level: Mapped[str] = mapped_column(String(20))
-    subject: Mapped[str] = mapped_column(String(200), default="")
+    subject: Mapped[str] = mapped_column(String(300), default="")
     model: Mapped[str] = mapped_column(String(200), default="")
-    metric: Mapped[str] = mapped_column(String(30))  # requests | input_tokens | output_tokens | tokens | ...
-    window: Mapped[str] = mapped_column(String(20))  # second | minute | hour | day | concurrent
-    amount: Mapped[int] = mapped_column(BigInteger)
-    settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    metric: Mapped[str] = mapped_column(String(30))
+    window: Mapped[str] = mapped_column(String(20), default="")
+    amount: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    amount_usd: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
+    when_away: Mapped[str] = mapped_column(String(20), default="share")
+    when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, Index, Integer, String
+from sqlalchemy import JSON, BigInteger, Boolean, Float, Index, Integer, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
@@ -53,10 +53,15 @@ class AuditEntry(Base):
 class Revision(Base):
     """One row: a counter raised in the transaction of every change the gateways must see.
 
-    A gateway polls this number, not the tables, and reloads when it has moved.
+    A gateway polls this number, not the tables. Once it has moved, the keys' own revisions say which keys to read
+    again, and `rules` and `serving` whether anything else has to be: each is the number at the last change of that
+    area. A gateway that knows a number below `keys_floor` cannot be told by the keys alone and reads them all.
     """
 
     __tablename__ = "revision"
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True, default=1, autoincrement=False)
     number: Mapped[int] = mapped_column(BigInteger, default=0)
+    rules: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    serving: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    keys_floor: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))

@@ -1,77 +1,151 @@
-"""Who may use the control plane, and how a change is signed: the bearer token and the caller's address."""
+"""Who may use the control plane, and how a change is signed: the token's name, role and bounds, and the address."""
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.changes import Author
-from contracts.errors import AuthenticationFailed
+from backends.control.database import ControlDatabase
+from contracts.control import Role
+from contracts.errors import AuthenticationFailed, ControlUnavailable, NotFound, PermissionDenied, TollkeeperError
+from gateway.control.permissions import OPEN_PATHS, Standing, is_allowed
 from gateway.control.replies import error_reply
 
-_ADMIN = "admin"
-_GUARDED = "/v1/"  # health, readiness and the page that documents the API are for everyone
+_OWNER_NAME: Final = "admin"
+_GUARDED: Final = "/v1/"
+_BEARER_IN_SCOPE: Final = "tollkeeper.bearer"
 
 bearer = HTTPBearer(
     auto_error=False,  # our error shape, not FastAPI's
-    description="The admin token, made at the first start in `<data>/secrets/admin_token`",
+    description="An admin token; the owner's is made at the first start in `<data>/secrets/admin_token`",
 )
 
 
-class AdminTokenCheck:
-    """Compares a presented token with the installation's, by digest and in constant time."""
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Whose token was presented: the name that the audit gets, the role, and the tenant or team it is bound to."""
 
-    def __init__(self, token: str) -> None:
-        self._digest = _digest(token)
+    name: str
+    role: Role
+    tenant_id: str = ""
+    team_id: str = ""
 
-    def require(self, presented: str | None) -> None:
-        """Raise AuthenticationFailed where this is not the admin token; `None` where nothing was presented."""
+    @property
+    def standing(self) -> Standing:
+        """Give what the table of permissions decides by."""
+        return Standing.of(self.role, self.tenant_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(Author):
+    """The author of a request, with its role."""
+
+    role: Role = Role.TEAM_LEAD
+
+
+class TokenBook:
+    """Knows tokens: the owner's by the digest of the installation's file, all others from the database, each time."""
+
+    def __init__(self, owner_token: str, database: ControlDatabase, pepper: bytes) -> None:
+        self._owner = _digest(owner_token)
+        self._database = database
+        self._pepper = pepper
+
+    def bearer_of(self, presented: str | None, now: datetime) -> Bearer:
+        """Give whose token this is. Raises AuthenticationFailed on one that is unknown, revoked or expired, and where
+        it is `None`, and ControlUnavailable; the owner's needs no database.
+        """
         if presented is None:
             raise AuthenticationFailed(
                 "no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token"
             )
-        if not hmac.compare_digest(_digest(presented), self._digest):
-            raise AuthenticationFailed(
-                "the admin token is wrong; it lies in the data directory under secrets/admin_token",
-                code="invalid_admin_token",
-            )
+        if hmac.compare_digest(_digest(presented), self._owner):
+            return Bearer(_OWNER_NAME, Role.OWNER)
+        if is_token_like(presented):
+            with self._database.session() as session:
+                token = find_token(session, presented, self._pepper, now)
+                if token is not None:
+                    return Bearer(f"{token.name} ({token.id})", token.role, token.tenant_id, token.team_id)
+        raise AuthenticationFailed(
+            "the admin token is wrong, expired or revoked; the owner's lies in the data directory under "
+            "secrets/admin_token",
+            code="invalid_admin_token",
+        )
 
 
 class TokenGate:
-    """ASGI middleware: asks for the admin token before anything of the body is read or parsed."""
+    """ASGI middleware: asks for an admin token before anything of the body is read or parsed."""
 
-    def __init__(self, app: ASGIApp, check: AdminTokenCheck) -> None:
+    def __init__(self, app: ASGIApp, tokens: TokenBook) -> None:
         self.app = app
-        self.check = check
+        self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(_GUARDED):
             scheme, token = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
+            presented = token if token and scheme.lower() == "bearer" else None
             try:
-                self.check.require(token if token and scheme.lower() == "bearer" else None)
-            except AuthenticationFailed as error:
+                found = await run_in_threadpool(self.tokens.bearer_of, presented, datetime.now(UTC))
+            except TollkeeperError as error:
                 await error_reply(error)(scope, receive, send)
                 return
+            except PoolTimeout:
+                busy = ControlUnavailable("no connection to the control database came free in time; retry shortly")
+                await error_reply(busy)(scope, receive, send)
+                return
+            scope[_BEARER_IN_SCOPE] = found
         await self.app(scope, receive, send)
 
 
-def require_admin(
-    request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
-) -> Author:
-    """Give the author of this request's change. Raises AuthenticationFailed without the admin token."""
-    check: AdminTokenCheck = request.app.state.admin_token
-    check.require(presented.credentials if presented else None)  # again: a route must not lean on what stands before
+def check_permission(request: Request) -> None:
+    """Hold every route to the table of permissions, whatever it asks for itself.
+
+    Raises AuthenticationFailed where no token was checked, PermissionDenied where its role may not do this, NotFound
+    where the path names a tenant or team that the token does not reach.
+    """
+    path = request.scope["route"].path
+    if path in OPEN_PATHS:
+        return
+    found = _bearer_in(request)
+    if not is_allowed(found.standing, request.method, path):
+        raise PermissionDenied(f"your role, {found.standing.value}, may not {request.method} {request.url.path}")
+    tenant, team = request.path_params.get("tenant"), request.path_params.get("team")
+    if tenant is not None and found.tenant_id not in ("", tenant):
+        raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
+    if team is not None and found.team_id not in ("", team):
+        raise NotFound(f"tenant {tenant!r} has no team {team!r}")
+
+
+def require_caller(
+    request: Request,
+    presented: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],  # only so that the API's page asks
+    checked: Annotated[None, Depends(check_permission)],
+) -> Caller:
+    """Give the author of this request's change, once the table allows it. Raises as `check_permission` does."""
+    found = _bearer_in(request)
     address = request.client.host if request.client else ""
-    return Author(name=_ADMIN, at=datetime.now(UTC), address=address)
+    return Caller(found.name, datetime.now(UTC), address, found.tenant_id, found.team_id, found.role)
 
 
-Admin = Annotated[Author, Depends(require_admin)]
+Admin = Annotated[Caller, Depends(require_caller)]
+
+
+def _bearer_in(request: Request) -> Bearer:
+    found = request.scope.get(_BEARER_IN_SCOPE)
+    if not isinstance(found, Bearer):
+        raise AuthenticationFailed("no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token")
+    return found
 
 
 def _digest(token: str) -> bytes:

@@ -1,11 +1,12 @@
 """Builds the control plane's HTTP: tenants to keys, models, pools, prices, and the page that documents them."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from backends.control.bootstrap import (
     DEMO_MODEL,
@@ -25,17 +26,33 @@ from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
-from gateway.control import health, keys, models, pools, prices, projects, teams, tenants
-from gateway.control.access import AdminTokenCheck, TokenGate
+from gateway.control import (
+    audit,
+    budgets,
+    health,
+    issuers,
+    keys,
+    limits,
+    models,
+    pools,
+    prices,
+    projects,
+    teams,
+    tenants,
+    tokens,
+)
+from gateway.control.access import TokenBook, TokenGate, check_permission
 from gateway.control.body_limit import BodyLimit
 from gateway.control.replies import install_error_replies
 from gateway.control.settings import ControlSettings
+from gateway.control.webhooks import WebhookDelivery
 
 log = logging.getLogger(__name__)
 
 _DESCRIPTION = """
-Who may use which models, and at what price. Every request needs `Authorization: Bearer <admin token>`; the token
-lies in the data directory under `secrets/admin_token`. A change reaches every gateway within a second.
+Who may use which models, and at what price. Every request needs `Authorization: Bearer <admin token>`; the owner's
+lies in the data directory under `secrets/admin_token` and makes others at `/v1/tokens`, each with a role. A change
+reaches every gateway within a second.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
@@ -49,6 +66,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     secrets = SecretFiles(settings.data / "secrets")
     admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
     key_pepper = secrets.get_or_create("key_pepper").encode()
+    webhook_secret = secrets.get_or_create("webhook_secret").encode()
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)
@@ -58,7 +76,12 @@ def create_app(settings: ControlSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        webhooks = WebhookDelivery(database, webhook_secret)
+        delivering = asyncio.create_task(webhooks.run())
         yield
+        delivering.cancel()
+        await asyncio.gather(delivering, return_exceptions=True)
+        await webhooks.close()
         database.close()
 
     app = FastAPI(
@@ -67,14 +90,19 @@ def create_app(settings: ControlSettings) -> FastAPI:
         version="0.1.0",
         lifespan=lifespan,
         redoc_url=None,
+        dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
-    app.state.admin_token = AdminTokenCheck(admin_token)
     app.state.key_pepper = key_pepper
-    for noun in (health, tenants, teams, projects, keys, models, pools, prices):
+    for noun in (
+        *(health, tenants, teams, projects, keys, limits, budgets),
+        *(models, pools, prices, tokens, issuers, audit),
+    ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
-    app.add_middleware(TokenGate, check=app.state.admin_token)  # the last one added is asked first
+    app.add_middleware(
+        TokenGate, tokens=TokenBook(admin_token, database, key_pepper)
+    )  # the last one added is asked first
     install_error_replies(app)
     return app
 

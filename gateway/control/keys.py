@@ -1,55 +1,65 @@
 """API keys over HTTP. The secret stands in the answer that creates it and nowhere else, ever."""
 
 import os
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path, Request
-from pydantic import Field, StringConstraints
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field, model_validator
 
-from backends.control import keys
-from backends.control.keys import KeyRequest
-from contracts.control import ApiKey
+from backends.control import budgets, keys
+from backends.control.budgets import NewBudget
+from backends.control.keys import MAX_OVERLAP_SECONDS, KeyRequest
+from contracts.control import ApiKey, FormerSecret
 from contracts.keys import KEY_RANDOM_BYTES, new_key
+from contracts.limits import Period
 from gateway.control.access import Admin
-from gateway.control.fields import (
-    Body,
-    Database,
-    ModelId,
-    Moment,
-    Name,
-    Page,
-    Resource,
-    Slug,
-    TenantPath,
-    Wanted,
-    page_of,
-)
+from gateway.control.fields import Body, Database, Moment, Name, Page, PageQuery, Resource, Slug, TenantPath, page_of
+from gateway.control.scope_fields import ScopeFields
+from gateway.rule_fields import BudgetUsd
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/keys", tags=["keys"])
 
 KeyPath = Annotated[str, Path(max_length=40, description="The key's id, `key_...`")]
-Endpoint = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*(\.[a-z_]+)*$", max_length=60)]
 
 
-class KeyBody(Body):
+class KeyQuery(PageQuery):
+    """Which keys are wanted."""
+
+    team: str = Field(default="", max_length=63, description="Only keys of this team")
+    is_service_account: bool | None = Field(default=None, description="Only service accounts, or only others")
+
+
+class KeyBody(ScopeFields):
     """A new key."""
 
     name: Name
     team: Slug | None = None
     project: Slug | None = Field(default=None, description="Needs `team`")
     expires_at: Moment | None = Field(default=None, description="Refused from then on; null: never")
-    models: list[ModelId] | None = Field(default=None, max_length=200, description="May use only these; null: all")
-    endpoints: list[Endpoint] | None = Field(
-        default=None, max_length=50, description="May use only these, such as `chat.completions`; null: all"
-    )
-    is_service_account: bool = False
+    is_service_account: bool = Field(default=False, description="Stands for a program, not for a person")
+    budget_usd: BudgetUsd | None = Field(default=None, description="Makes a hard budget of the key; see /budgets")
+    budget_period: Period | None = Field(default=None, description="Of that budget, in the tenant's time zone")
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> Self:
+        if (self.budget_usd is None) != (self.budget_period is None):
+            raise ValueError("budget_usd and budget_period go together; give both or neither")
+        return self
 
 
-class KeyPatch(Body):
-    """What to change."""
+class KeyPatch(ScopeFields):
+    """What to change: fields left out stay, null takes an end or a scope away."""
 
-    expires_at: Moment
+    name: Name = ""
+    expires_at: Moment | None = None
+
+
+class RotationBody(Body):
+    """How a key gets another secret."""
+
+    overlap_seconds: int = Field(ge=0, le=MAX_OVERLAP_SECONDS, description="How long the present secret works on")
 
 
 class KeyOut(Resource):
@@ -66,10 +76,30 @@ class KeyOut(Resource):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    rotated_at: datetime | None
+
+
+class FormerSecretOut(Resource):
+    """A secret that a rotation replaced: it works until it ends, as long as the key does."""
+
+    hint: str
+    expires_at: datetime
+
+
+class KeyDetailOut(KeyOut):
+    """A key with the secrets that rotations replaced."""
+
+    former_secrets: list[FormerSecretOut]
+
+    @classmethod
+    def of(cls, key: ApiKey, former: Sequence[FormerSecret]) -> Self:
+        """Join a row with its former secrets."""
+        shown = [FormerSecretOut.model_validate(secret) for secret in former]
+        return cls(former_secrets=shown, **KeyOut.model_validate(key).model_dump())
 
 
 class NewKeyOut(KeyOut):
-    """A key just made. `secret` is shown this once: the gateway keeps only a digest of it."""
+    """A key with a secret just made. `secret` is shown this once: the gateway keeps only a digest of it."""
 
     secret: str
 
@@ -81,42 +111,69 @@ class NewKeyOut(KeyOut):
 
 @router.post("", status_code=201, summary="Create a key; its secret is shown once")
 def create(tenant: TenantPath, body: KeyBody, author: Admin, database: Database, request: Request) -> NewKeyOut:
-    wanted = KeyRequest(
-        tenant_id=tenant,
-        name=body.name,
-        team_id=body.team or "",
-        project_id=body.project or "",
-        expires_at=body.expires_at,
-        models=body.models,
-        endpoints=body.endpoints,
-        is_service_account=body.is_service_account,
-    )
+    """With `budget_usd`, key and budget are made together or not at all."""
+    stated = body.model_dump(exclude={"team", "project", "budget_usd", "budget_period"})
+    wanted = KeyRequest(tenant_id=tenant, team_id=body.team or "", project_id=body.project or "", **stated)
     secret = new_key(os.urandom(KEY_RANDOM_BYTES))
     pepper: bytes = request.app.state.key_pepper
     with database.session() as session:
-        return NewKeyOut.of(keys.create_key(session, author, wanted, secret, pepper), secret)
+        made = keys.create_key(session, author, wanted, secret, pepper)
+        if body.budget_usd is not None and body.budget_period is not None:
+            new = NewBudget(tenant, "key", body.budget_period, amount_usd=body.budget_usd, subject=made.id)
+            budgets.create_budget(session, author, new)
+        return NewKeyOut.of(made, secret)
 
 
 @router.get("", summary="List a tenant's keys, revoked ones too")
-def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Database) -> Page[KeyOut]:
+def list_all(
+    tenant: TenantPath, wanted: Annotated[KeyQuery, Query()], author: Admin, database: Database
+) -> Page[KeyOut]:
+    """A team's lead sees the team's."""
     with database.session() as session:
-        rows = keys.list_keys(session, tenant, after=wanted.after, limit=wanted.limit + 1)
+        rows = keys.list_keys(
+            session,
+            tenant,
+            after=wanted.after,
+            limit=wanted.limit + 1,
+            team_id=author.team_id or wanted.team,
+            is_service_account=wanted.is_service_account,
+        )
         return page_of(rows, wanted, KeyOut.model_validate)
 
 
 @router.get("/{key}", summary="Get a key, without its secret")
-def get(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> KeyOut:
+def get(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> KeyDetailOut:
     with database.session() as session:
-        return KeyOut.model_validate(keys.get_key(session, tenant, key))
+        found = keys.get_key(session, tenant, key, team_id=author.team_id)
+        return KeyDetailOut.of(found, keys.list_former_secrets(session, key))
 
 
-@router.patch("/{key}", summary="Set when a key expires")
-def expire(tenant: TenantPath, key: KeyPath, body: KeyPatch, author: Admin, database: Database) -> KeyOut:
+@router.patch("/{key}", summary="Change a key's name, end or scopes")
+def update(tenant: TenantPath, key: KeyPath, body: KeyPatch, author: Admin, database: Database) -> KeyOut:
+    """Every gateway holds it to the new scopes within a second; null takes an end or a scope away."""
     with database.session() as session:
-        return KeyOut.model_validate(keys.expire_key(session, author, tenant, key, body.expires_at))
+        changes = body.model_dump(exclude_unset=True)
+        return KeyOut.model_validate(keys.update_key(session, author, tenant, key, changes))
 
 
-@router.delete("/{key}", summary="Revoke a key, on every gateway within a second")
+@router.post("/{key}/rotate", summary="Give a key another secret, which is shown once")
+def rotate(
+    tenant: TenantPath, key: KeyPath, body: RotationBody, author: Admin, database: Database, request: Request
+) -> NewKeyOut:
+    """The key stays, with its id, scopes, limits and budgets. The present secret works on for the overlap.
+
+    A rotation without overlap ends every secret but the new one.
+    """
+    secret = new_key(os.urandom(KEY_RANDOM_BYTES))
+    pepper: bytes = request.app.state.key_pepper
+    with database.session() as session:
+        rotated = keys.rotate_key(
+            session, author, tenant, key, secret=secret, pepper=pepper, overlap_seconds=body.overlap_seconds
+        )
+        return NewKeyOut.of(rotated, secret)
+
+
+@router.delete("/{key}", summary="Revoke a key with all its secrets, on every gateway within a second")
 def revoke(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> KeyOut:
     """The key stays listed with its `revoked_at`; it cannot be brought back."""
     with database.session() as session:

@@ -1,16 +1,19 @@
 """Pools and their targets over HTTP: the replicas that serve models."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from backends.control import serving
+from backends.control.rules import QUEUE_SETTING
 from backends.control.serving import NewTarget
 from contracts.control import Pool
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
+from gateway.queue_fields import QueueFields
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
 
@@ -28,6 +31,12 @@ class PoolBody(Body):
     id: Slug
     policy: Literal["round_robin"] = "round_robin"
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)] = ""
+
+
+class PoolPatch(Body):
+    """What to change."""
+
+    queue: QueueFields | None = Field(description="How requests wait in front of the pool; null: as by default")
 
 
 class TargetBody(Body):
@@ -75,7 +84,13 @@ class PoolOut(Resource):
     id: str
     policy: str
     region: str
+    queue: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: as by default")
     created_at: datetime
+
+    @field_validator("queue", mode="before")
+    @classmethod
+    def _of_settings(cls, settings: Mapping[str, object]) -> object:
+        return settings.get(QUEUE_SETTING)
 
 
 @router.post("", status_code=201, summary="Create a pool")
@@ -96,6 +111,14 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[PoolOut]
 def get(pool: PoolPath, author: Admin, database: Database) -> PoolOut:
     with database.session() as session:
         return PoolOut.model_validate(serving.get_pool(session, pool))
+
+
+@router.patch("/{pool}", summary="Set a pool's queue")
+def update(pool: PoolPath, body: PoolPatch, author: Admin, database: Database) -> PoolOut:
+    """The queue is replaced whole: what is left out of it is as by default."""
+    queue = None if body.queue is None else body.queue.model_dump(mode="json", exclude_unset=True)
+    with database.session() as session:
+        return PoolOut.model_validate(serving.set_pool_queue(session, author, pool, queue))
 
 
 @router.delete("/{pool}", summary="Delete a pool and its targets")

@@ -127,7 +127,8 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
 @router.get("/prices", summary="List price cards")
 def list_prices(wanted: Wanted, author: Admin, database: Database) -> Page[PriceOut]:
     with database.session() as session:
-        rows = prices.list_prices(session, after=wanted.after, limit=wanted.limit + 1)
+        limit, tenant = wanted.limit + 1, author.tenant_id
+        rows = prices.list_prices(session, after=wanted.after, limit=limit, seen_by_tenant=tenant)
         return page_of(rows, wanted, PriceOut.model_validate)
 
 

@@ -54,7 +54,8 @@ def create(tenant: TenantPath, body: TeamBody, author: Admin, database: Database
 @router.get("", summary="List a tenant's teams")
 def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Database) -> Page[TeamOut]:
     with database.session() as session:
-        rows = organisation.list_teams(session, tenant, after=wanted.after, limit=wanted.limit + 1)
+        limit, only = wanted.limit + 1, author.team_id
+        rows = organisation.list_teams(session, tenant, after=wanted.after, limit=limit, only=only)
         return page_of(rows, wanted, TeamOut.model_validate)
 
 

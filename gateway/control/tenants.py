@@ -57,7 +57,7 @@ def create(body: TenantBody, author: Admin, database: Database) -> TenantOut:
 @router.get("", summary="List tenants")
 def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[TenantOut]:
     with database.session() as session:
-        rows = organisation.list_tenants(session, after=wanted.after, limit=wanted.limit + 1)
+        rows = organisation.list_tenants(session, after=wanted.after, limit=wanted.limit + 1, only=author.tenant_id)
         return page_of(rows, wanted, TenantOut.model_validate)
 
 

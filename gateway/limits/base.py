@@ -48,8 +48,10 @@ class Counter(Protocol):
     was charged, and does nothing once that has passed.
     """
 
-    rule: Rule
-    subject: str
+    @property
+    def rule(self) -> Rule: ...
+    @property
+    def subject(self) -> str: ...
 
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
@@ -87,7 +89,12 @@ class Shortage:
 
 
 class CounterStore(Protocol):
-    """Where counters live: this process's memory, or Redis for several gateways."""
+    """Where counters live: this process's memory, or Redis for several gateways.
+
+    `generation` moves when idle counters have been forgotten: whoever keeps counters then opens them anew.
+    """
+
+    generation: int
 
     def open(self, rule: Rule, subject: str) -> Counter:
         """Give the counter of a rule and a subject: the same one as long as it is not idle.

@@ -44,6 +44,10 @@ def run() -> None:
                 # Two migrations at once would both make the first table. The second one waits here, until the first
                 # has committed, and then finds nothing left to do.
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            else:
+                # The same for SQLite, whose driver begins no transaction before DDL: without this each table would be
+                # committed by itself, and a second migration would meet it half way.
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
             context.run_migrations()
     if passed is None:
         database.close()

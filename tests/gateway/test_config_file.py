@@ -64,7 +64,7 @@ WRONG = {
     "a type": ("weight: 3", "weight: three", 11, ["pools.0.targets.1.weight", "integer"]),
     "a limit": ("weight: 3", "weight: 0", 11, ["weight", "greater than or equal to 1"]),
     "a misspelt field": ("weight: 3", "wieght: 3", 11, ["wieght"]),
-    "a misspelt block": ("models:\n", "limits:\n  - a\nmodels:\n", 12, ["limits"]),
+    "a misspelt block": ("models:\n", "limitz:\n  - a\nmodels:\n", 12, ["limitz"]),
     "a missing field": ("    tenant: acme\n", "", 2, ["keys.0.tenant", "required"]),
     "a missing list": ("models:\n  - name: m\n    pool: p\n", "", 1, ["models", "required"]),
     "an unknown policy": ("- name: p\n", "- name: p\n    policy: fastest\n", 6, ["policy", "round_robin"]),

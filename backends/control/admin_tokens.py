@@ -1,0 +1,136 @@
+"""Tokens for the control plane's API: whose they are, what they reach, and until when. Only digests are kept."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.organisation import get_team, get_tenant
+from contracts.control import AdminToken, Role
+from contracts.errors import InvalidRequest, NotFound, PermissionDenied
+from contracts.ids import uuid7
+from contracts.keys import KEY_PREFIX, digest_of, hint_of, is_well_formed
+from contracts.moments import unix_ns
+
+TOKEN_PREFIX: Final = "tk-admin-"
+# Whom each role may make tokens for, and whose tokens it may revoke: nobody above itself.
+_GRANTS: Final[dict[Role, Collection[Role]]] = {
+    Role.OWNER: tuple(Role),
+    Role.ADMIN: (Role.ADMIN, Role.FINANCE, Role.TEAM_LEAD),
+    Role.FINANCE: (),
+    Role.TEAM_LEAD: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token to be made. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it."""
+
+    name: str
+    role: Role
+    tenant_id: str = ""
+    team_id: str = ""
+    expires_at: datetime | None = None
+
+
+def is_token_like(secret: str) -> bool:
+    """Say whether text has a token's form, so that nonsense costs no look-up."""
+    return secret.startswith(TOKEN_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(TOKEN_PREFIX))
+
+
+def create_token(
+    session: Session, author: Author, granted_by: Role, new: NewToken, secret: str, pepper: bytes
+) -> AdminToken:
+    """Register a token under the digest of its secret, which the caller shows once and forgets.
+
+    Raises PermissionDenied on a role above the author's own; InvalidRequest on an end in the past, or a role that does
+    not go with the tenant and team; NotFound on an unknown tenant or team, and on another tenant than the one the
+    author is bound to.
+    """
+    token_id = f"tok_{uuid7(unix_ns(author.at)).hex}"
+    entry = begin_change(session, author, "token.create", _subject(new.tenant_id, token_id))
+    _check_grant(granted_by, new.role)
+    _check_reach(session, author, new)
+    if new.expires_at is not None and new.expires_at <= author.at:
+        raise InvalidRequest(
+            f"expires_at is {new.expires_at.isoformat()}, which is past; name a later moment", param="expires_at"
+        )
+    token = AdminToken(
+        id=token_id,
+        name=new.name,
+        digest=digest_of(secret, pepper).hex(),
+        hint=hint_of(secret),
+        role=new.role,
+        tenant_id=new.tenant_id,
+        team_id=new.team_id,
+        created_at=author.at,
+        expires_at=new.expires_at,
+    )
+    expires_at = None if new.expires_at is None else new.expires_at.isoformat()
+    entry.detail = {"name": new.name, "role": new.role.value, "team": new.team_id, "expires_at": expires_at}
+    session.add(token)
+    session.flush()
+    return token
+
+
+def list_tokens(session: Session, *, tenant_id: str = "", after: str = "", limit: int = 100) -> list[AdminToken]:
+    """Give up to `limit` tokens after an id, revoked ones too, oldest first; of one tenant where it is not empty."""
+    wanted = select(AdminToken).where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
+    return list(session.scalars(wanted.where(AdminToken.tenant_id == tenant_id) if tenant_id else wanted))
+
+
+def get_token(session: Session, token_id: str, *, tenant_id: str = "") -> AdminToken:
+    """Give a token. Raises NotFound, also for one of another tenant than asked."""
+    token = session.get(AdminToken, token_id)
+    if token is None or tenant_id not in ("", token.tenant_id):
+        raise NotFound(f"token {token_id!r} does not exist")
+    return token
+
+
+def revoke_token(session: Session, author: Author, granted_by: Role, token_id: str) -> AdminToken:
+    """End a token at once, for good; the first moment stands. Raises PermissionDenied as `create_token` does."""
+    token = get_token(session, token_id, tenant_id=author.tenant_id)
+    begin_change(session, author, "token.revoke", _subject(token.tenant_id, token_id))
+    _check_grant(granted_by, token.role)
+    session.refresh(token)
+    if token.revoked_at is None:
+        token.revoked_at = author.at
+    session.flush()
+    return token
+
+
+def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> AdminToken | None:
+    """Find the token of this secret; `None` where there is none that works at this moment."""
+    digest = digest_of(secret, pepper).hex()
+    token = session.scalars(select(AdminToken).where(AdminToken.digest == digest)).first()
+    if token is None or token.revoked_at is not None:
+        return None
+    return None if token.expires_at is not None and token.expires_at <= now else token
+
+
+def _subject(tenant_id: str, token_id: str) -> str:
+    return f"{tenant_id}/{token_id}" if tenant_id else token_id
+
+
+def _check_grant(granted_by: Role, role: Role) -> None:
+    if role not in _GRANTS[granted_by]:
+        raise PermissionDenied(f"the role {granted_by.value!r} may not make or revoke tokens of role {role.value!r}")
+
+
+def _check_reach(session: Session, author: Author, new: NewToken) -> None:
+    if author.tenant_id not in ("", new.tenant_id):
+        raise NotFound(f"tenant {new.tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")
+    if new.role is Role.OWNER and new.tenant_id:
+        raise InvalidRequest("an owner's token reaches everything; leave `tenant` out", param="tenant")
+    if (new.role is Role.TEAM_LEAD) != bool(new.team_id):
+        raise InvalidRequest("a team lead's token needs `team`, and no other role's takes it", param="team")
+    if new.team_id and not new.tenant_id:
+        raise InvalidRequest(f"team {new.team_id!r} needs its tenant; name it in `tenant`", param="tenant")
+    if new.tenant_id:
+        get_tenant(session, new.tenant_id)
+    if new.team_id:
+        get_team(session, new.tenant_id, new.team_id)

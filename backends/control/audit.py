@@ -1,0 +1,32 @@
+"""The audit trail as it is read: who changed what, the latest first."""
+
+from typing import Final
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from contracts.control import AuditEntry
+
+# Nouns whose subject begins with their tenant. A pool's target or a model may be called "acme/small" as well.
+_OF_TENANTS: Final = ("tenant", "team", "project", "key", "limit", "budget", "token")
+
+
+def list_audit(
+    session: Session, *, tenant_id: str = "", action: str = "", before: int | None = None, limit: int = 100
+) -> list[AuditEntry]:
+    """Give up to `limit` entries with ids below `before`, the latest first.
+
+    `tenant_id` keeps to what was done within a tenant; `action` to one ("key.revoke") or to a noun's ("key").
+    """
+    wanted = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit)
+    if before is not None:
+        wanted = wanted.where(AuditEntry.id < before)
+    if tenant_id:
+        of_tenant = or_(
+            AuditEntry.subject == tenant_id, AuditEntry.subject.startswith(f"{tenant_id}/", autoescape=True)
+        )
+        wanted = wanted.where(of_tenant, or_(*(AuditEntry.action.startswith(f"{noun}.") for noun in _OF_TENANTS)))
+    if action:
+        of_noun = AuditEntry.action.startswith(f"{action}.", autoescape=True)
+        wanted = wanted.where(or_(AuditEntry.action == action, of_noun))
+    return list(session.scalars(wanted))

@@ -1,0 +1,47 @@
+"""What an author who is bound to a tenant or a team sees of limits and budgets, and which of them it may set.
+
+Nobody sets what holds them as a whole: a tenant's administrator not the rules of level tenant, and a team's lead not
+those of the team.
+"""
+
+from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author
+from contracts.control import ApiKey, Budget, Limit
+from contracts.errors import PermissionDenied
+
+
+def visible_rules(table: type[Limit] | type[Budget], tenant_id: str, team_id: str) -> ColumnElement[bool]:
+    """Give the condition for the rules that are shown: all of a tenant, or of one team, its projects and its keys."""
+    of_tenant = table.tenant_id == tenant_id
+    if not team_id:
+        return of_tenant
+    keys = select(ApiKey.id).where(ApiKey.tenant_id == tenant_id, ApiKey.team_id == team_id)
+    of_team = or_(
+        and_(table.level == "team", table.subject == team_id),
+        and_(table.level == "project", table.subject.startswith(f"{team_id}/", autoescape=True)),
+        and_(table.level == "key", table.subject.in_(keys)),
+    )
+    return and_(of_tenant, of_team)
+
+
+def refuse_beyond_bounds(session: Session, author: Author, level: str, subject: str) -> None:
+    """Raise PermissionDenied where a rule of this level and subject is not the author's to make, change or delete."""
+    if author.team_id:
+        if not _is_within_team(session, author, level, subject):
+            raise PermissionDenied(
+                f"a lead of team {author.team_id!r} sets limits and budgets of the team's projects and keys, "
+                f"not of level {level!r} for {subject!r}; ask an administrator of the tenant"
+            )
+    elif author.tenant_id and level == "tenant":
+        raise PermissionDenied(
+            f"what holds tenant {author.tenant_id!r} as a whole is not set from within it; ask the platform's owner"
+        )
+
+
+def _is_within_team(session: Session, author: Author, level: str, subject: str) -> bool:
+    if level == "project":
+        return subject.partition("/")[0] == author.team_id
+    key = session.get(ApiKey, subject) if level == "key" else None
+    return key is not None and (key.tenant_id, key.team_id) == (author.tenant_id, author.team_id)

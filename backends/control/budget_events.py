@@ -1,0 +1,122 @@
+"""Thresholds that budgets passed: written once each, and handed to one control plane at a time for delivery."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlalchemy import CursorResult, select, update
+from sqlalchemy.orm import Session
+
+from backends.control.budget_states import insert_into
+from contracts.control import Budget, BudgetEvent
+from contracts.ids import uuid7
+from contracts.moments import unix_ns, utc_moment
+
+# The first wait is longer than an attempt may last, so that no second control plane begins one meanwhile.
+_FIRST_WAIT: Final = timedelta(seconds=10)
+_LONGEST_WAIT: Final = timedelta(hours=1)
+_GIVE_UP_AFTER: Final = timedelta(days=1)
+_MAX_ERROR: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PassedThreshold:
+    """A budget's subject has used `threshold_percent` of `amount` in a period; in pico-USD or GPU nanoseconds."""
+
+    budget_id: str
+    subject: str
+    period_start_ns: int
+    threshold_percent: int
+    amount: int
+    spent: int
+
+
+def record_event(session: Session, passed: PassedThreshold, at: datetime) -> bool:
+    """Write down that a threshold was passed. False where another gateway had, or the budget is gone."""
+    webhook_url = session.scalar(select(Budget.webhook_url).where(Budget.id == passed.budget_id))
+    if webhook_url is None:
+        return False
+    insert: Any = insert_into(session, BudgetEvent)
+    written = session.execute(
+        insert.values(
+            id=f"evt_{uuid7(unix_ns(at)).hex}",
+            budget_id=passed.budget_id,
+            subject=passed.subject,
+            period_start=utc_moment(passed.period_start_ns),
+            threshold_percent=passed.threshold_percent,
+            at=at,
+            amount=Decimal(passed.amount),
+            spent=Decimal(passed.spent),
+            attempts=0,
+            next_attempt_at=at if webhook_url else None,
+            last_error="",
+        ).on_conflict_do_nothing()
+    )
+    return _changed_one(written)
+
+
+def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[BudgetEvent]:
+    """Give the latest `limit` events of a budget, the latest first."""
+    of_budget = select(BudgetEvent).where(BudgetEvent.budget_id == budget_id)
+    return list(session.scalars(of_budget.order_by(BudgetEvent.at.desc(), BudgetEvent.id.desc()).limit(limit)))
+
+
+def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tuple[BudgetEvent, Budget]]:
+    """Give events whose webhook is to be called now, the longest due first, with their budgets.
+
+    Where the webhook was taken away meanwhile, they wait for another.
+    """
+    wanted = (
+        select(BudgetEvent, Budget)
+        .join(Budget, Budget.id == BudgetEvent.budget_id)
+        .where(BudgetEvent.next_attempt_at <= now, Budget.webhook_url != "")
+        .order_by(BudgetEvent.next_attempt_at, BudgetEvent.id)
+        .limit(limit)
+    )
+    return [(row[0], row[1]) for row in session.execute(wanted)]
+
+
+def claim_event(session: Session, event_id: str, attempts: int, now: datetime) -> bool:
+    """Take an event for one attempt; False where another control plane took it since it was read.
+
+    Should this process die in the attempt, the event is due again after the wait.
+    """
+    claimed = session.execute(
+        update(BudgetEvent)
+        .where(BudgetEvent.id == event_id, BudgetEvent.attempts == attempts, BudgetEvent.next_attempt_at <= now)
+        .values(attempts=attempts + 1, next_attempt_at=now + wait_after(attempts + 1))
+    )
+    return _changed_one(claimed)
+
+
+def finish_event(session: Session, event_id: str, at: datetime) -> None:
+    """Mark an event as delivered."""
+    session.execute(
+        update(BudgetEvent)
+        .where(BudgetEvent.id == event_id)
+        .values(delivered_at=at, next_attempt_at=None, last_error="")
+    )
+
+
+def fail_event(session: Session, event_id: str, error: str) -> bool:
+    """Note why an attempt failed; False where it was the last: the event is given up a day after it happened."""
+    event = session.get(BudgetEvent, event_id)
+    if event is None:
+        return False
+    event.last_error = error[:_MAX_ERROR]
+    if event.next_attempt_at is not None and event.next_attempt_at > event.at + _GIVE_UP_AFTER:
+        event.next_attempt_at = None
+    session.flush()
+    return event.next_attempt_at is not None
+
+
+def wait_after(attempts: int) -> timedelta:
+    """Give how long after that many attempts the next one is due: 10 s, twice as long each time, at most an hour."""
+    doubled = 1 << min(attempts - 1, 20)  # bounded: the thousandth attempt's wait would not fit a timedelta
+    return min(_FIRST_WAIT * doubled, _LONGEST_WAIT)
+
+
+def _changed_one(result: object) -> bool:
+    assert isinstance(result, CursorResult)  # what INSERT and UPDATE give
+    return bool(result.rowcount == 1)

@@ -1,0 +1,122 @@
+"""What is spent of budgets, as gateways write it down in the background. None of it raises the revision they poll."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlalchemy import Insert, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from contracts.control import Base, Budget, BudgetState
+from contracts.moments import unix_ns, utc_moment
+
+_CHUNK_ROWS: Final = 500
+_KEY: Final = ("budget_id", "period_start", "subject", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayState:
+    """What one gateway has charged to one subject of a budget in one period: pico-USD or GPU nanoseconds.
+
+    `period_start_ns` is the period's start as `contracts.periods.budget_period` gives it. `reserved` is held by
+    requests that have not ended, on top of `settled`.
+    """
+
+    budget_id: str
+    subject: str
+    period_start_ns: int
+    settled: int
+    reserved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What all gateways together have charged, in pico-USD or GPU nanoseconds; `reserved` is on top of `settled`.
+
+    `since` is when the oldest of what is counted was last written: how old the sum may be.
+    """
+
+    settled: int = 0
+    reserved: int = 0
+    since: datetime | None = None
+
+
+def publish_states(session: Session, gateway: str, states: Sequence[GatewayState], at: datetime) -> None:
+    """Write down what a gateway has charged; a later value replaces the earlier one of the same period.
+
+    States of budgets that are no longer there are left out.
+    """
+    known = _known_budgets(session, {state.budget_id for state in states})
+    rows = [
+        {
+            "budget_id": state.budget_id,
+            "period_start": utc_moment(state.period_start_ns),
+            "subject": state.subject,
+            "gateway": gateway,
+            "settled": Decimal(state.settled),
+            "reserved": Decimal(state.reserved),
+            "updated_at": at,
+        }
+        for state in sorted(states, key=lambda state: (state.budget_id, state.period_start_ns, state.subject))
+        if state.budget_id in known
+    ]
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        session.execute(_upsert(session), rows[start : start + _CHUNK_ROWS])
+
+
+def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list[GatewayState]:
+    """Give what a gateway had written down itself: where it goes on after a restart without shared counters."""
+    wanted = set(budget_ids)
+    rows = session.scalars(select(BudgetState).where(BudgetState.gateway == gateway))
+    return [
+        GatewayState(row.budget_id, row.subject, unix_ns(row.period_start), int(row.settled), int(row.reserved))
+        for row in rows
+        if row.budget_id in wanted
+    ]
+
+
+def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str, Spent]:
+    """Give what is charged to a budget in the period that began then, by subject: the sum over gateways."""
+    rows = session.scalars(
+        select(BudgetState).where(
+            BudgetState.budget_id == budget_id, BudgetState.period_start == utc_moment(period_start_ns)
+        )
+    )
+    found: dict[str, Spent] = {}
+    for row in rows:
+        sofar = found.get(row.subject, Spent())
+        since = row.updated_at if sofar.since is None else min(sofar.since, row.updated_at)
+        found[row.subject] = Spent(sofar.settled + int(row.settled), sofar.reserved + int(row.reserved), since)
+    return found
+
+
+def forget_states(session: Session, before: datetime) -> None:
+    """Remove the states of periods that began before a moment; those of `total` budgets stay."""
+    periodic = select(Budget.id).where(Budget.period != "total")
+    session.execute(
+        delete(BudgetState).where(BudgetState.period_start < before, BudgetState.budget_id.in_(periodic)),
+        execution_options={"synchronize_session": False},
+    )
+
+
+def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
+    """Give the database's own INSERT: the portable one knows no ON CONFLICT."""
+    return (postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert)(table)
+
+
+def _upsert(session: Session) -> Insert:
+    insert: Any = insert_into(session, BudgetState)
+    new = {name: insert.excluded[name] for name in ("settled", "reserved", "updated_at")}
+    upsert: Insert = insert.on_conflict_do_update(index_elements=_KEY, set_=new)
+    return upsert
+
+
+def _known_budgets(session: Session, ids: set[str]) -> set[str]:
+    wanted, known = sorted(ids), set[str]()
+    for start in range(0, len(wanted), _CHUNK_ROWS):
+        chunk = wanted[start : start + _CHUNK_ROWS]
+        known |= set(session.scalars(select(Budget.id).where(Budget.id.in_(chunk))))
+    return known

@@ -1,0 +1,256 @@
+"""Budgets in the control database, and how they stand. What is spent of them is written by gateways, not here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.bounds import refuse_beyond_bounds, visible_rules
+from backends.control.budget_events import PassedThreshold, record_event
+from backends.control.budget_states import (
+    GatewayState,
+    Spent,
+    forget_states,
+    publish_states,
+    spent_of,
+    states_of,
+)
+from backends.control.changes import Author, begin_change
+from backends.control.organisation import get_tenant
+from backends.control.rule_scope import checked_scope
+from backends.control.rules import budget_spec
+from contracts.control import Budget
+from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
+from contracts.ids import uuid7
+from contracts.limits import BudgetSpec
+from contracts.moments import unix_ns
+from contracts.periods import budget_period
+from contracts.rule_words import amount_text
+
+__all__ = [
+    "BudgetChange",
+    "GatewayState",
+    "NewBudget",
+    "PassedThreshold",
+    "Spent",
+    "create_budget",
+    "delete_budget",
+    "forget_states",
+    "get_budget",
+    "list_budgets",
+    "publish_states",
+    "record_event",
+    "spec_of",
+    "spent_of",
+    "states_of",
+    "update_budget",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewBudget:
+    """A budget as people write it: exactly one of `amount_usd` and `gpu_milliseconds`."""
+
+    tenant_id: str
+    level: str
+    period: str
+    amount_usd: Decimal | None = None
+    gpu_milliseconds: int | None = None
+    subject: str = ""
+    model: str = ""
+    is_hard: bool = True
+    thresholds: Sequence[int] = ()  # percent
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    webhook_url: str = ""
+    when_away: str = "refuse"
+    when_unpriced: str = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetChange:
+    """New values for a budget; `None` leaves one as it is. `is_endless` takes its end away."""
+
+    amount_usd: Decimal | None = None
+    gpu_milliseconds: int | None = None
+    is_hard: bool | None = None
+    thresholds: Sequence[int] | None = None
+    ends_at: datetime | None = None
+    is_endless: bool = False
+    webhook_url: str | None = None
+    when_away: str | None = None
+    when_unpriced: str | None = None
+
+
+def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
+    """Add a budget.
+
+    Raises NotFound on an unknown tenant; InvalidRequest where a field is unknown, out of range, in the past or does
+    not go with the others.
+    """
+    budget_id = f"bud_{uuid7(unix_ns(author.at)).hex}"
+    entry = begin_change(session, author, "budget.create", f"{new.tenant_id}/{budget_id}")
+    scope = checked_scope(session, new.tenant_id, new.level, new.subject, new.model)
+    refuse_beyond_bounds(session, author, scope.level, scope.subject)
+    row = Budget(
+        id=budget_id,
+        tenant_id=new.tenant_id,
+        level=scope.level,
+        subject=scope.subject,
+        model=scope.model,
+        period=new.period,
+        amount_usd=new.amount_usd,
+        gpu_milliseconds=new.gpu_milliseconds,
+        is_hard=new.is_hard,
+        thresholds=list(new.thresholds),
+        starts_at=new.starts_at,
+        ends_at=new.ends_at,
+        webhook_url=new.webhook_url,
+        when_away=new.when_away,
+        when_unpriced=new.when_unpriced,
+        created_at=author.at,
+        updated_at=author.at,
+    )
+    _checked_spec(session, row)
+    _check_end(row, author.at)
+    session.add(row)
+    entry.detail = {**_scope_detail(row), "after": _values(row)}
+    session.flush()
+    return row
+
+
+def list_budgets(
+    session: Session, tenant_id: str, *, after: str = "", limit: int = 100, team_id: str = ""
+) -> list[Budget]:
+    """Give up to `limit` budgets of a tenant after an id, oldest first; of one team where it is named.
+
+    Raises NotFound on the tenant.
+    """
+    get_tenant(session, tenant_id)
+    wanted = select(Budget).where(visible_rules(Budget, tenant_id, team_id), Budget.id > after)
+    return list(session.scalars(wanted.order_by(Budget.id).limit(limit)))
+
+
+def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str = "") -> Budget:
+    """Give a budget of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
+    get_tenant(session, tenant_id)
+    of_it = (Budget.id == budget_id, visible_rules(Budget, tenant_id, team_id))
+    row = session.scalars(select(Budget).where(*of_it)).first()
+    if row is None:
+        raise NotFound(f"tenant {tenant_id!r} has no budget {budget_id!r}")
+    return row
+
+
+def spec_of(session: Session, row: Budget) -> BudgetSpec:
+    """Give the budget that a row stands for, in its tenant's time zone. Raises ConfigurationError as it is built."""
+    return budget_spec(row, get_tenant(session, row.tenant_id).time_zone)
+
+
+def update_budget(session: Session, author: Author, tenant_id: str, budget_id: str, change: BudgetChange) -> Budget:
+    """Change a budget; what it has counted stays.
+
+    Raises as `create_budget` does, and Conflict where the amount would fall below what is spent in this period.
+    """
+    entry = begin_change(session, author, "budget.update", f"{tenant_id}/{budget_id}")
+    row = get_budget(session, tenant_id, budget_id)
+    refuse_beyond_bounds(session, author, row.level, row.subject)
+    before = _values(row)
+    with session.no_autoflush:  # a change that is about to be refused must not be written first
+        _apply(row, change)
+        row.updated_at = author.at
+        spec = _checked_spec(session, row)
+        if change.ends_at is not None:
+            _check_end(row, author.at)
+        if change.amount_usd is not None or change.gpu_milliseconds is not None:
+            _refuse_below_spent(session, spec, author.at)
+    entry.detail = {**_scope_detail(row), "before": before, "after": _values(row)}
+    session.flush()
+    return row
+
+
+def delete_budget(session: Session, author: Author, tenant_id: str, budget_id: str) -> None:
+    """Remove a budget with its states and events. Raises NotFound."""
+    entry = begin_change(session, author, "budget.delete", f"{tenant_id}/{budget_id}")
+    row = get_budget(session, tenant_id, budget_id)
+    refuse_beyond_bounds(session, author, row.level, row.subject)
+    entry.detail = {**_scope_detail(row), "before": _values(row)}
+    session.delete(row)
+    session.flush()
+
+
+def _apply(row: Budget, change: BudgetChange) -> None:
+    for name, other in (("amount_usd", "gpu_milliseconds"), ("gpu_milliseconds", "amount_usd")):
+        if getattr(change, name) is not None and getattr(row, name) is None:
+            raise InvalidRequest(
+                f"budget {row.id!r} is in {other} and cannot change to {name}; make another one", param=name
+            )
+    for name in ("amount_usd", "gpu_milliseconds", "is_hard", "ends_at", "webhook_url", "when_away", "when_unpriced"):
+        value = getattr(change, name)
+        if value is not None:
+            setattr(row, name, value)
+    if change.thresholds is not None:
+        row.thresholds = list(change.thresholds)
+    if change.is_endless:
+        row.ends_at = None
+
+
+def _checked_spec(session: Session, row: Budget) -> BudgetSpec:
+    try:
+        return spec_of(session, row)
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param=_blamed(row, error.message)) from error
+
+
+def _blamed(row: Budget, message: str) -> str:
+    for word, field in (("threshold", "thresholds"), ("ends before", "ends_at"), ("level", "level")):
+        if word in message:
+            return field
+    return "gpu_milliseconds" if row.amount_usd is None else "amount_usd"
+
+
+def _check_end(row: Budget, now: datetime) -> None:
+    if row.ends_at is not None and row.ends_at <= now:
+        raise InvalidRequest(
+            f"ends_at is {row.ends_at.isoformat()}, which is past: the budget would never hold; "
+            "name a later moment, or delete the budget",
+            param="ends_at",
+        )
+
+
+def _refuse_below_spent(session: Session, spec: BudgetSpec, now: datetime) -> None:
+    bounds = budget_period(spec, unix_ns(now))
+    if bounds is None:
+        return
+    spent = spent_of(session, spec.id, bounds[0])
+    subject, most = max(
+        ((subject, each.settled) for subject, each in spent.items()), key=lambda pair: pair[1], default=("", 0)
+    )
+    if spec.amount < most:
+        whom = f" by {subject!r}" if subject else ""
+        raise Conflict(
+            f"the budget would be {amount_text(spec.metric, spec.amount)}, but {amount_text(spec.metric, most)} are "
+            f"spent{whom} in this period already; set at least that, or delete the budget",
+            param="amount_usd" if spec.metric == "pico_usd" else "gpu_milliseconds",
+        )
+
+
+def _scope_detail(row: Budget) -> dict[str, object]:
+    return {"level": row.level, "subject": row.subject, "model": row.model, "period": row.period}
+
+
+def _values(row: Budget) -> dict[str, object]:
+    # Whether a webhook is set and not which: its path may be a secret.
+    return {
+        "amount_usd": None if row.amount_usd is None else format(row.amount_usd, "f"),
+        "gpu_milliseconds": row.gpu_milliseconds,
+        "is_hard": row.is_hard,
+        "thresholds": list(row.thresholds),
+        "starts_at": None if row.starts_at is None else row.starts_at.isoformat(),
+        "ends_at": None if row.ends_at is None else row.ends_at.isoformat(),
+        "has_webhook": bool(row.webhook_url),
+        "when_away": row.when_away,
+        "when_unpriced": row.when_unpriced,
+    }

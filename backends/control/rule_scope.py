@@ -1,0 +1,60 @@
+"""Whom a limit or budget covers, checked against what the control database knows."""
+
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from backends.control.organisation import get_tenant
+from contracts.control import ApiKey, Model, Project, Route, Team
+from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.limits import EACH, Level, Scope
+
+
+def checked_scope(session: Session, tenant_id: str, level: str, subject: str, model: str) -> Scope:
+    """Give the scope that a rule names.
+
+    Raises NotFound on an unknown tenant; InvalidRequest naming `level`, `subject` or `model` where the level is
+    unknown, the subject has another form than its level's, or nothing here has that name.
+    """
+    get_tenant(session, tenant_id)
+    try:
+        # A tenant, like a conversation, takes "*" and nothing for the same: one of them is kept.
+        fits_all = level in ("tenant", "conversation") and subject == EACH
+        scope = Scope(tenant_id, cast(Level, level), "" if fits_all else subject, model)
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param="level" if "unknown" in error.message else "subject") from error
+    if scope.level == "tag" and scope.subject.startswith("="):
+        raise InvalidRequest(f"subject is {subject!r}; a tag is named 'name=value' or 'name=*'", param="subject")
+    _check_subject(session, scope)
+    if model and session.get(Model, model) is None and session.get(Route, model) is None:
+        raise InvalidRequest(
+            f"model is {model!r}, which is neither a model nor a route here; leave it out for all models together",
+            param="model",
+        )
+    return scope
+
+
+def is_each(scope: Scope) -> bool:
+    """Say whether every subject of the scope is counted on its own."""
+    return scope.subject == EACH or (scope.level == "tag" and scope.subject.endswith(f"={EACH}"))
+
+
+def _check_subject(session: Session, scope: Scope) -> None:
+    tenant, subject = scope.tenant, scope.subject
+    if subject == EACH:
+        return
+    if scope.level == "team":
+        is_known = session.get(Team, (tenant, subject)) is not None
+    elif scope.level == "project":
+        is_known = session.get(Project, (tenant, *subject.split("/"))) is not None
+    elif scope.level == "key":
+        key = session.get(ApiKey, subject)
+        is_known = key is not None and key.tenant_id == tenant
+    else:
+        return  # users and tags are whatever callers state
+    if not is_known:
+        raise InvalidRequest(
+            f"subject is {subject!r}, but tenant {tenant!r} has no such {scope.level}; "
+            f"name one that it has, or '*' to count every {scope.level} on its own",
+            param="subject",
+        )

@@ -1,0 +1,94 @@
+"""Limits, budgets, tenants and queues as the data plane decides by them, built from the rows that keep them."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from sqlalchemy import select
+
+from backends.control.sound_rows import SoundRows
+from contracts.control import Budget, Limit, Tenant
+from contracts.errors import ConfigurationError
+from contracts.limits import BudgetSpec, Level, LimitSpec, Period, QueueSpec, Scope, TenantSpec, WhenAway, WhenUnpriced
+from contracts.limits import Window as WindowWord
+from contracts.moments import unix_ns
+from contracts.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
+
+QUEUE_SETTING = "queue"  # in a pool's settings
+
+
+def limit_spec(row: Limit) -> LimitSpec:
+    """Build the limit a row stands for. Raises ConfigurationError where the row breaks a limit's rules."""
+    word = cast(MetricWord, row.metric)
+    if word not in METRICS_BY_WORD:
+        raise ConfigurationError(f"metric {row.metric!r} is unknown; known: {', '.join(METRICS_BY_WORD)}")
+    return LimitSpec(
+        id=row.id,
+        scope=Scope(row.tenant_id, cast(Level, row.level), row.subject, row.model),
+        metric=METRICS_BY_WORD[word],
+        amount=base_amount(word, row.amount, row.amount_usd),
+        window=cast(WindowWord, row.window) if row.window else None,
+        when_away=cast(WhenAway, row.when_away),
+        when_unpriced=cast(WhenUnpriced, row.when_unpriced),
+    )
+
+
+def budget_spec(row: Budget, time_zone: str) -> BudgetSpec:
+    """Build the budget a row stands for, in its tenant's time zone. Raises ConfigurationError as `limit_spec` does."""
+    if (row.amount_usd is None) == (row.gpu_milliseconds is None):
+        raise ConfigurationError("a budget has either amount_usd or gpu_milliseconds, not both and not neither")
+    if row.amount_usd is not None:
+        amount = pico_usd_of(row.amount_usd)
+    else:
+        amount = base_amount("gpu_ms", row.gpu_milliseconds, None)
+    return BudgetSpec(
+        id=row.id,
+        scope=Scope(row.tenant_id, cast(Level, row.level), row.subject, row.model),
+        metric="gpu_ns" if row.amount_usd is None else "pico_usd",
+        amount=amount,
+        period=cast(Period, row.period),
+        is_hard=row.is_hard,
+        thresholds=tuple(row.thresholds),
+        time_zone=time_zone,
+        starts_at_ns=None if row.starts_at is None else unix_ns(row.starts_at),
+        ends_at_ns=None if row.ends_at is None else unix_ns(row.ends_at),
+        webhook_url=row.webhook_url,
+        when_away=cast(WhenAway, row.when_away),
+        when_unpriced=cast(WhenUnpriced, row.when_unpriced),
+    )
+
+
+def queue_spec(settings: Mapping[str, object]) -> QueueSpec | None:
+    """Build a pool's queue from its settings; `None` where it has none.
+
+    Raises ConfigurationError, TypeError or ValueError where they are not what a queue takes.
+    """
+    stated = settings.get(QUEUE_SETTING)
+    return None if stated is None else QueueSpec(**cast("dict[str, Any]", stated))
+
+
+def sound_queue(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> QueueSpec | None:
+    """Give a pool's queue; what cannot be read is named in the faults, and the pool is served without."""
+    try:
+        return queue_spec(settings)
+    except (ConfigurationError, TypeError, ValueError) as error:
+        why = error.message if isinstance(error, ConfigurationError) else f"unreadable ({type(error).__name__})"
+        rows.faults.append(f"the queue of pool {pool_id!r} is left out: {why}")
+        return None
+
+
+def load_limits(rows: SoundRows) -> tuple[LimitSpec, ...]:
+    """Read all limits; those that cannot be read are left out and named."""
+    return tuple(rows.build("limit", select(Limit), (Limit.id,), lambda row: limit_spec(row[0])))
+
+
+def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
+    """Read all budgets, each with its tenant's time zone; those that cannot be read are left out and named."""
+    wanted = select(Budget, Tenant.time_zone).join(Tenant, Tenant.id == Budget.tenant_id)
+    return tuple(rows.build("budget", wanted, (Budget.id,), lambda row: budget_spec(row[0], row[1])))
+
+
+def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:
+    """Read all tenants, inactive ones too, by id; those that cannot be read are left out and named."""
+    wanted = select(Tenant.id, Tenant.weight, Tenant.time_zone, Tenant.is_active)
+    specs = rows.build("tenant", wanted, (Tenant.id,), lambda row: TenantSpec(*row))
+    return {spec.id: spec for spec in specs}

@@ -1,0 +1,232 @@
+"""Carries batches to Redis, one at a time, each done once: an unanswered batch is sent again until it is answered.
+
+The script remembers the last batch of a gateway with its answer, so what comes twice is not done twice, and what was
+overtaken is not done at all. Hence a lost answer loses nothing, and nothing is ever guessed.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from backends.counters.connection import CountersConnection
+from backends.counters.server_clock import ServerClock
+from contracts.errors import CountersUnavailable
+
+_log = logging.getLogger(__name__)
+
+_MOST_LINES: Final = 128  # of one batch: keeps Redis busy for some milliseconds at most
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+_QUIET_SECONDS: Final = 2.0  # after Redis lost its data; longer than any pause, so that all have come back by then
+_USABLE_SHARE: Final = 0.8  # of a gateway's life, after which it stops using what it was granted under it
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Keys:
+    """The keys that one batch touches, named by their places."""
+
+    def __init__(self, first: Sequence[str]) -> None:
+        self.names = list(first)
+        self._places = {name: place for place, name in enumerate(self.names, 1)}
+
+    def place(self, name: str) -> int:
+        """Give the place of a key, as Lua counts."""
+        place = self._places.get(name)
+        if place is None:
+            self.names.append(name)
+            place = self._places[name] = len(self.names)
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What Redis said of a batch as a whole. `quiet_seconds`: for so long nobody is granted anything."""
+
+    now_us: int
+    alive: int
+    quiet_seconds: float
+
+
+class Parcel(Protocol):
+    """One item of a batch."""
+
+    @property
+    def lines(self) -> int:
+        """How many counters it touches."""
+
+    def pack(self, keys: Keys) -> list[object] | None:
+        """Give what is sent, as things stand at this moment; `None` where nobody waits for it any more."""
+
+    def deliver(self, result: list[Any], answer: Answer) -> None:
+        """Take what was done."""
+
+    def undo(self) -> None:
+        """Take back what `pack` did: Redis has not done it and never will."""
+
+
+class Recipient(Protocol):
+    """Who is told how this gateway stands with Redis."""
+
+    def on_granted_life(self) -> None:
+        """This gateway lives under a new life: nothing that it was granted before counts."""
+
+    def on_lost_data(self) -> None:
+        """Redis has other data than before: it knows nothing of what was leased or charged."""
+
+    def on_away(self, reason: str) -> None:
+        """Redis does not answer."""
+
+    def on_answer(self, answer: Answer) -> None:
+        """Redis has answered."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    keys: list[str]
+    payload: bytes
+    parcels: list[Parcel]
+
+
+class Courier:
+    """One gateway's way to the shared counters. Works while there is something to carry."""
+
+    def __init__(
+        self,
+        connection: CountersConnection,
+        name: str,
+        clock: ServerClock,
+        recipient: Recipient,
+        *,
+        prefix: str,
+        expiry_seconds: float,
+    ) -> None:
+        """Take the gateway's name, and for how long it is taken to live without being heard of."""
+        self._connection = connection
+        self._name = name
+        self._clock = clock
+        self._recipient = recipient
+        self._keys = (f"{prefix}gateway:{name}", f"{prefix}gateways", f"{prefix}data")
+        self._expiry_us = round(expiry_seconds * 1_000_000)
+        self._incarnation = secrets.token_hex(8)
+        self._sequence = 0
+        self._life = ""
+        self._data = ""
+        self._queue: deque[Parcel] = deque()
+        self._batch: _Batch | None = None
+        self._beats = False
+        self._pump: asyncio.Task[None] | None = None
+        self.usable_until_ns = 0  # monotonic
+        self.answered_ns = 0  # monotonic
+        self.round_trips = 0
+        self.is_name_taken = False
+        self.is_joined = False
+
+    def post(self, parcel: Parcel) -> None:
+        """Carry a parcel as soon as the way is free."""
+        self._queue.append(parcel)
+        self._start()
+
+    def beat(self) -> None:
+        """Let Redis know that this gateway lives."""
+        self._beats = True
+        self._start()
+
+    async def finish(self, seconds: float) -> None:
+        """Carry what waits and take leave, within so many seconds; then let go of the connection."""
+        try:
+            async with asyncio.timeout(seconds):
+                if self._pump is not None:
+                    await self._pump
+                if self.is_joined and not self.is_name_taken:
+                    self._expiry_us = 0
+                    self._sequence += 1
+                    await self._connection.run_batch(self._keys, self._payload([]))
+        except (TimeoutError, CountersUnavailable):
+            _log.warning("shared counters not told of leaving; what was leased there ages out")
+        finally:
+            if self._pump is not None:
+                self._pump.cancel()
+            await self._connection.close()
+
+    def _start(self) -> None:
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._carry())
+
+    async def _carry(self) -> None:
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while self._queue or self._batch is not None or self._beats:
+            if self._batch is None:
+                self._batch = self._next_batch()
+            sent_ns = self._clock.now_ns()
+            try:
+                reply = await self._connection.run_batch(self._batch.keys, self._batch.payload)
+                self.round_trips += 1
+                self._take(self._batch, msgspec.msgpack.decode(reply), sent_ns)
+            except CountersUnavailable as error:
+                self._recipient.on_away(error.message)
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
+            else:
+                pause_seconds = _FIRST_PAUSE_SECONDS
+                self._batch = None
+
+    def _next_batch(self) -> _Batch:
+        self._beats = False
+        self._sequence += 1
+        keys, lines = Keys(self._keys), 0
+        items: list[object] = []
+        parcels: list[Parcel] = []
+        while self.is_joined and self._queue and (not parcels or lines + self._queue[0].lines <= _MOST_LINES):
+            parcel = self._queue.popleft()
+            packed = parcel.pack(keys)
+            if packed is not None:
+                items.append(packed)
+                parcels.append(parcel)
+                lines += parcel.lines
+        return _Batch(keys.names, self._payload(items), parcels)
+
+    def _payload(self, items: Sequence[object]) -> bytes:
+        quiet_us = round(_QUIET_SECONDS * 1_000_000)
+        head = (self._name, self._incarnation, self._sequence, self._life, self._data, self._expiry_us, quiet_us)
+        return msgspec.msgpack.encode((*head, self._clock.told_us, items))
+
+    def _take(self, batch: _Batch, reply: list[Any], sent_ns: int) -> None:
+        status = reply[0]
+        if status in ("taken", "late"):
+            self._put_back(batch)
+            self.is_joined = False
+            self.is_name_taken = status == "taken"
+            raise CountersUnavailable(
+                f"another gateway runs under the name {self._name!r}; give each one its own TOLLKEEPER_GATEWAY_NAME"
+            )
+        _, now_us, data, life, alive, quiet_us, results = reply
+        self._clock.observe(sent_ns, self._clock.now_ns(), now_us * 1000)
+        self.is_name_taken = False
+        self.answered_ns = self._clock.now_ns()
+        self.usable_until_ns = sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)
+        answer = Answer(now_us, alive, quiet_us / 1_000_000)
+        if status == "done":
+            for parcel, result in zip(batch.parcels, results, strict=True):
+                parcel.deliver(result, answer)
+        else:
+            self._put_back(batch)
+            has_lost = self._data not in ("", data)
+            self._life, self._data, self.is_joined = life, data, True
+            self._recipient.on_granted_life()
+            if has_lost:
+                _log.warning("the shared counters have lost their data; all gateways tell them what they know")
+                self._recipient.on_lost_data()
+        self._recipient.on_answer(answer)
+
+    def _put_back(self, batch: _Batch) -> None:
+        for parcel in batch.parcels:
+            parcel.undo()
+        self._queue.extendleft(reversed(batch.parcels))
+        batch.parcels = []
+        self._batch = None

@@ -1,0 +1,45 @@
+"""Redis' clock as seen from here: its distance from this process's monotonic clock, between two bounds."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+_DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
+
+
+class ServerClock:
+    """What time it is at Redis. Each answer says so at some moment between sending and receiving.
+
+    A clock that was set is noticed with the next answer. Until the first, this machine's clock is taken for Redis'.
+    """
+
+    told_us = 0  # Redis is not told the time
+
+    def __init__(
+        self, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._low_ns = self._high_ns = wall_ns() - monotonic_ns()
+        self._seen_ns = monotonic_ns()
+        self._is_known = False
+        self.offset_ns = self._low_ns
+
+    def now_ns(self, told_ns: int = 0) -> int:
+        """Give this process's monotonic time. What the caller takes for the time is not used: it may jump."""
+        return self._monotonic_ns()
+
+    def error_ns(self, now_ns: int) -> int:
+        """Give how far `now_ns + offset_ns` may be from the time at Redis."""
+        return (self._high_ns - self._low_ns) // 2 + (now_ns - self._seen_ns) // _DRIFT + 1
+
+    def observe(self, sent_ns: int, received_ns: int, server_ns: int) -> None:
+        """Take an answer's time, with the monotonic times around it."""
+        low_ns, high_ns = server_ns - received_ns, server_ns - sent_ns
+        if self._is_known:
+            drift_ns = (received_ns - self._seen_ns) // _DRIFT + 1
+            old_low_ns, old_high_ns = self._low_ns - drift_ns, self._high_ns + drift_ns
+            if max(low_ns, old_low_ns) <= min(high_ns, old_high_ns):
+                low_ns, high_ns = max(low_ns, old_low_ns), min(high_ns, old_high_ns)
+        self._low_ns, self._high_ns, self._is_known = low_ns, high_ns, True
+        self._seen_ns = received_ns
+        self.offset_ns = (low_ns + high_ns) // 2

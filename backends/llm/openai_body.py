@@ -1,0 +1,112 @@
+"""What is sent to an OpenAI-compatible server: the caller's bytes, rewritten only where something must differ."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.chat import ChatRequest, ReasoningEffort
+
+_LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
+_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFields:
+    """How one server wants to be told things.
+
+    `model` is its own name for the model; empty: the caller's. `output_limit` is the field for a limit where the
+    caller gave none: every server takes `max_tokens` but OpenAI's own for its reasoning models. A model that does not
+    reason may refuse an effort; vLLM refuses a priority unless it was started with `--scheduling-policy priority`.
+    """
+
+    model: str = ""
+    output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    sends_reasoning_effort: bool = True
+    sends_priority: bool = False
+
+
+class _Body:
+    """A request's fields. What is not set goes out byte for byte."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._fields = _fields_decoder.decode(body)
+        self._is_changed = False
+
+    def get(self, name: str) -> object:
+        """Give a field's value; `None` where it is absent or null."""
+        raw = self._fields.get(name)
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def set(self, name: str, value: object) -> None:
+        """Set a field."""
+        if name not in self._fields or self.get(name) != value:
+            self._fields[name] = msgspec.Raw(_encoder.encode(value))
+            self._is_changed = True
+
+    def encoded(self) -> bytes:
+        """Give the body."""
+        return _encoder.encode(self._fields) if self._is_changed else self._body
+
+
+def body_for(call: ModelCall, server: BodyFields) -> bytes:
+    """Give the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
+    request = call.request
+    renamed = bool(server.model) and server.model != request.model
+    chat = request if isinstance(request, ChatRequest) else None
+    needs_usage = chat is not None and chat.is_streamed and not chat.wants_usage
+    needs_limit = chat is not None and call.max_output is not None and _exceeds(chat, call.max_output)
+    effort = call.reasoning_effort if chat is not None and server.sends_reasoning_effort else None
+    ranks = chat is not None and server.sends_priority
+    if not (renamed or needs_usage or needs_limit or effort or ranks):
+        return call.body
+    body = _Body(call.body)
+    if renamed:
+        body.set("model", server.model)
+    if needs_usage:
+        options = body.get("stream_options")
+        body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
+    if needs_limit and call.max_output is not None:
+        _limit(body, call.max_output, server.output_limit)
+    if effort is not None:
+        _set_effort(body, effort)
+    if ranks:
+        body.set("priority", call.priority)
+    return body.encoded()
+
+
+def _exceeds(request: ChatRequest, max_output: int) -> bool:
+    # Servers differ in which of the two names they heed, so neither may say more.
+    given = [limit for limit in (request.max_tokens, request.max_completion_tokens) if limit is not None]
+    return not given or max(given) > max_output
+
+
+def _limit(body: _Body, max_output: int, unless_given: str) -> None:
+    given = [(name, value) for name in _LIMIT_FIELDS if isinstance(value := body.get(name), int)]
+    for name, value in given or [(unless_given, max_output)]:
+        body.set(name, min(value, max_output))
+    fewest = body.get("min_tokens")
+    if isinstance(fewest, int) and fewest > max_output:
+        body.set("min_tokens", max_output)
+
+
+def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
+    """Let every place that states an effort say this one; where none does, OpenAI's field."""
+    is_stated = body.get("reasoning_effort") is not None
+    variables = body.get("chat_template_kwargs")
+    if isinstance(variables, dict):  # vLLM's and SGLang's: what they hand to the chat template
+        if "reasoning_effort" in variables:
+            is_stated = True
+            variables["reasoning_effort"] = effort
+        if effort == "none" and "enable_thinking" in variables:
+            variables["enable_thinking"] = False
+        body.set("chat_template_kwargs", variables)
+    reasoning = body.get("reasoning")
+    if isinstance(reasoning, dict) and "effort" in reasoning:  # OpenRouter's
+        body.set("reasoning", {**reasoning, "effort": effort})
+        is_stated = True
+    if not is_stated or body.get("reasoning_effort") is not None:
+        body.set("reasoning_effort", effort)

@@ -1,0 +1,34 @@
+"""What budgets have spent, written to the control-plane database for everyone else to read."""
+
+from datetime import UTC, datetime
+
+from backends.control.budget_events import PassedThreshold, record_event
+from backends.control.budget_states import GatewayState, publish_states
+from backends.control.database import ControlDatabase
+from gateway.limits.budget_watch import BudgetStanding, ThresholdPassed
+
+
+class BudgetPublisher:
+    """Writes one gateway's standings. Calls block; they come from a thread."""
+
+    def __init__(self, url: str, gateway: str) -> None:
+        self._database = ControlDatabase(url)
+        self._gateway = gateway
+
+    def publish(self, standings: list[BudgetStanding], passed: list[ThresholdPassed]) -> None:
+        """Write standings and thresholds. Raises ControlUnavailable."""
+        now = datetime.now(UTC)
+        states = [
+            GatewayState(one.budget, one.subject, one.period_start_ns, one.settled, one.reserved) for one in standings
+        ]
+        with self._database.session() as session:
+            publish_states(session, self._gateway, states, now)
+            for one in passed:
+                threshold = PassedThreshold(
+                    one.budget, one.subject, one.period_start_ns, one.percent, one.amount, one.spent
+                )
+                record_event(session, threshold, now)
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self._database.close()

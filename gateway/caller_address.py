@@ -1,0 +1,100 @@
+"""Where a caller is: the peer's address, or what trusted reverse proxies say of it; and which networks hold it."""
+
+import ipaddress
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Final
+
+from contracts.errors import ConfigurationError
+
+Address = IPv4Address | IPv6Address
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
+_MAX_REMEMBERED_RANGES: Final = 10_000
+
+
+class TrustedProxies:
+    """Tells callers' addresses. `networks` are the proxies', with commas between; empty: nobody is believed.
+
+    Raises ConfigurationError where one of them is no network.
+    """
+
+    def __init__(self, networks: str = "") -> None:
+        names = [name for name in (part.strip() for part in networks.split(",")) if name]
+        try:
+            self._networks = _parsed(names)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"TOLLKEEPER_TRUSTED_PROXIES: {error}; write networks such as 10.0.0.0/8 with commas between"
+            ) from error
+
+    def caller_of(self, peer: str, forwarded_for: str) -> Address | None:
+        """Give the caller's address; `None` where it cannot be told, which no network holds.
+
+        Every proxy appends whom it heard from, so the right-most entry that is no trusted proxy is the first that
+        a trusted one vouches for; what stands to its left anybody may have written.
+        """
+        address = address_of(peer)
+        if not self._networks or not forwarded_for or not self._trusts(address):
+            return address
+        for entry in reversed(forwarded_for.split(",")):
+            address = address_of(_without_port(entry.strip()))
+            if not self._trusts(address):
+                break
+        return address
+
+    def _trusts(self, address: Address | None) -> bool:
+        return address is not None and is_within(address, self._networks)
+
+
+class AddressRanges:
+    """Says whether an address is in one of a key's networks, which are parsed once and not per request."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[tuple[str, ...], Networks] = {}
+
+    def allow(self, address: Address | None, ranges: tuple[str, ...]) -> bool:
+        """Say whether one of the networks holds the address. A range that is no network holds none."""
+        networks = self._parsed.get(ranges)
+        if networks is None:
+            if len(self._parsed) >= _MAX_REMEMBERED_RANGES:
+                self._parsed.clear()  # snapshots come and go; what is in use is parsed again
+            networks = self._parsed[ranges] = _readable(ranges)
+        return address is not None and is_within(address, networks)
+
+
+def address_of(text: str) -> Address | None:
+    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` where it is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def is_within(address: Address, networks: Networks) -> bool:
+    """Say whether one of the networks holds the address."""
+    return any(address in network for network in networks)
+
+
+def _parsed(ranges: Iterable[str]) -> Networks:
+    return tuple(ipaddress.ip_network(name, strict=False) for name in ranges)
+
+
+def _readable(ranges: tuple[str, ...]) -> Networks:
+    networks: Networks = ()
+    for name in ranges:
+        try:
+            networks += _parsed([name])
+        except ValueError:  # the control plane refuses such a range; what came past it must not open the key
+            continue
+    return networks
+
+
+def _without_port(entry: str) -> str:
+    """Take the port off "192.0.2.1:443", "[2001:db8::1]:443" and the brackets off "[2001:db8::1]"."""
+    if entry.startswith("["):
+        return entry[1:].partition("]")[0]
+    return entry.partition(":")[0] if entry.count(":") == 1 else entry

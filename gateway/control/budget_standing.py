@@ -1,0 +1,142 @@
+"""How a budget stands in its current period: what is spent and reserved, and what it comes to at the present pace."""
+
+from datetime import datetime
+from typing import Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from backends.control.budgets import Spent, spent_of
+from backends.control.rule_scope import is_each
+from contracts.control import BudgetEvent
+from contracts.limits import BudgetSpec, Metric
+from contracts.moments import utc_moment
+from contracts.periods import budget_period, forecast
+from contracts.rule_words import exact_text
+
+_MOST_SUBJECTS = 100
+
+Unit = Literal["usd", "gpu_milliseconds"]
+
+
+class SubjectStandingOut(BaseModel):
+    """How one subject stands. Amounts are exact decimal text in the budget's unit."""
+
+    subject: str = Field(description="Empty for the tenant as a whole")
+    spent: str
+    reserved: str = Field(description="Held by requests that have not ended, on top of what is spent")
+    remaining: str = Field(description="What is neither spent nor reserved, never below 0")
+    percent: str = Field(description="Of the amount that is spent, cut to two decimals")
+    projected: str | None = Field(description="Spent at the period's end at the present pace; null: it has no end")
+    exhausted_at: datetime | None = Field(
+        description="When nothing remains at the present pace; null: not in this period"
+    )
+    reported_at: datetime | None = Field(description="How fresh this is; null: no gateway has reported")
+
+
+class BudgetStandingOut(BaseModel):
+    """How a budget stands in the period that is now."""
+
+    unit: Unit
+    amount: str
+    time_zone: str
+    period_start: datetime = Field(description="In the tenant's time zone")
+    period_end: datetime | None = Field(description="Exclusive; null: it has no end")
+    subjects: list[SubjectStandingOut] = Field(
+        description="One entry; with a subject of '*' one for each, those that spent most first, at most 100"
+    )
+    has_more: bool = False
+
+
+class BudgetEventOut(BaseModel):
+    """A threshold that was passed. Amounts are exact decimal text in `unit`."""
+
+    id: str
+    subject: str
+    threshold_percent: int
+    unit: Unit
+    amount: str
+    spent: str
+    period_start: datetime
+    at: datetime
+    delivered_at: datetime | None
+    attempts: int
+    last_error: str
+
+    @classmethod
+    def of(cls, event: BudgetEvent, metric: Metric) -> Self:
+        """Show a row."""
+        return cls(
+            id=event.id,
+            subject=event.subject,
+            threshold_percent=event.threshold_percent,
+            unit=unit_of(metric),
+            amount=exact_text(metric, int(event.amount)),
+            spent=exact_text(metric, int(event.spent)),
+            period_start=event.period_start,
+            at=event.at,
+            delivered_at=event.delivered_at,
+            attempts=event.attempts,
+            last_error=event.last_error,
+        )
+
+
+def unit_of(metric: Metric) -> Unit:
+    """Name the unit that a budget's amounts are shown in."""
+    return "usd" if metric == "pico_usd" else "gpu_milliseconds"
+
+
+def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
+    """Give how a budget stands; `None` before it begins and after it has ended.
+
+    The pace is that since `counts_since_ns`, where that is later than the period's start: what was used before a
+    budget was made is not counted in it.
+    """
+    bounds = budget_period(budget, now_ns)
+    if bounds is None:
+        return None
+    start_ns, end_ns = bounds
+    spent = spent_of(session, budget.id, start_ns)
+    if not is_each(budget.scope):
+        spent = {budget.scope.subject: spent.get(budget.scope.subject, Spent())}
+    ordered = sorted(spent.items(), key=lambda pair: (-pair[1].settled, pair[0]))
+    zone = ZoneInfo(budget.time_zone)
+    return BudgetStandingOut(
+        unit=unit_of(budget.metric),
+        amount=exact_text(budget.metric, budget.amount),
+        time_zone=budget.time_zone,
+        period_start=utc_moment(start_ns).astimezone(zone),
+        period_end=None if end_ns is None else utc_moment(end_ns).astimezone(zone),
+        subjects=[
+            _subject_standing(budget, subject, each, (max(start_ns, counts_since_ns), now_ns, end_ns))
+            for subject, each in ordered[:_MOST_SUBJECTS]
+        ],
+        has_more=len(ordered) > _MOST_SUBJECTS,
+    )
+
+
+def _subject_standing(
+    budget: BudgetSpec, subject: str, spent: Spent, times: tuple[int, int, int | None]
+) -> SubjectStandingOut:
+    metric, amount = budget.metric, budget.amount
+    since_ns, now_ns, end_ns = times
+    outlook = forecast(amount, spent.settled, since_ns, now_ns, end_ns)
+    hundredths = spent.settled * 10_000 // amount
+    return SubjectStandingOut(
+        subject=subject,
+        spent=exact_text(metric, spent.settled),
+        reserved=exact_text(metric, spent.reserved),
+        remaining=exact_text(metric, max(amount - spent.settled - spent.reserved, 0)),
+        percent=f"{hundredths // 100}.{hundredths % 100:02d}",
+        projected=None if outlook.projected is None else exact_text(metric, outlook.projected),
+        exhausted_at=None if outlook.exhausted_at_ns is None else _moment(outlook.exhausted_at_ns),
+        reported_at=spent.since,
+    )
+
+
+def _moment(nanoseconds: int) -> datetime | None:
+    try:
+        return utc_moment(nanoseconds)
+    except OverflowError:  # at this pace it lasts beyond the year 9999
+        return None

@@ -1,0 +1,150 @@
+"""Budgets over HTTP: how much money or GPU time a scope may use in a calendar period, and how that stands."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import Field, field_serializer
+
+from backends.control import budgets
+from backends.control.budget_events import events_of
+from backends.control.budgets import BudgetChange, NewBudget
+from contracts.control import Budget
+from contracts.limits import Period, WhenAway, WhenUnpriced
+from contracts.moments import unix_ns
+from gateway.control.access import Admin
+from gateway.control.budget_standing import BudgetEventOut, BudgetStandingOut, standing_of
+from gateway.control.fields import (
+    Body,
+    Database,
+    Deleted,
+    ModelId,
+    Moment,
+    Page,
+    Resource,
+    TenantPath,
+    Wanted,
+    page_of,
+)
+from gateway.rule_fields import BudgetLevel, BudgetUsd, Currency, GpuMilliseconds, Subject, Thresholds, WebhookUrl
+
+router = APIRouter(prefix="/v1/tenants/{tenant}/budgets", tags=["budgets"])
+
+BudgetPath = Annotated[str, Path(max_length=63, description="The budget's id, `bud_...`")]
+
+
+class BudgetBody(Body):
+    """A new budget: exactly one of `amount_usd` and `gpu_milliseconds`."""
+
+    level: BudgetLevel
+    subject: Subject = ""
+    model: ModelId | None = Field(default=None, description="Counts this model alone; null: all together")
+    period: Period = Field(description="Calendar period in the tenant's time zone; weeks begin on Monday")
+    amount_usd: BudgetUsd | None = Field(default=None, description="Decimal text")
+    gpu_milliseconds: GpuMilliseconds | None = None
+    currency: Currency = "USD"
+    is_hard: bool = Field(default=True, description="Never overspent; false: only told")
+    thresholds: Thresholds = Field(default_factory=list)
+    starts_at: Moment | None = Field(default=None, description="Nothing before counts")
+    ends_at: Moment | None = Field(default=None, description="Exclusive; nothing from then on counts")
+    webhook_url: WebhookUrl = ""
+    when_away: WhenAway = Field(
+        default="refuse", description="While shared counters are away: refuse, or each gateway's share"
+    )
+    when_unpriced: WhenUnpriced = Field(default="refuse", description="Where a model has no price: refuse, or allow")
+
+
+class BudgetPatch(Body):
+    """What to change; fields left out stay. `ends_at` null takes the end away, `webhook_url` "" the webhook."""
+
+    amount_usd: BudgetUsd | None = None
+    gpu_milliseconds: GpuMilliseconds | None = None
+    currency: Currency = "USD"
+    is_hard: bool | None = None
+    thresholds: Thresholds | None = None
+    ends_at: Moment | None = None
+    webhook_url: WebhookUrl | None = None
+    when_away: WhenAway | None = None
+    when_unpriced: WhenUnpriced | None = None
+
+
+class BudgetOut(Resource):
+    """A budget."""
+
+    id: str
+    tenant_id: str
+    level: str
+    subject: str
+    model: str | None
+    period: str
+    amount_usd: Decimal | None
+    gpu_milliseconds: int | None
+    is_hard: bool
+    thresholds: list[int]
+    starts_at: datetime | None
+    ends_at: datetime | None
+    webhook_url: str
+    when_away: str
+    when_unpriced: str
+    created_at: datetime
+    updated_at: datetime
+
+    @field_serializer("amount_usd")
+    def _plain(self, amount_usd: Decimal | None) -> str | None:
+        return None if amount_usd is None else format(amount_usd, "f")  # never 1E-12
+
+    @field_serializer("model")
+    def _null_where_empty(self, model: str | None) -> str | None:
+        return model or None
+
+
+class BudgetWithStateOut(BudgetOut):
+    """A budget, how it stands in the period that is now, and the latest thresholds it passed."""
+
+    state: BudgetStandingOut | None = Field(description="null before the budget begins and after it ends")
+    events: list[BudgetEventOut]
+
+
+@router.post("", status_code=201, summary="Create a budget")
+def create(tenant: TenantPath, body: BudgetBody, author: Admin, database: Database) -> BudgetOut:
+    new = NewBudget(tenant_id=tenant, **{**body.model_dump(exclude={"currency"}), "model": body.model or ""})
+    with database.session() as session:
+        return BudgetOut.model_validate(budgets.create_budget(session, author, new))
+
+
+@router.get("", summary="List a tenant's budgets")
+def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Database) -> Page[BudgetOut]:
+    with database.session() as session:
+        limit, team = wanted.limit + 1, author.team_id
+        rows: list[Budget] = budgets.list_budgets(session, tenant, after=wanted.after, limit=limit, team_id=team)
+        return page_of(rows, wanted, BudgetOut.model_validate)
+
+
+@router.get("/{budget_id}", summary="Get a budget and how it stands")
+def get(tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: Database) -> BudgetWithStateOut:
+    """What is spent is as fresh as the gateways' last report, a few seconds old."""
+    with database.session() as session:
+        row = budgets.get_budget(session, tenant, budget_id, team_id=author.team_id)
+        spec = budgets.spec_of(session, row)
+        state = standing_of(session, spec, unix_ns(row.created_at), unix_ns(author.at))
+        events = [BudgetEventOut.of(event, spec.metric) for event in events_of(session, budget_id)]
+        return BudgetWithStateOut(state=state, events=events, **BudgetOut.model_validate(row).model_dump())
+
+
+@router.patch("/{budget_id}", summary="Change a budget's amount, thresholds, end or webhook")
+def update(
+    tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database
+) -> BudgetOut:
+    """Refused where the amount would fall below what is spent in the current period."""
+    is_endless = "ends_at" in body.model_fields_set and body.ends_at is None
+    change = BudgetChange(is_endless=is_endless, **body.model_dump(exclude={"currency"}))
+    with database.session() as session:
+        return BudgetOut.model_validate(budgets.update_budget(session, author, tenant, budget_id, change))
+
+
+@router.delete("/{budget_id}", summary="Delete a budget with its state and events")
+def delete(tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        budgets.delete_budget(session, author, tenant, budget_id)
+    return Deleted(id=budget_id)

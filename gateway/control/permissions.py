@@ -1,0 +1,81 @@
+"""Which role may do what on the control plane: one table, by path. What is not in it is refused to everyone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from contracts.control import Role
+
+
+class Standing(StrEnum):
+    """A role together with how far it reaches: over the platform, within one tenant, or within one team."""
+
+    OWNER = "owner"
+    ADMIN = "admin"
+    FINANCE = "finance"
+    TENANT_ADMIN = "admin of a tenant"
+    TENANT_FINANCE = "finance of a tenant"
+    TEAM_LEAD = "team lead"
+
+    @classmethod
+    def of(cls, role: Role, tenant_id: str) -> "Standing":
+        """Give the standing of a role that is bound to a tenant, or where that is empty, to none."""
+        within = {Role.ADMIN: cls.TENANT_ADMIN, Role.FINANCE: cls.TENANT_FINANCE}
+        over_all = {Role.OWNER: cls.OWNER, Role.ADMIN: cls.ADMIN, Role.FINANCE: cls.FINANCE}
+        return (within if tenant_id else over_all).get(role, cls.TEAM_LEAD)
+
+
+_PLATFORM: Final = frozenset({Standing.OWNER, Standing.ADMIN})
+_ADMINS: Final = _PLATFORM | {Standing.TENANT_ADMIN}
+_LEADS: Final = _ADMINS | {Standing.TEAM_LEAD}
+_FINANCE: Final = frozenset({Standing.FINANCE, Standing.TENANT_FINANCE})
+_READING: Final = frozenset({"GET", "HEAD"})
+
+# Health says nothing of what is kept here, and the page that documents the API is for everyone.
+OPEN_PATHS: Final = frozenset(
+    {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Who may read and who may write below a path. A tenant or team in the path must be the caller's own as well."""
+
+    readers: frozenset[Standing]
+    writers: frozenset[Standing] = frozenset()
+
+
+# The longest path that a route's begins with decides. Bound callers see their own tenant or team in lists.
+PERMISSIONS: Final[Mapping[str, Permission]] = {
+    "/v1/tenants": Permission(frozenset(Standing), _PLATFORM),
+    "/v1/tenants/{tenant}/teams": Permission(frozenset(Standing), _ADMINS),
+    "/v1/tenants/{tenant}/keys": Permission(_LEADS, _LEADS),
+    "/v1/tenants/{tenant}/limits": Permission(frozenset(Standing), _LEADS),
+    "/v1/tenants/{tenant}/budgets": Permission(frozenset(Standing), _LEADS),
+    "/v1/models": Permission(_LEADS, _PLATFORM),
+    "/v1/pools": Permission(_PLATFORM, _PLATFORM),
+    "/v1/prices": Permission(_ADMINS | _FINANCE, _PLATFORM),
+    "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),
+    "/v1/tokens": Permission(_ADMINS, _ADMINS),
+    "/v1/issuers": Permission(_PLATFORM, _PLATFORM),
+    "/v1/audit": Permission(_ADMINS | _FINANCE),
+}
+
+
+def permission_of(path: str) -> Permission | None:
+    """Give the decision for a route, by its path with its parameters' names; `None` where nobody has decided."""
+    parts = path.split("/")
+    for length in range(len(parts), 1, -1):
+        found = PERMISSIONS.get("/".join(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def is_allowed(standing: Standing, method: str, path: str) -> bool:
+    """Say whether callers of this standing may use a method of a route, apart from whose tenant it is about."""
+    permission = permission_of(path)
+    if permission is None:
+        return False
+    return standing in (permission.readers if method in _READING else permission.writers)

@@ -1,0 +1,167 @@
+"""Budget events delivered to webhooks: signed, at least once, by one control plane at a time, for up to a day."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import httpx
+
+from backends.control.budget_events import claim_event, due_events, fail_event, finish_event
+from backends.control.database import ControlDatabase
+from contracts.control import Budget, BudgetEvent
+from contracts.errors import TollkeeperError
+from contracts.limits import Metric
+from contracts.rule_words import exact_text
+
+_log = logging.getLogger(__name__)
+
+SIGNATURE_HEADER: Final = "x-tollkeeper-signature"
+EVENT_ID_HEADER: Final = "x-tollkeeper-event-id"
+_LOOK_SECONDS: Final = 1.0
+_TIMEOUT_SECONDS: Final = 5.0
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """One attempt: read off the rows, so that nothing of the database is held while the webhook is called."""
+
+    event_id: str
+    attempts: int
+    url: str
+    body: bytes
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class WebhookDelivery:
+    """Calls webhooks in the background. Times come from `now`, so that waits can be tested without waiting."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        secret: bytes,
+        now: Callable[[], datetime] = _utc_now,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> None:
+        self._database = database
+        self._secret = secret
+        self._now = now
+        self._timeout_seconds = timeout_seconds
+        # trust_env: a proxy from the environment would see what tenants spend.
+        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=timeout_seconds)
+
+    async def run(self) -> None:
+        """Deliver what is due, once a second, until cancelled."""
+        is_away = False
+        while True:
+            try:
+                await self.deliver_due()
+                is_away = False
+            except TollkeeperError as error:
+                if not is_away:
+                    _log.warning("webhooks_wait", extra={"reason": error.message})
+                is_away = True
+            except Exception:  # the edge of the task: were it to end, no event would be delivered any more
+                if not is_away:
+                    _log.exception("webhooks_failed")
+                is_away = True
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def deliver_due(self) -> int:
+        """Make one attempt for each event that is due; give how many were delivered."""
+        due = await asyncio.to_thread(self._due)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def attempt(delivery: _Delivery) -> bool:
+            async with gate:
+                return await self._attempt(delivery)
+
+        return sum(await asyncio.gather(*map(attempt, due)))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _attempt(self, delivery: _Delivery) -> bool:
+        if not await asyncio.to_thread(self._claim, delivery):
+            return False
+        fault = await self._post(delivery)
+        await asyncio.to_thread(self._finish, delivery, fault)
+        return not fault
+
+    async def _post(self, delivery: _Delivery) -> str:
+        """Call the webhook; give what went wrong, empty where nothing did."""
+        headers = {
+            "content-type": "application/json",
+            SIGNATURE_HEADER: signature_of(delivery.body, self._secret),
+            EVENT_ID_HEADER: delivery.event_id,
+        }
+        try:
+            async with (
+                asyncio.timeout(self._timeout_seconds),  # over all of it: httpx's own is for each step
+                self._client.stream("POST", delivery.url, content=delivery.body, headers=headers) as reply,
+            ):
+                return "" if reply.is_success else f"answered {reply.status_code}"
+        except TimeoutError:
+            return f"did not answer within {self._timeout_seconds:g} seconds"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return f"could not be called ({type(error).__name__})"
+
+    def _due(self) -> list[_Delivery]:
+        with self._database.session() as session:
+            return [
+                _Delivery(event.id, event.attempts, budget.webhook_url, event_body(event, budget))
+                for event, budget in due_events(session, self._now())
+            ]
+
+    def _claim(self, delivery: _Delivery) -> bool:
+        with self._database.session() as session:
+            return claim_event(session, delivery.event_id, delivery.attempts, self._now())
+
+    def _finish(self, delivery: _Delivery, fault: str) -> None:
+        with self._database.session() as session:
+            if not fault:
+                finish_event(session, delivery.event_id, self._now())
+                return
+            is_tried_again = fail_event(session, delivery.event_id, fault)
+        detail = {"event": delivery.event_id, "attempts": delivery.attempts + 1, "reason": fault}
+        _log.warning("webhook_failed" if is_tried_again else "webhook_given_up", extra=detail)
+
+
+def signature_of(body: bytes, secret: bytes) -> str:
+    """Give what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
+    return "sha256=" + hmac.digest(secret, body, hashlib.sha256).hex()
+
+
+def event_body(event: BudgetEvent, budget: Budget) -> bytes:
+    """Write an event as JSON. Money is exact decimal text in USD, GPU time in milliseconds."""
+    in_money = budget.amount_usd is not None
+    metric: Metric = "pico_usd" if in_money else "gpu_ns"
+    amount_name, spent_name = (
+        ("amount_usd", "spent_usd") if in_money else ("gpu_milliseconds", "spent_gpu_milliseconds")
+    )
+    fields = {
+        "id": event.id,
+        "type": "budget.threshold",
+        "budget": budget.id,
+        "tenant": budget.tenant_id,
+        "level": budget.level,
+        "subject": event.subject,
+        "model": budget.model or None,
+        "threshold_percent": event.threshold_percent,
+        amount_name: exact_text(metric, int(event.amount)),
+        spent_name: exact_text(metric, int(event.spent)),
+        "period": budget.period,
+        "period_start": event.period_start.isoformat(),
+        "at": event.at.isoformat(),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,0 +1,364 @@
+"""What a request reserves of every limit and budget it falls under, before any model sees it, and what it is charged.
+
+A request without rules passes for the price of one lookup. The others get a grant: tokens, time and money at the
+height that requests like it have needed, never more than the caller allows itself; what proves too little is
+extended while the answer runs (`gateway/allowance.py`), what proves too much goes back to its window.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from contracts.chat import ChatRequest
+from contracts.configuration import ModelSpec
+from contracts.errors import CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
+from contracts.limits import BudgetSpec, LimitSpec
+from gateway.allowance import NEVER, Allowance
+from gateway.clock import Clock
+from gateway.counting import TokenEstimator, prompt_bytes
+from gateway.life import Life
+from gateway.limits.base import Counter, CounterStore, Shortage
+from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, Rates
+from gateway.limits.headers import Headers, rate_headers
+from gateway.limits.plan import Line, Lines, PlanBook
+from gateway.limits.quotes import GpuRates, Quotes
+from gateway.limits.refusal import describe, refusal_of
+from gateway.limits.reservation import Reservation, take
+from gateway.output_estimates import OutputEstimator
+
+_log = logging.getLogger(__name__)
+
+# An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
+_LEAST_OUTPUT: Final = 16
+_MAX_TRIES: Final = 4  # others may take what was found in the meantime
+_NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+
+CountInput = Callable[[], Awaitable[int | None]]
+
+
+@dataclass(slots=True)
+class Grant:
+    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
+
+    reservation: Reservation
+    rates: Rates
+    input_tokens: int
+    output_tokens: int  # reserved, over all choices
+    max_output: int | None = None
+    clipped_by: str = ""  # the rule that cut `max_output`
+    headers: Headers = field(default=())
+
+
+class Limiter:
+    """Reserves and settles for every request."""
+
+    def __init__(self, store: CounterStore, inputs: TokenEstimator, outputs: OutputEstimator, clock: Clock) -> None:
+        self._store = store
+        self._plans = PlanBook(store)
+        self._quotes = Quotes()
+        self._inputs = inputs
+        self._outputs = outputs
+        self._gpu = GpuRates()
+        self._clock = clock
+
+    async def reserve(self, life: Life, count_input: CountInput, *, may_claim: bool) -> Grant | None:
+        """Give the grant for a request whose key and model are known; `None` where no rule covers it.
+
+        `count_input` counts the prompt exactly where that can be done. `may_claim`: this may be a client that waited
+        as told, and is let to the place kept for its key. Raises LimitExceeded, BudgetExhausted, PermissionDenied
+        (a rule counts money and the model has no price) or CountersUnavailable.
+        """
+        model, request = life.model, life.request
+        assert model is not None and request is not None
+        plan = self._plans.plan_for(life.who, model.id, life.snapshot)
+        if plan.is_empty:
+            return None
+        lines = plan.lines_for(self._store, life.who, model.id, life.conversation_id)
+        if lines.counts_gpu and not _is_ours(model, life):
+            lines = lines.without(GPU)  # nobody measures what it runs on
+        now_ns = self._clock.wall_ns()
+        tokens_in = await self._input_tokens(lines, life, count_input, now_ns) if lines.counts_tokens else 0
+        rates = self._rates(lines, life, model, tokens_in, now_ns)
+        if not rates.is_priced:
+            lines = _without_money(lines, model.id)
+        tokens_out = 0
+        if isinstance(request, ChatRequest) and lines.counts_tokens:
+            limit, choices = request.output_limit, request.choice_count
+            tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
+        claimant = life.who.key_id if may_claim else ""
+        portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
+        if portion is not None:
+            grant = Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
+        else:
+            grant = await self._take_slowly(life, lines, rates, tokens_in, tokens_out, claimant)
+        if lines.capping:
+            clip(grant, life, now_ns)
+        return grant
+
+    def rate_headers(self, grant: Grant | None) -> Headers:
+        """Give what the reply to an admitted request says of limits: what is left, and what was cut."""
+        if grant is None:
+            return ()
+        headers = rate_headers(grant.reservation.lines, self._clock.wall_ns())
+        if grant.max_output is not None:
+            headers += (
+                (b"x-tollkeeper-max-tokens", b"%d" % grant.max_output),
+                (b"x-tollkeeper-clipped-by", grant.clipped_by.encode()),
+            )
+        return headers
+
+    def headers_at_end(self, life: Life, grant: Grant | None) -> Headers:
+        """Give the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
+        if grant is not None:
+            return rate_headers(grant.reservation.lines, self._clock.wall_ns())
+        if life.model is None:
+            return ()
+        plan = self._plans.plan_for(life.who, life.model.id, life.snapshot)
+        lines = plan.lines_for(self._store, life.who, life.model.id, life.conversation_id)
+        return rate_headers(lines, self._clock.wall_ns())
+
+    def allowance(
+        self,
+        life: Life,
+        grant: Grant | None,
+        thinking_cap: int | None,
+        end: Callable[[TollkeeperError], None],
+    ) -> Allowance:
+        """Give what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
+        request, model = life.request, life.model
+        assert isinstance(request, ChatRequest) and model is not None
+        thinking_end = None
+        if thinking_cap is not None:
+            why = LimitExceeded(
+                f"the answer's reasoning has used its cap of {thinking_cap} tokens, which this key's policy sets",
+                code="thinking_tokens_exceeded",
+            )
+            thinking_end = (thinking_cap, why)
+        if grant is None:
+            return Allowance(NEVER, NEVER, None, end, thinking_end)
+        most = NEVER
+        stated = [bound for bound in (request.output_limit, grant.max_output) if bound is not None]
+        if stated:
+            most = min(stated) * request.choice_count
+        return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end)
+
+    def extend_now(self, grant: Grant, more_output: int) -> bool:
+        """Get more output at once for a request that runs; say whether it was had."""
+        return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.wall_ns())
+
+    def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
+        """Name what has no more output to give: as an error for the caller, and the rule's id."""
+        now_ns = self._clock.wall_ns()
+        wanted = grant.rates.of_more(1)
+        lines = [(counter, wanted[place]) for counter, place in grant.reservation.lines.all if wanted[place]]
+        counter, asked = min(lines, key=lambda line: line[0].room(now_ns) - line[1])
+        shortage = Shortage(counter, asked, counter.state(now_ns), counter.state(now_ns).reset_seconds)
+        return refusal_of(shortage), counter.rule.id
+
+    async def extend(self, grant: Grant, more_output: int) -> bool:
+        """Get more output for a request that runs; may ask the shared counters. Says whether it was had."""
+        wanted = grant.rates.of_more(more_output)
+        reservation = grant.reservation
+        if reservation.extend(wanted, self._clock.wall_ns()):
+            return True
+        asked = _asked(reservation.lines, wanted)
+        if await self._store.seek_room(asked, "", self._clock.wall_ns()) is not None:
+            return False
+        return reservation.extend(wanted, self._clock.wall_ns())
+
+    def settle(self, life: Life, grant: Grant | None) -> None:
+        """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
+        self._learn(life)
+        if grant is None:
+            life.charged_pico_usd = life.cost.total_pico_usd
+            return
+        reservation = grant.reservation
+        used = used_by(life, grant)
+        charged = reservation.settle(used, self._clock.wall_ns())
+        life.reserved_tokens = reservation.reserved(TOKENS)
+        life.overdraft_tokens = reservation.overdraft[TOKENS]
+        if grant.rates.is_priced:
+            counts_money = reservation.lines.counts_money
+            life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
+        life.charges = [
+            (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
+            for portion in reservation.portions
+            if portion.charged_tokens
+        ]
+
+    async def _take_slowly(
+        self, life: Life, lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, claimant: str
+    ) -> Grant:
+        """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
+        shortage: Shortage | None = None
+        for _ in range(_MAX_TRIES):
+            amounts = rates.at_start(tokens_in, tokens_out)
+            now_ns = self._clock.wall_ns()
+            shortage = await self._store.seek_room(_asked(lines, amounts), life.who.key_id, now_ns)
+            if shortage is not None:
+                smaller = _what_is_left(shortage, rates, amounts)
+                if smaller is None or not min(_LEAST_OUTPUT, tokens_out) <= smaller < tokens_out:
+                    break
+                tokens_out = smaller
+            amounts = rates.at_start(tokens_in, tokens_out)
+            portion = take(lines, amounts, self._clock.wall_ns(), claimant)
+            if portion is not None:
+                return Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
+        if shortage is None:  # room was found each time, and each time another request was quicker
+            raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
+        life.limit = shortage.counter.rule.id
+        raise refusal_of(shortage)
+
+    async def _input_tokens(self, lines: Lines, life: Life, count_input: CountInput, now_ns: int) -> int:
+        """Count the prompt, exactly where that can be done and the request has any chance: a flood is not tokenized."""
+        estimate = self._inputs.upper(life.who.tenant, life.requested_model, prompt_bytes(life.body))
+        if take_nothing_fits(lines, now_ns):
+            return estimate
+        exact = await count_input()
+        return estimate if exact is None else exact
+
+    def _rates(self, lines: Lines, life: Life, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
+        rates = FREE
+        if lines.counts_money:
+            generates = isinstance(life.request, ChatRequest)
+            rates = self._quotes.rates(model, life.who.tenant, tokens_in, life.snapshot, now_ns, generates=generates)
+        return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
+
+    def _learn(self, life: Life) -> None:
+        attempt, request = life.last_attempt, life.request
+        if attempt is None or life.error is not None or not isinstance(request, ChatRequest):
+            return
+        if life.usage.output_tokens is not None and life.count_method != "estimate":
+            self._outputs.learn(
+                life.who.tenant,
+                request.model,
+                life.usage.output_tokens,
+                life.finish_reason or attempt.result.finish_reason,
+                request.choice_count,
+            )
+        if attempt.result.gpu is not None:
+            self._gpu.learn(request.model, attempt.result.gpu, life.usage)
+
+
+class _Purse:
+    """Where one answer's allowance gets more output from, and why it gets no more."""
+
+    def __init__(self, limiter: Limiter, life: Life, grant: Grant) -> None:
+        self._limiter = limiter
+        self._life = life
+        self._grant = grant
+
+    def extend_now(self, tokens: int) -> bool:
+        return self._limiter.extend_now(self._grant, tokens)
+
+    def extend(self, tokens: int) -> Awaitable[bool]:
+        return self._limiter.extend(self._grant, tokens)
+
+    def why_not(self) -> TollkeeperError:
+        error, rule = self._limiter.what_lacks(self._grant)
+        self._life.limit = rule
+        return error
+
+
+def used_by(life: Life, grant: Grant) -> Amounts:
+    """Give what a request is to be charged with. What nobody reported stays as it was reserved: never free.
+
+    A request that no model began (refused, unreachable, withdrawn from the queue) used nothing.
+    """
+    held = grant.reservation.reserved
+    if not life.was_begun:
+        return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
+    usage = life.usage
+    generates = isinstance(life.request, ChatRequest)
+    tokens_in = usage.input_tokens if usage.input_tokens is not None else held(INPUT)
+    tokens_out = usage.output_tokens if usage.output_tokens is not None else held(OUTPUT) if generates else 0
+    cost = life.cost.total_pico_usd
+    shares = [attempt.result.gpu for attempt in life.attempts]
+    measured = [share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns for share in shares if share]
+    gpu = sum(measured) if len(measured) == len(shares) else max(sum(measured), held(GPU))
+    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu, held(MONEY) if cost is None else cost)
+
+
+def take_nothing_fits(lines: Lines, now_ns: int) -> bool:
+    """Say whether some counter has no room at all, so that counting the prompt would be wasted work."""
+    for counter, place in lines.all:
+        if place not in (REQUESTS, CONCURRENCY) and counter.room(now_ns) < 1:
+            return True
+    return False
+
+
+def _is_ours(model: ModelSpec, life: Life) -> bool:
+    return any(target.kind == "engine" for target in life.snapshot.pools[model.pool].targets)
+
+
+def _without_money(lines: Lines, model: str) -> Lines:
+    """Leave out the rules that count money, where they allow what has no price. Raises PermissionDenied otherwise."""
+    for counter, place in lines.all:
+        if place == MONEY and counter.rule.when_unpriced == "refuse":
+            raise PermissionDenied(
+                f"the model {model!r} has no price, and {describe(counter.rule, counter.subject)} counts money: "
+                "give it a price card (prices of 0 where it costs nothing) or let the rule allow what is unpriced",
+                code="unpriced_model",
+            )
+    return lines.without(MONEY)
+
+
+def _asked(lines: Lines, amounts: Amounts) -> list[tuple[Counter, int]]:
+    return [(counter, amounts[place]) for counter, place in lines.all if amounts[place]]
+
+
+def _is_cumulative(rule: LimitSpec | BudgetSpec) -> bool:
+    """Say whether waiting a moment frees nothing: a budget, or the guard of a conversation."""
+    return isinstance(rule, BudgetSpec) or rule.scope.level == "conversation"
+
+
+def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
+    """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks."""
+    rule = shortage.counter.rule
+    if shortage.reason or not _is_cumulative(rule):
+        return None
+    place = PLACE[rule.metric]
+    without_output = rates.at_start(amounts[INPUT], 0)[place]
+    left = shortage.state.remaining - without_output
+    return None if left <= 0 else rates.output_within(place, left)
+
+
+def clip(grant: Grant, life: Life, now_ns: int) -> None:
+    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it."""
+    request, model = life.request, life.model
+    if not isinstance(request, ChatRequest) or model is None:
+        return
+    most = request.output_limit
+    if most is None:
+        most = model.context_tokens or _NATURAL_OUTPUT
+    most *= request.choice_count
+    is_seen = request.is_streamed or all(
+        target.kind != "openai_http" for target in life.snapshot.pools[model.pool].targets
+    )
+    for line in grant.reservation.lines.capping:
+        within = _most_more(line, grant, now_ns, is_seen=is_seen)
+        if within is not None and grant.output_tokens + within < most:
+            most = max(grant.output_tokens + within, request.choice_count)
+            grant.max_output, grant.clipped_by = most // request.choice_count, line[0].rule.id
+
+
+def _most_more(line: Line, grant: Grant, now_ns: int, *, is_seen: bool) -> int | None:
+    """Give how many more output tokens one rule can allow a request that has its grant; `None`: it sets no end.
+
+    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
+    nobody sees growing (`is_seen` False) cannot be extended on its way, and is bounded by what there is now.
+    """
+    counter, place = line
+    rule = counter.rule
+    if _is_cumulative(rule) or not is_seen:
+        if isinstance(rule, BudgetSpec) and not rule.is_hard:
+            return None
+        room = counter.room(now_ns)
+        if (within := grant.rates.output_within(place, room)) is None or within >= _NATURAL_OUTPUT:
+            return within
+        return grant.rates.output_within(place, counter.state(now_ns).remaining)  # more than this process's share
+    if place in (OUTPUT, TOKENS):
+        fixed = grant.input_tokens if place == TOKENS else 0
+        return rule.amount - fixed - grant.output_tokens
+    return None

@@ -1,0 +1,206 @@
+"""Counters in this process's memory: for an installation with one gateway process."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from contracts.limits import BudgetSpec, LimitSpec, Rule
+from gateway.limits.base import Counter, Line, Shortage
+from gateway.limits.budget import BudgetCounter, OnSettled, OnSettledLate
+from gateway.limits.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter
+from gateway.limits.sliding import SlidingCounter
+
+_LimitCounter: TypeAlias = SlidingCounter | ConcurrencyCounter | ConversationCounter
+_Name: TypeAlias = tuple[str, str]  # rule id, subject
+
+_SECOND_NS: Final = 1_000_000_000
+_MILLISECOND_NS: Final = 1_000_000
+_ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once
+_TURN_SECONDS: Final = 0.05
+_MOST_A_TURN: Final = 1000  # counters looked at in one turn of the loop: below a millisecond
+_GENERATION_NS: Final = 600 * _SECOND_NS
+_UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
+_MAX_ROUNDS: Final = 100
+
+
+class MemoryStore:
+    """Counters by rule and subject, made when first asked for and forgotten when idle.
+
+    A counter that somebody still has in hand is not forgotten, whatever it counts: there would be two of it, each
+    with the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
+    """
+
+    def __init__(
+        self,
+        on_settled: OnSettled | None = None,
+        on_settled_late: OnSettledLate | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.generation = 0
+        self._on_settled = on_settled
+        self._on_settled_late = on_settled_late
+        self._clock = clock
+        self._limits: dict[_Name, _LimitCounter] = {}
+        self._budgets: dict[_Name, BudgetCounter] = {}
+        self._to_visit: deque[tuple[bool, _Name]] = deque()  # is it a budget, and its name: each counter once
+        self._holders: dict[int, SlidingCounter] = {}  # counters that may hold places, by identity
+        self._idle_in_hand = 0
+        self._generation_moved_ns = clock()
+
+    def open(self, rule: Rule, subject: str) -> Counter:
+        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+
+        Where a rule has changed its amount, window or period, the count goes on; under another metric it is new.
+        Raises ConfigurationError where a budget's time zone is unknown.
+        """
+        if isinstance(rule, LimitSpec):
+            limit = self._limits.get((rule.id, subject))
+            if limit is None or limit.rule is not rule:
+                limit = self._open_limit(rule, subject, limit)
+            return limit
+        return self.open_budget(rule, subject)
+
+    def open_budget(self, rule: BudgetSpec, subject: str) -> BudgetCounter:
+        """Give the counter of a budget and a subject, as `open` does."""
+        budget = self._budgets.get((rule.id, subject))
+        if budget is None or budget.rule is not rule:
+            budget = self._open_budget(rule, subject, budget)
+        return budget
+
+    async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
+        """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
+
+        A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It
+        cannot be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
+        """
+        ours = [(_own(counter), amount) for counter, amount in lines]
+        short: _OwnCounter | None = None
+        asked, due_ns, may_hold = 0, now_ns, bool(claimant)
+        for counter, amount in ours:
+            if counter.room(now_ns, claimant) >= amount:
+                continue
+            free_ns = counter.earliest(amount, now_ns, now_ns)
+            if free_ns is None:
+                return Shortage(counter, amount, counter.state(now_ns), None)
+            if short is None or free_ns > due_ns:
+                short, asked, due_ns = counter, amount, free_ns
+            may_hold = may_hold and isinstance(counter, SlidingCounter)
+        if short is None:
+            return None
+        common_ns = _common_moment(ours, now_ns, due_ns)
+        due_ns = due_ns if common_ns is None else common_ns
+        is_held = may_hold and common_ns is not None and self._hold(ours, claimant, now_ns, due_ns)
+        return Shortage(short, asked, short.state(now_ns), (due_ns - now_ns) / _SECOND_NS, is_held)
+
+    async def run(self) -> None:
+        """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
+        while True:
+            turns = max(_ROUND_SECONDS / _TURN_SECONDS, 1.0)
+            self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) / turns) + 1))
+            await asyncio.sleep(_TURN_SECONDS)
+
+    async def close(self) -> None:
+        """Nothing is leased, so nothing is given back."""
+
+    def status(self) -> dict[str, object]:
+        """Give the number of counters and of places held."""
+        now_ns = self._clock()
+        places = 0
+        for name, holder in list(self._holders.items()):
+            held = holder.held_places(now_ns)
+            places += held
+            if not held:
+                del self._holders[name]
+        return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "held_places": places}
+
+    def budgets(self) -> Iterator[BudgetCounter]:
+        """Give the counters of budgets, for whoever keeps their totals."""
+        return iter(list(self._budgets.values()))
+
+    def forget_idle(self, most: int) -> None:
+        """Look at the next `most` counters and forget those that are idle and in nobody's hands."""
+        now_ns = self._clock()
+        for _ in range(min(most, len(self._to_visit))):
+            entry = self._to_visit.popleft()
+            is_budget, name = entry
+            counter = self._budgets[name] if is_budget else self._limits[name]
+            if not counter.is_idle(now_ns):
+                self._to_visit.append(entry)
+                continue
+            self._holders.pop(id(counter), None)
+            if sys.getrefcount(counter) > _UNOWNED:
+                self._to_visit.append(entry)
+                self._idle_in_hand += 1
+            elif is_budget:
+                del self._budgets[name]
+            else:
+                del self._limits[name]
+        if self._idle_in_hand and now_ns - self._generation_moved_ns >= _GENERATION_NS:
+            self.generation += 1
+            self._generation_moved_ns = now_ns
+            self._idle_in_hand = 0
+
+    def _open_limit(self, rule: LimitSpec, subject: str, known: _LimitCounter | None) -> _LimitCounter:
+        kind = _kind_of(rule)
+        if known is not None and type(known) is kind and known.rule.metric == rule.metric:
+            known.adopt(rule, self._clock())
+            return known
+        name = (rule.id, subject)
+        if known is None:
+            self._to_visit.append((False, name))
+        counter = self._limits[name] = kind(rule, subject)
+        return counter
+
+    def _open_budget(self, rule: BudgetSpec, subject: str, known: BudgetCounter | None) -> BudgetCounter:
+        if known is not None and known.rule.metric == rule.metric:
+            known.adopt(rule, self._clock())
+            return known
+        name = (rule.id, subject)
+        if known is None:
+            self._to_visit.append((True, name))
+        counter = self._budgets[name] = BudgetCounter(rule, subject, self._on_settled, self._on_settled_late)
+        return counter
+
+    def _hold(self, ours: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int, due_ns: int) -> bool:
+        sliding = [(counter, amount) for counter, amount in ours if isinstance(counter, SlidingCounter)]
+        if not all(counter.may_hold(claimant, now_ns, due_ns) for counter, _ in sliding):
+            return False
+        for counter, amount in sliding:
+            counter.hold(claimant, amount, due_ns)
+            self._holders[id(counter)] = counter
+        return True
+
+
+_OwnCounter: TypeAlias = SlidingCounter | EscrowCounter
+
+
+def _kind_of(rule: LimitSpec) -> type[_LimitCounter]:
+    if rule.window is not None:
+        return SlidingCounter
+    return ConversationCounter if rule.scope.level == "conversation" else ConcurrencyCounter
+
+
+def _own(counter: Counter) -> _OwnCounter:
+    assert isinstance(counter, SlidingCounter | EscrowCounter), "a counter of another store"
+    return counter
+
+
+def _common_moment(lines: Sequence[tuple[_OwnCounter, int]], now_ns: int, from_ns: int) -> int | None:
+    """Give the earliest moment, not before `from_ns`, from which on all lines fit; `None` where none was found.
+
+    It is a whole number of milliseconds away: what a client can be told, so that it is never early for its place.
+    """
+    agreed_ns = from_ns
+    for _ in range(_MAX_ROUNDS):
+        agreed_ns = moment_ns = now_ns - (now_ns - agreed_ns) // _MILLISECOND_NS * _MILLISECOND_NS
+        for counter, amount in lines:
+            free_ns = counter.earliest(amount, now_ns, agreed_ns)
+            if free_ns is None:
+                return None
+            agreed_ns = free_ns
+        if agreed_ns == moment_ns:
+            return moment_ns
+    return None

@@ -1,0 +1,124 @@
+"""Which counters a request passes: worked out once for a key and a model, and kept while the rules stay the same."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from contracts.configuration import Snapshot
+from contracts.identity import Identity
+from contracts.limits import BudgetSpec, LimitSpec, Rule
+from gateway.limits.base import Counter, CounterStore
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
+
+Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
+
+_MAX_PLANS: Final = 200_000
+
+
+class Lines:
+    """The counters that one request passes, and what is to be known of it to ask them. Immutable."""
+
+    __slots__ = ("all", "capping", "counts_gpu", "counts_money", "counts_tokens", "requests", "tokens")
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.all = lines
+        places = {place for _, place in lines}
+        self.counts_money = MONEY in places
+        self.counts_gpu = GPU in places
+        self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
+        # What can cut an answer short: all that output uses up.
+        self.capping = tuple(line for line in lines if line[1] in (OUTPUT, TOKENS, MONEY, GPU))
+        self.requests = tuple(counter for counter, place in lines if place == REQUESTS and _has_window(counter))
+        self.tokens = tuple(
+            counter for counter, place in lines if place in (INPUT, OUTPUT, TOKENS) and _has_window(counter)
+        )
+
+    def without(self, place: int) -> "Lines":
+        """Leave out the counters of one metric."""
+        return Lines([line for line in self.all if line[1] != place])
+
+
+class Plan:
+    """The counters that a key's requests for a model pass, and the rules that need more of a request to say which."""
+
+    __slots__ = ("_fixed", "_loose", "is_empty")
+
+    def __init__(self, lines: Sequence[Line], loose: tuple[Rule, ...]) -> None:
+        self._fixed = Lines(lines)
+        self._loose = loose  # by end user, tag or conversation
+        self.is_empty = not lines and not loose
+
+    def lines_for(self, store: CounterStore, who: Identity, model: str, conversation: str) -> Lines:
+        """Give all counters that this request passes."""
+        if not self._loose:
+            return self._fixed
+        more: list[Line] = []
+        for rule in self._loose:
+            subject = rule.scope.subject_of(who, model, conversation)
+            if subject is not None:
+                more.append((store.open(rule, subject), PLACE[rule.metric]))
+        return Lines([*self._fixed.all, *more]) if more else self._fixed
+
+
+class PlanBook:
+    """Plans by key and model, for one snapshot's rules."""
+
+    def __init__(self, store: CounterStore) -> None:
+        self._store = store
+        self._generation = store.generation
+        self._limits: tuple[LimitSpec, ...] = ()
+        self._budgets: tuple[BudgetSpec, ...] = ()
+        self._by_tenant: dict[str, list[Rule]] = {}
+        self._plans: OrderedDict[tuple[str, str, str], Plan] = OrderedDict()
+
+    def plan_for(self, who: Identity, model: str, snapshot: Snapshot) -> Plan:
+        """Give the plan of a key's requests for a model."""
+        if snapshot.limits is not self._limits or snapshot.budgets is not self._budgets:
+            self._take_rules(snapshot)
+        elif self._generation != self._store.generation:
+            self._generation = self._store.generation
+            self._plans.clear()
+        rules = self._by_tenant.get(who.tenant)
+        if rules is None:
+            return _NO_PLAN
+        name = (who.tenant, who.key_id, model)
+        plan = self._plans.get(name)
+        if plan is None:
+            plan = self._plans[name] = self._make(rules, who, model)
+            if len(self._plans) > _MAX_PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+    def rules_of(self, tenant: str) -> Sequence[Rule]:
+        """Give the rules of a tenant."""
+        return self._by_tenant.get(tenant, ())
+
+    def _take_rules(self, snapshot: Snapshot) -> None:
+        self._limits, self._budgets = snapshot.limits, snapshot.budgets
+        self._generation = self._store.generation
+        self._plans.clear()
+        self._by_tenant = {}
+        every: list[Rule] = [*snapshot.limits, *snapshot.budgets]
+        for rule in every:
+            self._by_tenant.setdefault(rule.scope.tenant, []).append(rule)
+
+    def _make(self, rules: Sequence[Rule], who: Identity, model: str) -> Plan:
+        lines: list[Line] = []
+        loose: list[Rule] = []
+        for rule in rules:
+            if not rule.scope.is_fixed:
+                if not rule.scope.model or rule.scope.model == model:
+                    loose.append(rule)
+                continue
+            subject = rule.scope.subject_of(who, model)
+            if subject is not None:
+                lines.append((self._store.open(rule, subject), PLACE[rule.metric]))
+        return Plan(lines, tuple(loose))
+
+
+def _has_window(counter: Counter) -> bool:
+    rule = counter.rule
+    return isinstance(rule, LimitSpec) and rule.window is not None
+
+
+_NO_PLAN: Final = Plan((), ())

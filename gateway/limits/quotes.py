@@ -1,0 +1,116 @@
+"""What a model's tokens may cost, asked before the tokens are known: the dearest of what its pool could charge."""
+
+from collections import OrderedDict
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from contracts.configuration import ModelSpec, Snapshot
+from contracts.prices import AnyCard, PriceCard
+from contracts.records import GpuShare
+from contracts.usage import Leaf, Usage
+from gateway.limits.demand import Rates
+
+# Kinds of text a prompt and an answer may turn out to be. Pictures and sound are settled at their own prices.
+_INPUT_LEAVES: Final[tuple[Leaf, ...]] = ("input_text", "cache_write_5m", "cache_write_1h")
+_OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning")
+_KEPT_NS: Final = 1_000_000_000  # a card that begins or ends is seen within a second
+_MAX_KEPT: Final = 50_000
+_UNPRICED: Final = Rates(input_pico_usd=None, output_pico_usd=None)
+
+
+class Quotes:
+    """Upper prices by model and tenant, for one snapshot."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._kept: OrderedDict[tuple[str, str, bool], _Quote] = OrderedDict()
+
+    def rates(
+        self, model: ModelSpec, tenant: str, input_tokens: int, snapshot: Snapshot, now_ns: int, *, generates: bool
+    ) -> Rates:
+        """Give what each token costs at most; rates without money where any target of the pool has no price.
+
+        What generates nothing needs no price for output.
+        """
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._kept.clear()
+        name = (model.id, tenant, generates)
+        quote = self._kept.get(name)
+        if quote is None or now_ns >= quote.until_ns:
+            cards = _cards(model, tenant, snapshot, now_ns)
+            quote = self._kept[name] = _Quote(cards, generates, now_ns + _KEPT_NS)
+            if len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
+        return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
+
+
+class _Quote:
+    """The cards that hold for a while, and their rates where these do not depend on how long the prompt is."""
+
+    __slots__ = ("cards", "rates", "until_ns")
+
+    def __init__(self, cards: list[AnyCard], generates: bool, until_ns: int) -> None:
+        self.cards = cards
+        self.until_ns = until_ns
+        has_tiers = any(isinstance(card, PriceCard) and card.tiers for card in cards)
+        self.rates = None if has_tiers else _upper(cards, 0, generates)
+
+
+def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> list[AnyCard]:
+    """Give the card of every target; none at all where one of them has none."""
+    moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
+    sellers = {target.provider or target.kind for target in snapshot.pools[model.pool].targets}
+    found = [snapshot.prices.card_for(model.id, tenant, moment, seller) for seller in sorted(sellers)]
+    return [] if None in found else [card for card in found if card is not None]
+
+
+def _upper(cards: list[AnyCard], input_tokens: int, generates: bool) -> Rates:
+    inputs = [_dearest(card, _INPUT_LEAVES, input_tokens) for card in cards]
+    outputs = [_dearest(card, _OUTPUT_LEAVES, input_tokens) if generates else 0 for card in cards]
+    if not cards or None in inputs or None in outputs:
+        return _UNPRICED
+    return Rates(
+        input_pico_usd=max(rate for rate in inputs if rate is not None),
+        output_pico_usd=max(rate for rate in outputs if rate is not None),
+        request_pico_usd=max(card.request_pico_usd for card in cards),
+    )
+
+
+def _dearest(card: AnyCard, leaves: tuple[Leaf, ...], input_tokens: int) -> int | None:
+    """Give the highest price among leaves; `None` where the plain one, named first, has none."""
+    rates = [card.rate(leaf, input_tokens) for leaf in leaves]
+    return None if rates[0] is None else max(rate for rate in rates if rate is not None)
+
+
+class GpuRates:
+    """GPU time per input and per output token of each model, learned from what engine hosts measured.
+
+    Moving averages (about the last 20 requests) with a quarter on top: a reservation is settled to the truth.
+    """
+
+    _WEIGHT: Final = 0.05
+    _MARGIN: Final = 1.25
+    # Where nothing was measured yet: of the order of a small model on a processor.
+    _FIRST_NS: Final = (200_000.0, 2_000_000.0)
+
+    def __init__(self) -> None:
+        self._rates: dict[str, tuple[float, float]] = {}
+
+    def learn(self, model: str, gpu: GpuShare, usage: Usage) -> None:
+        """Take one request's measured time into its model's averages."""
+        tokens_in, tokens_out = usage.input_tokens, usage.output_tokens
+        if not tokens_in or not tokens_out:
+            return
+        newest = ((gpu.prefill_ns + gpu.recompute_ns) / tokens_in, (gpu.decode_ns + gpu.wasted_ns) / tokens_out)
+        known = self._rates.get(model, newest)
+        self._rates[model] = (
+            known[0] + self._WEIGHT * (newest[0] - known[0]),
+            known[1] + self._WEIGHT * (newest[1] - known[1]),
+        )
+
+    def add_to(self, rates: Rates, model: str) -> Rates:
+        """Give the rates with GPU time."""
+        known = self._rates.get(model, self._FIRST_NS)
+        return replace(rates, input_gpu_ns=round(known[0] * self._MARGIN), output_gpu_ns=round(known[1] * self._MARGIN))

@@ -1,0 +1,101 @@
+"""What one request holds of every counter it passes: taken whole or not at all, extended, settled once."""
+
+from gateway.limits.base import Mark
+from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
+from gateway.limits.plan import Lines
+
+
+class Portion:
+    """An amount taken at one moment from every counter: the reservation at admission, or one extension of it."""
+
+    __slots__ = ("amounts", "at_ns", "charged_tokens", "marks")
+
+    def __init__(self, amounts: Amounts, marks: list[Mark | None], at_ns: int) -> None:
+        self.amounts = amounts
+        self.marks = marks
+        self.at_ns = at_ns  # Unix
+        self.charged_tokens = amounts[TOKENS]
+
+
+def take(lines: Lines, amounts: Amounts, now_ns: int, claimant: str = "") -> Portion | None:
+    """Take the amounts from all counters; `None`, with nothing taken, where any of them lacks the room."""
+    for counter, place in lines.all:
+        wanted = amounts[place]
+        if wanted and counter.room(now_ns, claimant) < wanted:
+            return None
+    marks: list[Mark | None] = []
+    for counter, place in lines.all:
+        wanted = amounts[place]
+        marks.append(counter.take(wanted, now_ns, claimant) if wanted else None)
+    return Portion(amounts, marks, now_ns)
+
+
+class Reservation:
+    """One request's hold on its counters. `settle` ends it; what follows does nothing."""
+
+    __slots__ = ("_is_settled", "lines", "overdraft", "portions")
+
+    def __init__(self, lines: Lines, first: Portion) -> None:
+        self.lines = lines
+        self.portions = [first]
+        self.overdraft: Amounts = NOTHING  # used beyond what could be charged
+        self._is_settled = False
+
+    def extend(self, amounts: Amounts, now_ns: int) -> bool:
+        """Take more; say whether all counters had the room. Nothing is taken where one had not."""
+        if self._is_settled:
+            return False
+        portion = take(self.lines, amounts, now_ns)
+        if portion is None:
+            return False
+        self.portions.append(portion)
+        return True
+
+    def reserved(self, place: int) -> int:
+        """Give what has been taken so far of one metric."""
+        if len(self.portions) == 1:
+            return self.portions[0].amounts[place]
+        return sum(portion.amounts[place] for portion in self.portions)
+
+    def settle(self, used: Amounts, now_ns: int) -> Amounts:
+        """Charge what was used and give back the rest, each to the window it was taken in; give what was charged.
+
+        What was used beyond the reservation is charged now as far as every counter of its metric has room, so that
+        all of them are charged the same; the rest is `overdraft`. Slots are given back whole. Happens once.
+        """
+        if self._is_settled:
+            return NOTHING
+        self._is_settled = True
+        left: Amounts = (*used[:CONCURRENCY], 0, *used[CONCURRENCY + 1 :])
+        for portion in self.portions:
+            left = self._charge(portion, left, now_ns)
+        if left == NOTHING:
+            return used
+        more = self._take_late(left, now_ns)
+        self.overdraft = tuple(wanted - taken for wanted, taken in zip(left, more, strict=True))
+        return tuple(wanted - lost for wanted, lost in zip(used, self.overdraft, strict=True))
+
+    def _charge(self, portion: Portion, used: Amounts, now_ns: int) -> Amounts:
+        """Charge a portion with as much as it holds, give back what it holds beyond; give what it did not cover."""
+        amounts = portion.amounts
+        if amounts[TOKENS] > used[TOKENS]:
+            portion.charged_tokens = used[TOKENS]
+        for (counter, place), mark in zip(self.lines.all, portion.marks, strict=True):
+            if mark is not None:
+                taken, wanted = amounts[place], used[place]
+                counter.settle(mark, taken, wanted if wanted < taken else taken, now_ns)
+        return tuple([wanted - held if wanted > held else 0 for wanted, held in zip(used, amounts, strict=True)])
+
+    def _take_late(self, lacking: Amounts, now_ns: int) -> Amounts:
+        room = list(lacking)
+        for counter, place in self.lines.all:
+            if room[place]:
+                room[place] = max(min(room[place], counter.room(now_ns)), 0)
+        amounts = tuple(room)
+        portion = Portion(amounts, [], now_ns)
+        for counter, place in self.lines.all:
+            if amounts[place]:
+                mark = counter.take(amounts[place], now_ns)
+                counter.settle(mark, amounts[place], amounts[place], now_ns)
+        self.portions.append(portion)
+        return amounts

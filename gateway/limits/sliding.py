@@ -1,0 +1,285 @@
+"""Counts of sliding windows: in every window of its length, wherever it begins, at most the rule's amount is charged.
+
+Time is cut into buckets. A window that ends within a bucket touches that one and as many before it as make up the
+window: their sum bounds every such window, so a counter gives up to one bucket's worth of time away and no more.
+"""
+
+from typing import Final
+
+from contracts.limits import LimitSpec, Window
+from gateway.limits.base import CounterState, Mark
+from gateway.limits.held_places import MAX_SECONDS_AHEAD, HeldPlaces, Place
+
+_MILLISECOND_NS: Final = 1_000_000
+_SECOND_NS: Final = 1_000_000_000
+_MINUTE_NS: Final = 60 * _SECOND_NS
+
+# Buckets in a window, the length of one, and the grace: for how long a place is kept once it is due. A client is late
+# by its network and, where it only reads Retry-After, by up to the second to which that is rounded up.
+_GRIDS: Final[dict[Window, tuple[int, int, int]]] = {
+    "second": (40, 25 * _MILLISECOND_NS, 250 * _MILLISECOND_NS),
+    "minute": (60, _SECOND_NS, 1500 * _MILLISECOND_NS),
+    "hour": (60, _MINUTE_NS, 1500 * _MILLISECOND_NS),
+    "day": (96, 15 * _MINUTE_NS, 1500 * _MILLISECOND_NS),
+}
+_LEFT: Final = -1  # the bucket of a cell that no window touches any more
+_FEW: Final = 16
+_MAX_REMEMBERED: Final = 64
+
+
+class Cell(Mark):
+    """What was charged in one bucket, and how much of it is reserved. The next one is later."""
+
+    __slots__ = ("amount", "bucket", "following", "reserved")
+
+    def __init__(self, bucket: int, amount: int) -> None:
+        self.bucket = bucket
+        self.amount = amount
+        self.reserved = amount
+        self.following: Cell | None = None
+
+
+class SlidingCounter:
+    """One limit's count of one subject over its sliding window."""
+
+    __slots__ = (
+        "_amount",
+        "_bucket",
+        "_buckets",
+        "_first",
+        "_grace",
+        "_held",
+        "_last",
+        "_remembered",
+        "_reserved",
+        "_total",
+        "_width_ns",
+        "_window",
+        "rule",
+        "subject",
+    )
+
+    def __init__(self, rule: LimitSpec, subject: str) -> None:
+        assert rule.window is not None
+        self.rule = rule
+        self.subject = subject
+        self._amount = rule.amount
+        self._window: Window = rule.window
+        self._buckets, self._width_ns, grace_ns = _GRIDS[rule.window]
+        self._grace = -(-grace_ns // self._width_ns)  # in buckets
+        self._bucket = 0  # the latest seen: time does not go back
+        self._total = 0  # charged in the window that ends now
+        self._reserved = 0
+        self._first: Cell | None = None
+        self._last: Cell | None = None
+        self._held: HeldPlaces | None = None
+        self._remembered: dict[int, int] | None = None
+
+    def room(self, now_ns: int, claimant: str = "") -> int:
+        """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        if self._held is None:
+            return self._amount - self._total
+        return self._room_beside_held(now_ns, claimant)
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        if self._held is not None:
+            self._held.claim(claimant, amount, self._not_before(now_ns))
+            self._remembered = None
+        self._total += amount
+        self._reserved += amount
+        last = self._last
+        if last is not None and last.bucket == self._bucket:
+            last.amount += amount
+            last.reserved += amount
+            return last
+        cell = self._last = Cell(self._bucket, amount)
+        if last is None:
+            self._first = cell
+        else:
+            last.following = cell
+        return cell
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        assert type(mark) is Cell
+        if mark.bucket == _LEFT:
+            return
+        mark.reserved -= taken
+        self._reserved -= taken
+        if charged < taken:
+            mark.amount -= taken - charged
+            self._total -= taken - charged
+            self._remembered = None
+
+    def state(self, now_ns: int) -> CounterState:
+        """Give how the counter stands. It resets when the last bucket with a charge has left the window."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        if not self._total:
+            return CounterState(self._amount, 0, 0, 0.0)
+        last = self._last
+        assert last is not None
+        charged = last.bucket
+        if not last.amount:
+            cell = self._first
+            while cell is not None:
+                charged = cell.bucket if cell.amount else charged
+                cell = cell.following
+        gone_ns = (charged + self._buckets + 1) * self._width_ns
+        return CounterState(
+            self._amount, self._total, self._reserved, (gone_ns - self._not_before(now_ns)) / _SECOND_NS
+        )
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Say whether nothing is charged in the window that ends now, and nothing held."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        return not self._total and not self.held_places(now_ns)
+
+    def adopt(self, rule: LimitSpec, now_ns: int) -> None:
+        """Go on under a changed rule. Charges are kept; where its window has another length, places are not."""
+        if rule.window is not None and rule.window != self._window:
+            self._regrid(rule.window, now_ns)
+        self.rule = rule
+        self._amount = rule.amount
+        self._remembered = None
+
+    def held_places(self, now_ns: int) -> int:
+        """Give how many places are held."""
+        held = self._held
+        if held is None:
+            return 0
+        if held.drop_lapsed(self._not_before(now_ns)):
+            self._remembered = None
+        if not held.count:
+            self._held = None
+        return held.count
+
+    def may_hold(self, claimant: str, now_ns: int, due_ns: int) -> bool:
+        """Say whether a place that is due then may be held for a claimant: floods and far times are bounded."""
+        if not claimant or due_ns - now_ns > MAX_SECONDS_AHEAD * _SECOND_NS:
+            return False
+        return self._held is None or self._held.may_add(claimant)
+
+    def hold(self, claimant: str, amount: int, due_ns: int) -> None:
+        """Hold a place for a moment that `earliest` has just given."""
+        if self._held is None:
+            self._held = HeldPlaces()
+        until_ns = due_ns + _GRIDS[self._window][2]
+        self._held.add(Place(claimant, amount, due_ns // self._width_ns, due_ns, until_ns))
+        # What was remembered stays a lower bound: one more place can only make the wait longer.
+
+    def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
+        """Give the earliest moment, not before `from_ns`, from which on `amount` fits for the whole grace.
+
+        Unix nanoseconds; `None` where the amount is above the rule's.
+        """
+        if amount > self._amount:
+            return None
+        self.room(now_ns)  # moves time on and lets places lapse
+        start = max(from_ns // self._width_ns, self._bucket)
+        return max(from_ns, self._first_fit(amount, start) * self._width_ns)
+
+    def _not_before(self, now_ns: int) -> int:
+        return max(now_ns, self._bucket * self._width_ns)
+
+    def _move_to(self, bucket: int) -> None:
+        """Let time pass, and let go of cells that no window from now on touches."""
+        self._bucket = bucket
+        oldest = bucket - self._buckets
+        cell = self._first
+        while cell is not None and cell.bucket < oldest:
+            self._total -= cell.amount
+            self._reserved -= cell.reserved
+            cell.bucket = _LEFT
+            following = cell.following
+            cell.following = None  # a mark that is kept for long must not keep all later cells alive
+            cell = following
+        self._first = cell
+        if cell is None:
+            self._last = None
+
+    def _room_beside_held(self, now_ns: int, claimant: str) -> int:
+        """Give the room that others' places leave in every window that a charge now would fall into.
+
+        None of the places ends within these windows, so their sum only grows where one is due.
+        """
+        if not self.held_places(now_ns):
+            return self._amount - self._total
+        held = self._held
+        assert held is not None
+        bucket, by_bucket = self._bucket, held.by_bucket
+        end = bucket + self._buckets
+        if len(by_bucket) <= _FEW:
+            due = sorted(by_bucket)
+        else:
+            due = [place for place in range(bucket - self._grace, end + 1) if place in by_bucket]
+        cell, sum_now = self._first, self._total
+        most = sum_now
+        for place in due:
+            if place > end:
+                break
+            while cell is not None and cell.bucket < place - self._buckets:
+                sum_now -= cell.amount
+                cell = cell.following
+            sum_now += by_bucket[place]
+            if place <= bucket or sum_now > most:
+                most = sum_now
+        return self._amount - most + (held.due(claimant, self._not_before(now_ns)) if claimant else 0)
+
+    def _first_fit(self, amount: int, start: int) -> int:
+        """Give the first bucket from `start` on where `amount` fits into all windows that a charge in it, or within
+        the grace after it, falls into.
+
+        What was found is remembered until a window's sum may have fallen: before that moment there is no room for
+        as much or more. Otherwise a flood of refused requests would have us look through all it holds each time.
+        """
+        remembered = self._remembered
+        if remembered is None or len(remembered) > _MAX_REMEMBERED:
+            remembered = self._remembered = {}
+        known = max((first for asked, first in remembered.items() if asked <= amount), default=self._bucket)
+        first = self._scan(amount, max(known, start))
+        if start <= known:
+            remembered[amount] = first
+        return first
+
+    def _scan(self, amount: int, start: int) -> int:
+        """Look through the windows' sums for enough consecutive ones with room. Ends: in time all of them are 0."""
+        by_bucket: dict[int, int] = self._held.by_bucket if self._held is not None else {}
+        buckets, span = self._buckets, self._grace + self._buckets + 1
+        free = self._amount - amount
+        cell, charged = self._first, self._total
+        held = sum(by_bucket.get(bucket, 0) for bucket in range(start - span, start))
+        first = window = start
+        while True:
+            while cell is not None and cell.bucket < window - buckets:
+                charged -= cell.amount
+                cell = cell.following
+            if by_bucket:
+                held += by_bucket.get(window, 0) - by_bucket.get(window - span, 0)
+            window += 1
+            if charged + held > free:
+                first = window
+            elif window - first == span:
+                return first
+
+    def _regrid(self, window: Window, now_ns: int) -> None:
+        """Put charges into buckets of another length, each at the latest moment it may have happened."""
+        self._window, old_width_ns = window, self._width_ns
+        self._buckets, self._width_ns, grace_ns = _GRIDS[window]
+        self._grace = -(-grace_ns // self._width_ns)
+        self._held = None
+        self._bucket = max(now_ns, self._bucket * old_width_ns) // self._width_ns
+        cell = self._first
+        while cell is not None:
+            cell.bucket = min(((cell.bucket + 1) * old_width_ns - 1) // self._width_ns, self._bucket)
+            cell = cell.following

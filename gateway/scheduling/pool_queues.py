@@ -1,0 +1,34 @@
+"""The queues of all pools of a snapshot; what waits in one lives through changes of its configuration."""
+
+from contracts.configuration import Snapshot
+from gateway.clock import Clock
+from gateway.scheduling.pool_queue import PoolQueue, RoomOf
+
+
+class PoolQueues:
+    """Gives a pool's queue. `room_of` says what a pool's engine hosts have room for, `None`: ask nobody."""
+
+    def __init__(self, clock: Clock, room_of: RoomOf | None = None) -> None:
+        self._clock = clock
+        self._room_of = room_of
+        self._queues: dict[str, PoolQueue] = {}
+
+    def get(self, pool: str) -> PoolQueue:
+        """Give a pool's queue; for a pool that has gone meanwhile one in which nobody waits."""
+        found = self._queues.get(pool)
+        return found if found is not None else PoolQueue(pool, None, self._clock)
+
+    def sync(self, snapshot: Snapshot) -> None:
+        """Follow a snapshot: change living queues, open new ones, let everybody in where a pool has gone."""
+        for pool in self._queues.keys() - snapshot.pools.keys():
+            self._queues.pop(pool).reconfigure(None)
+        for name, pool_spec in snapshot.pools.items():
+            queue = self._queues.get(name)
+            if queue is None:
+                self._queues[name] = PoolQueue(name, pool_spec.queue, self._clock, self._room_of)
+            elif queue.spec != pool_spec.queue:
+                queue.reconfigure(pool_spec.queue)
+
+    def state(self) -> dict[str, object]:
+        """Give what GET /ready shows: every pool that has a queue."""
+        return {name: queue.state() for name, queue in self._queues.items() if queue.spec is not None}

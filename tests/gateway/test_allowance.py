@@ -1,0 +1,139 @@
+"""How far an answer runs on what is reserved: extended while there is room, ended where there is none."""
+
+import asyncio
+
+from contracts.errors import LimitExceeded
+from contracts.generation import Delta
+from gateway.allowance import NEVER, Allowance
+from gateway.progress import Progress
+
+
+class Purse:
+    """Gives up to `left` tokens at once, and `later` more to whoever asks the shared counters."""
+
+    def __init__(self, left=0, later=0):
+        self.left = left
+        self.later = later
+        self.asked = []
+
+    def extend_now(self, tokens):
+        self.asked.append(tokens)
+        if tokens > self.left:
+            return False
+        self.left -= tokens
+        return True
+
+    async def extend(self, tokens):
+        await asyncio.sleep(0)
+        if tokens > self.later:
+            return False
+        self.later -= tokens
+        return True
+
+    def why_not(self):
+        return LimitExceeded("no more")
+
+
+class Answer:
+    """An answer of one token at a time, watched as the reply watches it."""
+
+    def __init__(self, reserved, most, purse, thinking_end=None):
+        self.ended = []
+        self.allowance = Allowance(reserved, most, purse, self.ended.append, thinking_end)
+        self.progress = Progress()
+        self.allowance.begin_attempt(self.progress, 0)
+
+    def make(self, tokens, *, reasoning=False):
+        for made in range(tokens):
+            if self.ended:
+                return made
+            self.progress.take(Delta(tokens=1, text="x", reasoning_tokens=int(reasoning)), 0)
+            if self.progress.tokens >= self.allowance.next_at:
+                self.allowance.reached()
+        return tokens
+
+
+def test_an_answer_within_its_reservation_asks_for_nothing():
+    purse = Purse()
+    answer = Answer(100, NEVER, purse)
+    assert answer.make(74) == 74
+    assert purse.asked == [] and not answer.ended
+
+
+def test_more_is_asked_for_before_the_reservation_is_used_up():
+    purse = Purse(left=1000)
+    answer = Answer(100, NEVER, purse)
+    answer.make(75)
+    assert purse.asked == [64]
+    assert answer.allowance.reserved == 164
+
+
+async def test_an_answer_whose_purse_is_empty_ends_exactly_at_its_reservation():
+    answer = Answer(100, NEVER, Purse())
+    assert answer.make(500) == 100
+    assert [error.message for error in answer.ended] == ["no more"]
+
+
+async def test_the_last_tokens_of_a_purse_are_used_before_the_end():
+    answer = Answer(100, NEVER, Purse(left=40))
+    assert answer.make(500) == 140, "twice sixteen and twice four"
+
+
+def test_an_answer_that_may_not_be_longer_is_never_asked_about():
+    purse = Purse()
+    answer = Answer(100, 100, purse)
+    assert answer.allowance.next_at == NEVER
+    answer.make(100)
+    assert purse.asked == [] and not answer.ended
+
+
+async def test_the_shared_counters_are_asked_in_time_where_this_process_has_no_more():
+    answer = Answer(100, NEVER, Purse(later=64))
+    answer.make(80)
+    await asyncio.sleep(0.001)
+    assert answer.allowance.reserved == 164
+    assert answer.make(500) == 84 and len(answer.ended) == 1
+
+
+async def test_an_extension_that_comes_after_the_end_changes_nothing():
+    answer = Answer(100, NEVER, Purse(later=64))
+    answer.make(80)
+    answer.allowance.close()
+    await asyncio.sleep(0.001)
+    assert answer.allowance.reserved == 100
+    assert answer.make(100) == 100 and not answer.ended
+
+
+def test_reasoning_ends_at_its_cap_and_an_answer_after_less_reasoning_does_not():
+    cap = (50, LimitExceeded("thought enough"))
+    thinking = Answer(NEVER, NEVER, None, cap)
+    assert thinking.make(100, reasoning=True) == 50
+    assert [error.message for error in thinking.ended] == ["thought enough"]
+    speaking = Answer(NEVER, NEVER, None, cap)
+    speaking.make(49, reasoning=True)
+    assert speaking.make(1000) == 1000 and not speaking.ended
+
+
+async def test_tokens_that_wait_for_a_slow_client_are_counted():
+    answer = Answer(100, NEVER, Purse())
+    answer.make(60)
+    answer.allowance.hold(39, 0)
+    assert not answer.ended
+    answer.allowance.hold(40, 0)
+    assert answer.ended
+
+
+async def test_a_continued_answer_goes_on_in_the_room_of_the_first():
+    answer = Answer(100, NEVER, Purse())
+    answer.make(60)
+    answer.progress = Progress()
+    answer.allowance.begin_attempt(answer.progress, 60)
+    assert answer.make(500) == 40
+
+
+async def test_an_answer_begun_anew_has_all_of_its_room_again():
+    answer = Answer(100, NEVER, Purse())
+    answer.make(60)
+    answer.progress = Progress()
+    answer.allowance.begin_attempt(answer.progress, 0)
+    assert answer.make(500) == 100
