@@ -33,6 +33,7 @@ from gateway.limits.memory_store import MemoryStore
 from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
 from gateway.routing import Router
+from gateway.scheduling.pool_queues import PoolQueues
 from gateway.server import HttpServer
 from gateway.settings import GatewaySettings
 from gateway.settlement import Settlement
@@ -74,6 +75,8 @@ class Gateway:
         self.counters = _counter_store(settings, name, self._watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
         inputs = TokenEstimator()
+        self.queues = PoolQueues(self._clock)
+        self.queues.sync(first)
         salt_secret = secrets.get_or_create("cache_salt").encode()
         limits = settings.authentication_limits
         authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
@@ -87,6 +90,7 @@ class Gateway:
             targets=self.targets,
             settlement=Settlement(inputs),
             limiter=Limiter(self.counters, inputs, OutputEstimator(), self._clock),
+            queues=self.queues,
             recorder=self.recorder,
         )
         self._endpoints = Endpoints(Dispatcher(stages, self._clock), self.directory, authenticator, self.health)
@@ -157,6 +161,7 @@ class Gateway:
             "collector": self._collector_state(),
             "in_flight": self.admission.in_flight,
             "counters": self.counters.status(),
+            "queues": self.queues.state(),
             "budget_totals": "not_written" if self.ledger.is_broken else "written",
             "budget_states": "away" if self._watch.is_away else "published" if self._publisher else "kept",
             "connections": self._server.connection_count,
@@ -202,6 +207,7 @@ class Gateway:
 
     def _on_change(self) -> None:
         self.targets.sync(self.directory.snapshot)
+        self.queues.sync(self.directory.snapshot)
 
 
 def _source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:

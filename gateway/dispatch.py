@@ -25,10 +25,13 @@ from gateway.guard import Guard
 from gateway.life import Attempt, Life
 from gateway.limiter import Grant, Limiter
 from gateway.operations import Operation
-from gateway.reading import read_tags
+from gateway.reading import read_priority, read_tags
 from gateway.recorder import Recorder
 from gateway.reply import Reply, ReplyFacts, send_error
 from gateway.routing import Router
+from gateway.scheduling.pool_queue import Place
+from gateway.scheduling.pool_queues import PoolQueues
+from gateway.scheduling.request import RANKS, QueuedRequest
 from gateway.settlement import Settlement
 from gateway.targets import TargetRegistry
 from gateway.trace_context import TraceContext
@@ -48,6 +51,7 @@ class Stages:
     targets: TargetRegistry
     settlement: Settlement
     limiter: Limiter
+    queues: PoolQueues
     recorder: Recorder
 
 
@@ -59,6 +63,7 @@ class Passage:
     ticket: Ticket | None = None
     grant: Grant | None = None
     allowance: Allowance | None = None
+    place: Place | None = None  # in the model's pool
     ended_by: TollkeeperError | None = None  # what the answer ran out of, where we ended it
 
 
@@ -129,6 +134,7 @@ class Dispatcher:
         life.requested_model = request.model
         tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
         life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
+        life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), key.policy.priority)
         life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
         created_unix = life.started_at_ns // 1_000_000_000
         return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
@@ -149,11 +155,36 @@ class Dispatcher:
         bounds = self._stages.guard.bounds(life.key, life.request)
         reply.add_headers(limiter.rate_headers(grant))
         reply.add_headers(bounds.headers)
+        await self._wait_for_turn(life, passage, call)
         return replace(
             call,
             max_output=grant.max_output if grant is not None else None,
             reasoning_effort=bounds.reasoning_effort,
+            priority=RANKS[life.priority],
         )
+
+    async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall) -> None:
+        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
+        assert life.model is not None and passage.reply is not None
+        queue = self._stages.queues.get(life.model.pool)
+        if queue.spec is None:
+            return
+        size = await self._stages.limiter.size(life, passage.grant, partial(self._count_input, life, call))
+        tenant = life.snapshot.tenants.get(life.who.tenant)
+        began_ns = self._clock.monotonic_ns()
+        try:
+            passage.place = await queue.enter(
+                QueuedRequest(
+                    life.who.tenant,
+                    input_tokens=size.input_tokens,
+                    reserved_tokens=size.input_tokens + size.output_tokens,
+                    priority=life.priority,
+                    weight=1 if tenant is None else tenant.weight,
+                )
+            )
+        finally:
+            life.wait_ns = self._clock.monotonic_ns() - began_ns
+        passage.reply.tell(passage.place.produced)
 
     def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
         """Give what watches the answer grow, where anything bounds it."""
@@ -263,6 +294,8 @@ class Dispatcher:
         except InvalidUsage:
             # Counts no column can hold come from a broken target: the record shows them as unknown.
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
+        if passage.place is not None:
+            passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
         self._stages.limiter.settle(life, passage.grant)
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket, life.usage, life.cost)

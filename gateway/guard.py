@@ -16,7 +16,7 @@ from contracts.reasoning import asked_effort, clip_effort
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a key's policy makes of a request: the effort a model is told, `None` for what was asked; and what to say."""
+    """What a key's policy makes of a request: the effort a model is told (`None`: what was asked), and what to say."""
 
     reasoning_effort: ReasoningEffort | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()

@@ -50,6 +50,14 @@ class Grant:
     headers: Headers = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a request is expected to be, in tokens."""
+
+    input_tokens: int
+    output_tokens: int
+
+
 class Limiter:
     """Reserves and settles for every request."""
 
@@ -95,6 +103,19 @@ class Limiter:
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
+
+    async def size(self, life: Life, grant: Grant | None, count_input: CountInput) -> Size:
+        """Give how many tokens a request brings and is expected to make, for whoever plans with it."""
+        if grant is not None and grant.input_tokens:
+            return Size(grant.input_tokens, grant.output_tokens)
+        request = life.request
+        assert request is not None
+        exact = await count_input()
+        tenant, model = life.who.tenant, life.requested_model
+        tokens_in = self._inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
+        if not isinstance(request, ChatRequest):
+            return Size(tokens_in, 0)
+        return Size(tokens_in, self._outputs.estimate(tenant, model, request.output_limit, request.choice_count))
 
     def rate_headers(self, grant: Grant | None) -> Headers:
         """Give what the reply to an admitted request says of limits: what is left, and what was cut."""

@@ -9,6 +9,7 @@ from contracts.chat import ChatRequest, ReasoningEffort, Role
 from contracts.embedding import MAX_INPUTS, EmbeddingRequest
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
+from contracts.limits import PRIORITY_CLASSES, PriorityClass
 
 _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
 _embedding_decoder: Final = msgspec.json.Decoder(EmbeddingRequest)
@@ -74,6 +75,22 @@ def read_tags(header: str) -> dict[str, str]:
     if len(tags) > MAX_TAGS:
         raise InvalidRequest(f"{len(tags)} tags given; at most {MAX_TAGS} are kept", param="x-tollkeeper-tags")
     return tags
+
+
+def read_priority(header: str, best: PriorityClass) -> PriorityClass:
+    """Read `x-tollkeeper-priority`: the class a request wants, at most the best its key may have, which is the default.
+
+    Raises InvalidRequest on what is no class.
+    """
+    if not header:
+        return best
+    for rank, name in enumerate(PRIORITY_CLASSES):
+        if header == name:
+            return PRIORITY_CLASSES[max(rank, PRIORITY_CLASSES.index(best))]
+    raise InvalidRequest(
+        f"the priority is {header[:_MAX_SHOWN]!r}; it is one of {', '.join(PRIORITY_CLASSES)}",
+        param="x-tollkeeper-priority",
+    )
 
 
 def _malformed(message: str, body: bytes) -> MalformedBody:

@@ -45,6 +45,7 @@ class Reply:
         self._progress = Progress()
         self._body: bytes | None = None
         self._allowance: Allowance | None = None
+        self._on_tokens: Callable[[int], None] | None = None
         self._tokens_before = 0  # of the attempts that this one continues
         self._has_ended = False  # by us, before the target's end
 
@@ -55,6 +56,10 @@ class Reply:
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance watch how long the answer grows."""
         self._allowance = allowance
+
+    def tell(self, produced: Callable[[int], None]) -> None:
+        """Tell `produced` of output tokens as they pass."""
+        self._on_tokens = produced
 
     def end_early(self, why: TollkeeperError) -> None:
         """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
@@ -200,6 +205,8 @@ class ChatReply(Reply):
 
     def _take(self, delta: Delta, now_ns: int) -> None:
         self._progress.take(delta, now_ns)
+        if self._on_tokens is not None and delta.tokens:
+            self._on_tokens(delta.tokens)
         if delta.finish_reason is not None:
             self._finished.add(delta.index)
 

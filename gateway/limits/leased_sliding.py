@@ -76,6 +76,7 @@ class LeasedSliding:
         self._others_newest = 0
         self._told_ns = 0
         self._is_short = False
+        self._is_asked = False  # for leases ahead, and not yet answered
 
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Give how much could be taken at this moment: of the leases, or of a share while Redis is away."""
@@ -199,6 +200,8 @@ class LeasedSliding:
         self._sent, self._moved = self._moved, ({}, {})
         self._told_ns = mono_ns
         charges, leases = self._sent
+        want = 0 if self._is_asked else max(target - self._pool, 0)
+        self._is_asked = True
         return [
             _WINDOW,
             keys.place(self.key),
@@ -212,7 +215,7 @@ class LeasedSliding:
             deltas(charges),
             deltas(leases),
             split(need),
-            split(max(target - self._pool, 0)),
+            split(want),
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
@@ -228,6 +231,7 @@ class LeasedSliding:
             self._add(end, amount, until_ns)
         self._others = max(joined(used) - gained - self._own_when_sent, 0)
         self._is_short = bool(is_short)
+        self._is_asked = False
         self._sent = ({}, {})
         if gained:
             self._link.active[self] = None
@@ -238,6 +242,7 @@ class LeasedSliding:
             for bucket, amount in sent.items():
                 moved[bucket] = moved.get(bucket, 0) + amount
         self._sent = ({}, {})
+        self._is_asked = False
         self._link.active[self] = None
 
     def is_due(self, now_ns: int) -> bool:

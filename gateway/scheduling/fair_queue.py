@@ -164,9 +164,8 @@ class FairQueue:
         self.load.adopt(spec)
         self.surplus.adopt(spec)
         self._lineup.adopt(spec)
-        for request in self.surplus.requests():
-            self._lineup.add_again(request, _tenant_of(request))
-        self._stand_all()
+        for tenant, requests in self.surplus.by_tenant().items():
+            self._lineup.add_again(tenant, requests)
 
     # what is told of it
 

@@ -4,6 +4,7 @@ Claims are relative to those one waits with. Were a tenant to gather a claim whi
 prompts, or while better classes hold it up, it could spend it all at once on those who never kept it waiting.
 """
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import Final
 
@@ -23,29 +24,29 @@ class Lineup:
 
     def __init__(self, spec: QueueSpec, load: PoolLoad) -> None:
         self._load = load
-        self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long ones
         self._last_left: list[Tenant | None] = [None] * LEVELS
         self._promotions = Alarms(lambda one, due_ns: one.state == "waiting" and self._promotion_ns(one) == due_ns)
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec; whoever waits is to be told of by `add_again`."""
+        """Go on under another spec; whoever waits is to be placed anew by `add_again`."""
         self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
         self._promotions.clear()
+        self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long ones
 
     def add(self, request: QueuedRequest, tenant: Tenant) -> None:
         """Let a request wait, its tenant lifted where it begins to wait."""
         self._enter(request, tenant)
         self._set_alarm(request)
 
-    def add_again(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Place a waiting request anew, after the spec has changed."""
-        if request.is_long != self._load.is_long(request):
-            standing = tenant.standing(request.level, request.is_long)
-            request.is_long = not request.is_long
-            standing.leave()
+    def add_again(self, tenant: Tenant, requests: Iterable[QueuedRequest]) -> None:
+        """Place all that a tenant has waiting anew, after the spec has changed. Nobody is lifted for that."""
+        tenant.standings = [None] * len(tenant.standings)
+        for request in requests:
+            request.is_long = self._load.is_long(request)
             tenant.standing(request.level, request.is_long).add(request)
-        self._set_alarm(request)
+            self._set_alarm(request)
+        self.stand(tenant)
 
     def remove(self, request: QueuedRequest, tenant: Tenant) -> None:
         """Take out a request that waits no more."""

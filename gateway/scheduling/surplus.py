@@ -32,6 +32,14 @@ class Surplus:
         """Give everything that waits."""
         return [one for tenants in self._newest for requests in tenants.values() for one in requests.values()]
 
+    def by_tenant(self) -> dict[Tenant, list[QueuedRequest]]:
+        """Give everything that waits, by tenant."""
+        found: dict[Tenant, list[QueuedRequest]] = {}
+        for tenants in self._newest:
+            for tenant, requests in tenants.items():
+                found.setdefault(tenant, []).extend(requests.values())
+        return found
+
     def add(self, request: QueuedRequest, tenant: Tenant) -> None:
         """Count a request that begins to wait."""
         self._newest[request.rank].setdefault(tenant, OrderedDict())[request.sequence] = request
