@@ -43,6 +43,9 @@ def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callabl
         run(settings_class())
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+        if not first["loc"]:  # of several together: their values, a secret among them, are not shown
+            print(f"{name}: {first['msg'].removeprefix('Value error, ')}", file=sys.stderr)
+            return CANNOT_START
         variable = "TOLLKEEPER_" + "_".join(str(step) for step in first["loc"]).upper()
         print(f"{name}: {variable} is {first['input']!r}: {first['msg']}", file=sys.stderr)
         return CANNOT_START

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import platform
 import signal
 import time
 from functools import partial
@@ -59,9 +58,9 @@ class Gateway:
         source, first = _source_of(settings, pepper)
         self._first = first
         self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change)
-        directory = settings.data / "journal"
+        directory = settings.own("journal")
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
-        name = settings.gateway_name or f"{platform.node()}:{settings.gateway_port}"
+        name = settings.name
         self.engine_records = JournalledEngineRecords(self.journal)
         self._engines = EngineHosts(Taking(name, self.engine_records, wants_kv=settings.kv_events))
         self.targets = TargetRegistry({"engine": partial(EngineTarget, hosts=self._engines)})
@@ -69,7 +68,7 @@ class Gateway:
         self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None)
         self.admission = Admission(self.journal, settings.max_concurrent)
         self._publisher = _budget_publisher(settings, name)
-        self.ledger = BudgetLedger(settings.data / "budgets", self.journal)
+        self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
         self.journal.before_release = self.ledger.flush
         self._watch = BudgetWatch(self.ledger, self._publisher.publish if self._publisher else None)
         self.counters = _counter_store(settings, name, self._watch)
@@ -101,7 +100,8 @@ class Gateway:
     async def start(self) -> None:
         """Build targets, bind the port, begin polling and shipping."""
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
-        await self._server.start(self._settings.host, self._settings.gateway_port)
+        shares_port = self._settings.workers > 1
+        await self._server.start(self._settings.host, self._settings.gateway_port, shares_port=shares_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         self._tasks.append(asyncio.create_task(self.counters.run(), name="counters"))
@@ -109,7 +109,7 @@ class Gateway:
         if self._settings.ships_to:
             self._shipper = Shipper(
                 self.journal,
-                self._settings.data / "journal",
+                self._settings.own("journal"),
                 self._settings.ships_to,
                 lambda: uuid7(time.time_ns()),
             )

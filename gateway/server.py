@@ -23,12 +23,19 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int) -> None:
-        """Bind and listen. Raises ConfigurationError where the port cannot be had."""
+    async def start(self, host: str, port: int, *, shares_port: bool = False) -> None:
+        """Bind and listen. Raises ConfigurationError where the port cannot be had.
+
+        `shares_port`: other processes of the same user listen on it too, and the kernel spreads connections.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: HttpConnection(self._limits, self._handle, self._connections), host, port, backlog=_BACKLOG
+                lambda: HttpConnection(self._limits, self._handle, self._connections),
+                host,
+                port,
+                backlog=_BACKLOG,
+                reuse_port=shares_port or None,
             )
         except OSError as error:
             raise ConfigurationError(_bind_failure(host, port, error)) from error

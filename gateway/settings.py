@@ -1,14 +1,23 @@
 """What the data plane needs to know to start, read from TOLLKEEPER_* variables."""
 
+import platform
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.configuration import control_database_url
 from gateway.authentication import AuthenticationLimits
 from gateway.http import HttpLimits
+
+
+def several_need_redis(workers: int) -> str:
+    """Say why more than one worker without shared counters is refused."""
+    return (
+        f"{workers} workers would each allow the whole of every limit and budget; name a Redis server in "
+        "TOLLKEEPER_REDIS_URL for them to count in, or run one worker"
+    )
 
 
 class GatewaySettings(BaseSettings):
@@ -27,6 +36,8 @@ class GatewaySettings(BaseSettings):
 
     kv_events: bool = True  # take engines' KV cache events, which are dropped while the journal is over half full
 
+    workers: int = Field(default=1, ge=1, le=256)  # data planes that share the port on this machine
+    worker: int = Field(default=1, ge=1, le=256)  # which of them this one is
     redis_url: str = ""  # counters shared by several gateways, e.g. redis://127.0.0.1:6379/0; empty: in this process
 
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
@@ -47,6 +58,24 @@ class GatewaySettings(BaseSettings):
     idle_seconds: float = Field(default=75.0, gt=0)
     write_seconds: float = Field(default=60.0, gt=0)
     max_connections: int = Field(default=10_000, ge=1)
+
+    @model_validator(mode="after")
+    def _counts_once(self) -> Self:
+        if self.workers > 1 and not self.redis_url:
+            raise ValueError(several_need_redis(self.workers))
+        if self.worker > self.workers:
+            raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Give the name that stands on every record and in the shared counters: one for each worker."""
+        name = self.gateway_name or f"{platform.node()}:{self.gateway_port}"
+        return name if self.worker == 1 else f"{name}#{self.worker}"
+
+    def own(self, folder: str) -> Path:
+        """Give a folder of the data directory that this worker has for itself."""
+        return self.data / (folder if self.worker == 1 else f"{folder}-{self.worker}")
 
     @property
     def database_address(self) -> str:

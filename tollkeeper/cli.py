@@ -11,7 +11,18 @@ from tollkeeper import keys, tenants
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
 from tollkeeper.loadtest.command import loadtest_command
-from tollkeeper.options import DEFAULT_DATA, AsJson, Dashboard, Data, Engine, EngineModel, Host, PortBase, StoreUrl
+from tollkeeper.options import (
+    DEFAULT_DATA,
+    AsJson,
+    Dashboard,
+    Data,
+    Engine,
+    EngineModel,
+    Host,
+    PortBase,
+    StoreUrl,
+    Workers,
+)
 from tollkeeper.plan import LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -39,11 +50,12 @@ def up(
     dashboard: Dashboard = True,
     store_url: StoreUrl = "",
     engine: Engine = True,
+    workers: Workers = 1,
     model: EngineModel = "",
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
-        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model)
+        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, workers, model)
         status = run_up(choices, os.environ, Console())
     raise typer.Exit(status)
 
@@ -63,7 +75,8 @@ def demo(
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
-        choices, console = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model), Console()
+        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model=model)
+        console = Console()
         status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, speed, opens_browser))
     raise typer.Exit(status)
 

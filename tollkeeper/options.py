@@ -24,6 +24,16 @@ StoreUrl = Annotated[
     ),
 ]
 Engine = Annotated[bool, typer.Option("--engine/--no-engine", help="Run an engine host with the built-in model.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        envvar="TOLLKEEPER_WORKERS",
+        min=1,
+        max=256,
+        help="Gateway processes that share the port; more than one needs TOLLKEEPER_REDIS_URL.",
+    ),
+]
 EngineModel = Annotated[
     str,
     typer.Option(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
+from contracts.errors import ConfigurationError
+from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
 from tollkeeper.ports import Ports
 from tollkeeper.supervisor import Stage
@@ -26,6 +28,7 @@ class Choices:
     store_url: str = ""
     has_dashboard: bool = True
     has_engine: bool = True
+    workers: int = 1  # data planes that share the port
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
 
     @property
@@ -87,7 +90,7 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
         ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
     )
-    serving = [ChildSpec("gateway", module("gateway"), outside, f"{addresses['gateway']}/ready")]
+    serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
     if choices.has_engine:
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
         standing = (*standing, ChildSpec("engine", module("backends.engine"), inside))
@@ -102,6 +105,23 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)
+
+
+def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> list[ChildSpec]:
+    """Lay out the data planes. Raises ConfigurationError where several have nothing to count in together."""
+    workers = choices.workers
+    if workers > 1 and not environment.get("TOLLKEEPER_REDIS_URL"):
+        raise ConfigurationError(several_need_redis(workers))
+    several = {"TOLLKEEPER_WORKERS": str(workers)}
+    return [
+        ChildSpec(
+            "gateway" if number == 1 else f"gateway-{number}",
+            module("gateway"),
+            {**environment, **several, "TOLLKEEPER_WORKER": str(number)},
+            ready,
+        )
+        for number in range(1, workers + 1)
+    ]
 
 
 def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:

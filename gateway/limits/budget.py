@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from contracts.limits import BudgetSpec
-from contracts.periods import budget_period
+from contracts.periods import budget_period, zone_of
 from gateway.limits.base import CounterState, Mark
 from gateway.limits.escrow import EscrowCounter, Ledger
 
@@ -35,6 +35,7 @@ class BudgetCounter(EscrowCounter):
 
     A soft budget counts and never refuses; one that does not bind now (not begun, or ended) counts nothing.
     `on_settled` is called when more is settled in the period under way, `on_settled_late` when in an earlier one.
+    Raises ConfigurationError, when made or given another rule and not later, where the time zone is unknown.
     """
 
     __slots__ = ("_on_settled", "_on_settled_late", "_past", "_period")
@@ -49,6 +50,7 @@ class BudgetCounter(EscrowCounter):
         on_settled_late: OnSettledLate | None = None,
     ) -> None:
         super().__init__(rule, subject)
+        zone_of(rule.time_zone)
         self._on_settled = on_settled
         self._on_settled_late = on_settled_late
         self._period: PeriodLedger | None = None  # under way; `_ledger` too, unless the budget does not bind
@@ -101,6 +103,7 @@ class BudgetCounter(EscrowCounter):
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
         """Go on under a changed rule. Where its period is another one, what is counted so far counts in that:
         rather too much than an overspent budget."""
+        zone_of(rule.time_zone)
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         before, self.rule = self.rule, rule

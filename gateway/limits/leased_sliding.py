@@ -5,7 +5,7 @@ counts in every window up to e's last; once its use at bucket n is reported it c
 bucket is uncertain, as the clocks are known only within some error, stays counted as the lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.counters.amounts import deltas, joined, split
@@ -25,6 +25,7 @@ _GRIDS: Final[dict[Window, tuple[int, int, int, int, int, float, float]]] = {
     "day": (96, 900_000_000, 1, 1, 1, 1.0, 0.5),
 }
 _KEPT_SECONDS: Final = 10.0  # a lease without demand is given back after this, or at its end
+_WATCHED_SECONDS: Final = 1.0  # leases that nobody uses are looked at this often
 _WINDOW: Final = 1  # what the script calls this kind of line
 
 
@@ -197,9 +198,11 @@ class LeasedSliding:
         target = 0 if self._is_short else self._target(mono_ns)
         self._reduce_to(0 if is_seek else 2 * target)
         self._own_when_sent = self._own(mono_ns) + self._pool
-        self._sent, self._moved = self._moved, ({}, {})
+        charges, leases = self._moved
+        _merge(charges, self._sent[0])
+        _merge(leases, self._sent[1])
+        self._moved = ({}, {})
         self._told_ns = mono_ns
-        charges, leases = self._sent
         want = 0 if self._is_asked else max(target - self._pool, 0)
         self._is_asked = True
         return [
@@ -239,8 +242,7 @@ class LeasedSliding:
     def undo(self) -> None:
         """Report again what was not taken."""
         for sent, moved in zip(self._sent, self._moved, strict=True):
-            for bucket, amount in sent.items():
-                moved[bucket] = moved.get(bucket, 0) + amount
+            _merge(sent, moved)
         self._sent = ({}, {})
         self._is_asked = False
         self._link.active[self] = None
@@ -258,6 +260,8 @@ class LeasedSliding:
         if self._is_short:
             return self._pool > 0 or passed_seconds >= 1.0
         target = self._target(now_ns)
+        if self._pool and passed_seconds >= _WATCHED_SECONDS:
+            return True  # to hear whether others are short
         return 2 * self._pool < target or self._pool > 3 * target
 
     def is_settled(self) -> bool:
@@ -350,6 +354,11 @@ class LeasedSliding:
             lease.left -= part
             self._pool -= part
             self._give_back(lease.end, part)
+
+
+def _merge(changes: Mapping[int, int], into: dict[int, int]) -> None:
+    for bucket, amount in changes.items():
+        into[bucket] = into.get(bucket, 0) + amount
 
 
 def _end(lease: Lease) -> int:

@@ -98,8 +98,7 @@ class MemoryStore:
     async def run(self) -> None:
         """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
         while True:
-            turns = max(_ROUND_SECONDS / _TURN_SECONDS, 1.0)
-            self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) / turns) + 1))
+            self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) * _TURN_SECONDS / _ROUND_SECONDS) + 1))
             await asyncio.sleep(_TURN_SECONDS)
 
     async def close(self) -> None:

@@ -108,9 +108,9 @@ class RedisStore:
         Raises ConfigurationError where a living gateway has this name. One that was killed lives on until it expires:
         for so long this waits.
         """
-        deadline = time.monotonic() + self._expiry_seconds * 1.2
-        self._courier.beat()
+        deadline = time.monotonic() + self._expiry_seconds + _RECONNECT_SECONDS
         while not self._courier.is_joined:
+            self._courier.beat()
             await asyncio.sleep(0.01)
             if self._away_since_ns is not None and not self._courier.is_name_taken:
                 _log.warning("shared counters are away", extra={"reason": self._away_reason})

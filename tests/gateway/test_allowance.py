@@ -2,7 +2,7 @@
 
 import asyncio
 
-from contracts.errors import LimitExceeded
+from contracts.errors import LimitExceeded, TollkeeperError
 from contracts.generation import Delta
 from gateway.allowance import NEVER, Allowance
 from gateway.progress import Progress
@@ -38,7 +38,7 @@ class Answer:
     """An answer of one token at a time, watched as the reply watches it."""
 
     def __init__(self, reserved, most, purse, thinking_end=None):
-        self.ended = []
+        self.ended: list[TollkeeperError] = []
         self.allowance = Allowance(reserved, most, purse, self.ended.append, thinking_end)
         self.progress = Progress()
         self.allowance.begin_attempt(self.progress, 0)

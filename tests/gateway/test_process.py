@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -105,3 +106,13 @@ async def test_a_second_gateway_on_the_same_data_is_one_line(process, tmp_path, 
     await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])), data=tmp_path / "data")
     line = await failure(await process())
     assert "in use by another process" in line
+
+
+def test_two_workers_without_shared_counters_do_not_start_and_no_secret_is_shown(tmp_path):
+    environment = {"TOLLKEEPER_DATA": str(tmp_path), "TOLLKEEPER_WORKERS": "2", "TOLLKEEPER_DATABASE_URL": "x:s3cret@"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "gateway"], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("gateway: 2 workers would each allow the whole of every limit and budget")
+    assert "TOLLKEEPER_REDIS_URL" in done.stderr and "s3cret" not in done.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from backends.engine.settings import EngineHostSettings
+from contracts.errors import ConfigurationError
 from tollkeeper.children import ChildSpec
 from tollkeeper.plan import Choices, plan
 from tollkeeper.ports import Ports
@@ -66,3 +67,16 @@ def test_a_named_host_has_its_own_socket() -> None:
     assert named["TOLLKEEPER_ENGINE_URL"] == f"unix://{DATA}/run/engine-gpu0.sock"
     placed = children(Choices(DATA, Ports()), {"TOLLKEEPER_ENGINE_SOCKET": "/run/tk.sock"})["control"].environment
     assert placed["TOLLKEEPER_ENGINE_URL"] == "unix:///run/tk.sock"
+
+
+def test_several_workers_share_the_port_and_each_knows_which_it_is() -> None:
+    found = children(Choices(DATA, Ports(), workers=3), {"TOLLKEEPER_REDIS_URL": "redis://127.0.0.1:6379/0"})
+    workers = [found[name].environment for name in ("gateway", "gateway-2", "gateway-3")]
+    assert [environment["TOLLKEEPER_WORKER"] for environment in workers] == ["1", "2", "3"]
+    assert {environment["TOLLKEEPER_WORKERS"] for environment in workers} == {"3"}
+    assert len({environment["TOLLKEEPER_GATEWAY_PORT"] for environment in workers}) == 1
+
+
+def test_several_workers_without_shared_counters_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="2 workers would each allow the whole.*TOLLKEEPER_REDIS_URL"):
+        plan(Choices(DATA, Ports(), workers=2), {})

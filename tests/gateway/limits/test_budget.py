@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from contracts.errors import ConfigurationError
 from gateway.limits.budget import BudgetCounter
 from tests.gateway.limits.counting import SECOND_NS, budget
 
@@ -143,3 +146,13 @@ def test_a_soft_budget_that_becomes_hard_refuses_from_then_on():
     spend(counter, 1500)
     counter.adopt(budget(1000), NOW_NS)
     assert counter.room(NOW_NS) == -500
+
+
+def test_an_unknown_time_zone_is_refused_when_the_counter_is_made_and_changes_nothing_that_runs():
+    with pytest.raises(ConfigurationError, match="Mars/Olympus"):
+        BudgetCounter(budget(1000, time_zone="Mars/Olympus"), "")
+    counter = BudgetCounter(budget(1000), "")
+    spend(counter, 600)
+    with pytest.raises(ConfigurationError, match="Mars/Olympus"):
+        counter.adopt(budget(2000, time_zone="Mars/Olympus"), NOW_NS)
+    assert counter.room(NOW_NS) == 400

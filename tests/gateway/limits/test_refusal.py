@@ -6,19 +6,14 @@ from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded
 from contracts.limits import BudgetSpec, LimitSpec, Scope
 from gateway.limits.base import CounterState, Shortage
 from gateway.limits.headers import duration
+from gateway.limits.memory_store import MemoryStore
 from gateway.limits.refusal import refusal_of
 
 KEY = Scope("acme", "key", "key_7")
 
 
-class Counter:
-    def __init__(self, rule, subject):
-        self.rule = rule
-        self.subject = subject
-
-
 def shortage(rule, *, amount, used, asked, wait, subject="key_7", **more):
-    return Shortage(Counter(rule, subject), asked, CounterState(amount, used, 0, wait), wait, **more)
+    return Shortage(MemoryStore().open(rule, subject), asked, CounterState(amount, used, 0, wait), wait, **more)
 
 
 def test_a_limit_is_named_with_its_level_value_use_and_reset():

@@ -24,6 +24,12 @@ def lines_of(*rules):
     return Lines([(store.open(rule, ""), PLACE[rule.metric]) for rule in rules])
 
 
+def reserve(lines, tokens_in, tokens_out):
+    portion = take(lines, RATES.at_start(tokens_in, tokens_out), NOW)
+    assert portion is not None
+    return Reservation(lines, portion)
+
+
 def used(lines):
     return [counter.state(NOW).used for counter, _ in lines.all]
 
@@ -42,7 +48,7 @@ def test_a_reservation_fits_at_the_limit_and_not_above_it(amount, is_taken):
 
 def test_what_was_not_used_is_given_back_and_slots_are_given_back_whole():
     lines = lines_of(limit("requests", 10), limit("concurrency", 5), limit("tokens", 1000), limit("output_tokens", 500))
-    reservation = Reservation(lines, take(lines, RATES.at_start(60, 400), NOW))
+    reservation = reserve(lines, 60, 400)
     assert used(lines) == [1, 1, 460, 400]
     charged = reservation.settle(RATES.at_start(60, 7), NOW)
     assert used(lines) == [1, 0, 67, 7]
@@ -51,7 +57,7 @@ def test_what_was_not_used_is_given_back_and_slots_are_given_back_whole():
 
 def test_a_second_settlement_changes_nothing():
     lines = lines_of(limit("tokens", 1000), limit("concurrency", 1))
-    reservation = Reservation(lines, take(lines, RATES.at_start(60, 400), NOW))
+    reservation = reserve(lines, 60, 400)
     reservation.settle(RATES.at_start(60, 7), NOW)
     reservation.settle(RATES.at_start(0, 0), NOW)
     assert used(lines) == [67, 0]
@@ -60,7 +66,7 @@ def test_a_second_settlement_changes_nothing():
 
 def test_use_beyond_the_reservation_is_charged_as_far_as_every_counter_of_its_kind_has_room():
     lines = lines_of(limit("tokens", 1000), limit("tokens", 130, "hour"), limit("requests", 5))
-    reservation = Reservation(lines, take(lines, RATES.at_start(60, 40), NOW))
+    reservation = reserve(lines, 60, 40)
     charged = reservation.settle(RATES.at_start(60, 90), NOW)
     assert used(lines) == [130, 130, 1], "both token limits are charged alike"
     assert charged[TOKENS] == 130
@@ -69,7 +75,7 @@ def test_use_beyond_the_reservation_is_charged_as_far_as_every_counter_of_its_ki
 
 def test_an_extension_that_does_not_fit_takes_nothing():
     lines = lines_of(limit("tokens", 150), limit("output_tokens", 1000))
-    reservation = Reservation(lines, take(lines, RATES.at_start(60, 40), NOW))
+    reservation = reserve(lines, 60, 40)
     assert reservation.extend(RATES.of_more(50), NOW)
     assert not reservation.extend(RATES.of_more(1), NOW)
     assert used(lines) == [150, 90]
@@ -78,7 +84,7 @@ def test_an_extension_that_does_not_fit_takes_nothing():
 
 def test_the_later_portions_are_given_back_first():
     lines = lines_of(limit("tokens", 1000))
-    reservation = Reservation(lines, take(lines, RATES.at_start(60, 40), NOW))
+    reservation = reserve(lines, 60, 40)
     reservation.extend(RATES.of_more(50), NOW)
     reservation.extend(RATES.of_more(50), NOW)
     reservation.settle(RATES.at_start(60, 60), NOW)

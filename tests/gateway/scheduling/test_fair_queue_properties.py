@@ -70,25 +70,16 @@ class EveryOrder(RuleBasedStateMachine):
 
     @rule()
     def take_turn(self) -> None:
-        self.queue.expire(self.now_ns) and None
-        before = [one for one in self.waiting if one.state == "waiting"]
-        for one in [one for one in self.waiting if one.state == "shed"]:
-            self.lose(one, "shed")
-        self.queue.load.look_at(None)
-        expected = expected_next(self.queue, before)
+        expected = expected_next(self.queue, self.waiting)
         found = self.queue.next(self.now_ns)
         assert found is expected
         if found is None:
-            held_back = before and self.queue.load.has_seat
-            assert not held_back or self.queue.load.in_flight or self.only_capped(before)
+            assert not self.waiting or self.running, "an empty pool leaves nobody waiting"
             return
         assert found.state == "running"
         self.waiting.remove(found)
         self.ends[found] += 1
         self.running.append(found)
-
-    def only_capped(self, before) -> bool:
-        return all(self.queue.load.is_capped(one.standing_in, one) for one in before)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), tokens=st.integers(1, 50))
@@ -147,7 +138,7 @@ class EveryOrder(RuleBasedStateMachine):
             assert self.queue.known_tenants == 0
 
 
-EveryOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+EveryOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestEveryOrder = EveryOrder.TestCase
 
 
@@ -164,9 +155,7 @@ def test_a_class_within_some_tokens_holds_exactly_the_sizes_that_fit(tokens, fre
 
 @settings(deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.integers(1, 200)), min_size=1, max_size=40
-    ),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.integers(1, 200)), min_size=1, max_size=40),
     st.integers(1, 4),
     st.integers(60, 300),
 )
