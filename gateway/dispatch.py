@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from backends.llm.base import ModelCall
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
@@ -81,7 +81,7 @@ class Dispatcher:
         try:
             passage.reply = await self._understand(life, exchange, operation)
             passage.ticket = self._stages.admission.admit(life.who)
-            call = await self._admit(life, passage, exchange, self._model_call(life, operation))
+            call = await self._admit(life, passage, exchange, operation)
             life.admitted_ns = self._clock.monotonic_ns()
             await self._call(life, passage.reply, call)
         except asyncio.CancelledError:
@@ -139,29 +139,24 @@ class Dispatcher:
         created_unix = life.started_at_ns // 1_000_000_000
         return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
 
-    async def _admit(self, life: Life, passage: Passage, exchange: Exchange, call: ModelCall) -> ModelCall:
+    async def _admit(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation) -> ModelCall:
         """Reserve what the request needs and wait for its turn; give the call as it may be made.
 
         Raises LimitExceeded, BudgetExhausted, QueueFull, ...
         """
         reply, limiter = passage.reply, self._stages.limiter
         assert reply is not None
+        bounds = self._stages.guard.bounds(life.key, life.request)
+        call = self._model_call(life, operation, bounds.reasoning_effort)
         may_claim = exchange.header(b"x-stainless-retry-count") != "0"  # the SDKs say which try it is
         grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), may_claim=may_claim)
+        reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
         passage.allowance = self._allowance(life, passage, grant)
         if passage.allowance is not None:
             reply.hold_to(passage.allowance)
             call = replace(call, on_held=passage.allowance.hold)
-        bounds = self._stages.guard.bounds(life.key, life.request)
-        reply.add_headers(limiter.rate_headers(grant))
-        reply.add_headers(bounds.headers)
         await self._wait_for_turn(life, passage, call)
-        return replace(
-            call,
-            max_output=grant.max_output if grant is not None else None,
-            reasoning_effort=bounds.reasoning_effort,
-            priority=RANKS[life.priority],
-        )
+        return call if grant is None else replace(call, max_output=grant.max_output)
 
     async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall) -> None:
         """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
@@ -258,7 +253,7 @@ class Dispatcher:
         reply.begin_attempt(attempt.progress, resumes=resumes)
         return attempt
 
-    def _model_call(self, life: Life, operation: Operation) -> ModelCall:
+    def _model_call(self, life: Life, operation: Operation, effort: ReasoningEffort | None) -> ModelCall:
         assert life.request is not None
         trace = TraceContext(life.trace_id, life.span_id)
         return ModelCall(
@@ -269,6 +264,8 @@ class Dispatcher:
             tenant=life.who.tenant,
             cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
             trace_parent=trace.header() if trace.trace_id else "",
+            reasoning_effort=effort,
+            priority=RANKS[life.priority],
         )
 
     def _fail(self, life: Life, error: TollkeeperError) -> None:

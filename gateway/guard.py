@@ -54,9 +54,11 @@ class Guard:
             return _UNBOUND
         asked = asked_effort(request)
         effort = clip_effort(asked, cap)
-        if effort is None or effort == asked:
+        if effort is None:
             return _UNBOUND
-        return Bounds(effort, ((b"x-tollkeeper-reasoning-effort", effort.encode()),))
+        # Told also where it is what was asked: a body may ask for another in a second place.
+        said = ((b"x-tollkeeper-reasoning-effort", effort.encode()),) if effort != asked else ()
+        return Bounds(effort, said)
 
     def after(self, result: Result) -> None:
         """Check a finished answer. Nothing is refused here yet: the built-in policies act before the model."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from contracts.chat import ChatRequest
 from contracts.configuration import ModelSpec
-from contracts.errors import CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
+from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
 from contracts.limits import BudgetSpec, LimitSpec
 from gateway.allowance import NEVER, Allowance
 from gateway.clock import Clock
@@ -248,14 +248,15 @@ class Limiter:
 
     def _learn(self, life: Life) -> None:
         attempt, request = life.last_attempt, life.request
-        if attempt is None or life.error is not None or not isinstance(request, ChatRequest):
+        is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
+        if attempt is None or not isinstance(request, ChatRequest) or (life.error is not None and not is_left):
             return
         if life.usage.output_tokens is not None and life.count_method != "estimate":
             self._outputs.learn(
                 life.who.tenant,
                 request.model,
                 life.usage.output_tokens,
-                life.finish_reason or attempt.result.finish_reason,
+                "" if is_left else life.finish_reason or attempt.result.finish_reason,
                 request.choice_count,
             )
         if attempt.result.gpu is not None:

@@ -9,6 +9,7 @@ from contracts.records import CountMethod
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.life import Attempt, Life
+from gateway.progress import Progress
 
 
 class Settlement:
@@ -45,19 +46,24 @@ class Settlement:
     ) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
-            if result.count_method == "reported" and result.usage.input_tokens:
+            if result.count_method in ("reported", "exact") and result.usage.input_tokens:
                 size = prompt_bytes(life.body)
                 self._estimator.learn(request.model, size, result.usage.input_tokens, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.output_tokens is not None:  # cut short after a report of the whole
             return progress.usage, progress.count_method
         if progress.usage.is_known:  # cut short: the input is known, the output by what passed
-            return progress.usage.plus(Usage(output_text=progress.tokens)), progress.count_method
+            return progress.usage.plus(_made_so_far(progress)), progress.count_method
         if attempt.error is not None and not progress.tokens:
             return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
         tokens_in = self._estimator.estimate(request.model, prompt_bytes(life.body), life.who.tenant)
-        tokens_out = progress.tokens or None
-        return Usage(input_text=tokens_in, output_text=tokens_out), "estimate"
+        made = _made_so_far(progress) if progress.tokens else UNKNOWN_USAGE
+        return Usage(input_text=tokens_in).plus(made), "estimate"
+
+
+def _made_so_far(progress: Progress) -> Usage:
+    thought = progress.reasoning_tokens
+    return Usage(output_text=progress.tokens - thought, output_reasoning=thought or None)
 
 
 def _price(usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:

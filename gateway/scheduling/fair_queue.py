@@ -79,8 +79,8 @@ class FairQueue:
         request = self._lineup.choose()
         if request is None:
             return None
-        tenant = _tenant_of(request)
-        request.state = "running"
+        tenant = request.tenant
+        request.state = "running"  # before it is taken out: whatever waits may be found in a line
         self._take_out(request, tenant)
         self._begin(request, tenant)
         return request
@@ -90,18 +90,17 @@ class FairQueue:
         load = self.load
         if self.waiting:
             return False
-        self._look_at(room)
+        if room is not load.stated_room:
+            self._look_at(room)
         if not load.has_room_for(request):
             return False
         tenant = self._tenants.get(request.tenant_id)
-        if tenant is not None and load.has_caps and load.is_capped(tenant, request):
+        if load.has_caps and tenant is not None and load.is_capped(tenant, request):
             return False
         if now_ns > self._now_ns:
             self._now_ns = now_ns
         tenant = self._introduce(request)
-        self._idle.pop(tenant.id, None)
-        self._lineup.lift(request, tenant)
-        request.state = "running"
+        self._lineup.lift(request.level, tenant)
         self._begin(request, tenant)
         return True
 
@@ -109,7 +108,7 @@ class FairQueue:
         """Count output of a running request as it comes; of one that does not run nothing is counted."""
         if request.state == "running":
             request.charged_output += output_tokens
-            _tenant_of(request).service += self.spec.output_weight * output_tokens / request.weight
+            request.tenant.service += self.spec.output_weight * output_tokens / request.weight
 
     def leave(
         self,
@@ -123,7 +122,7 @@ class FairQueue:
         if request.state != "running":
             return
         self._advance(now_ns)
-        tenant = _tenant_of(request)
+        tenant = request.tenant
         request.state = "done"
         owed = 0.0
         if input_tokens is not None:
@@ -142,7 +141,7 @@ class FairQueue:
         if request.state != "waiting":
             return
         self._advance(now_ns)
-        tenant = _tenant_of(request)
+        tenant = request.tenant
         request.state = "withdrawn"
         self._take_out(request, tenant)
         self._rest(tenant)
@@ -196,19 +195,24 @@ class FairQueue:
             self._lineup.stand(tenant)
 
     def _introduce(self, request: QueuedRequest) -> Tenant:
-        tenant = self._tenants.get(request.tenant_id)
+        name = request.tenant_id
+        tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[request.tenant_id] = Tenant(request.tenant_id)
+            tenant = self._tenants[name] = Tenant(name)
+        elif name in self._idle:
+            del self._idle[name]
         self._sequence += 1
         request.sequence = self._sequence
         request.arrived_ns = self._now_ns
-        request.standing_in = tenant
+        request.tenant = tenant
         request.is_long = self.load.is_long(request)
+        request.passed_tokens = 0
         return tenant
 
     def _begin(self, request: QueuedRequest, tenant: Tenant) -> None:
-        request.charged_input = request.input_tokens
-        tenant.service += self.spec.input_weight * request.input_tokens / request.weight
+        request.state = "running"
+        tokens = request.charged_input = request.input_tokens
+        tenant.service += self.spec.input_weight * tokens / request.weight
         self.load.take(request, tenant)
         if tenant.waiting and self.load.has_caps:
             self._lineup.stand(tenant)
@@ -220,7 +224,7 @@ class FairQueue:
         self._lineup.remove(request, tenant)
 
     def _shed(self, request: QueuedRequest) -> None:
-        tenant = _tenant_of(request)
+        tenant = request.tenant
         request.state = "shed"
         self.shed_by_class[request.priority] += 1
         self._take_out(request, tenant)
@@ -249,9 +253,3 @@ class FairQueue:
         """Say whether a tenant, were it to come back, would not be lifted anyway."""
         floors = [self._lineup.floor(level) for level in range(LEVELS)]
         return any(floor is not None and tenant.counter(level) > floor for level, floor in enumerate(floors))
-
-
-def _tenant_of(request: QueuedRequest) -> Tenant:
-    tenant = request.standing_in
-    assert tenant is not None, "a request that was taken in has a tenant"
-    return tenant

@@ -56,12 +56,13 @@ class Lineup:
         if not (tenant.waits_at(request.level, False) or tenant.waits_at(request.level, True)):
             self._last_left[request.level] = tenant
 
-    def lift(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Lift a tenant that had nothing waiting and whose request is dispatched at once."""
-        last = self._last_left[request.level]
-        if last is not None:
-            tenant.lift(request.level, last.counter(request.level))
-        self._last_left[request.level] = tenant
+    def lift(self, level: int, tenant: Tenant) -> None:
+        """Lift a tenant whose request is dispatched at once, where nobody waits."""
+        last = self._last_left[level]
+        if last is not tenant:
+            if last is not None:
+                tenant.lift(level, last.service + last.lifted[level])
+            self._last_left[level] = tenant
 
     def stand(self, tenant: Tenant) -> None:
         """Put a tenant where it belongs, after its counter has fallen or its share of the pool has changed."""
@@ -72,8 +73,7 @@ class Lineup:
     def age(self, now_ns: int) -> None:
         """Raise whoever has waited long enough by a level."""
         while (request := self._promotions.pop(now_ns)) is not None:
-            tenant = request.standing_in
-            assert tenant is not None, "whatever waits has a tenant"
+            tenant = request.tenant
             below = tenant.standing(request.level, request.is_long)
             request.level -= 1
             below.leave()

@@ -20,38 +20,38 @@ class PoolLoad:
     def adopt(self, spec: QueueSpec) -> None:
         """Go on under another spec."""
         self._spec = spec
-        self._own_room = PoolRoom(spec.max_in_flight, spec.max_tokens_in_flight)
-        self._room: PoolRoom | None = None
-        self.look_at(None)
+        self._long_bound = spec.long_prompt_tokens
+        self._set(None)
 
     def look_at(self, room: PoolRoom | None) -> bool:
         """Take what the pool says of its room, `None`: the spec's bounds. Says whether tenants' caps have moved."""
-        room = self._own_room if room is None else room
-        if room is self._room:
-            return False
-        self._room = room
         before = (self._cap, self._token_cap)
-        self._cap = _share(room.max_in_flight, self._spec.tenant_max_in_flight)
-        self._token_cap = _share(room.max_tokens, self._spec.tenant_max_tokens)
-        self.has_caps = self._cap is not None or self._token_cap is not None
-        self.max_in_flight = room.max_in_flight
-        self.max_tokens = room.max_tokens
+        if room is not self.stated_room:
+            self._set(room)
         return before != (self._cap, self._token_cap)
+
+    def _set(self, room: PoolRoom | None) -> None:
+        self.stated_room = room
+        spec = self._spec
+        self.max_in_flight = spec.max_in_flight if room is None else room.max_in_flight
+        self.max_tokens = spec.max_tokens_in_flight if room is None else room.max_tokens
+        self._others = 0 if room is None else room.others_in_flight
+        self._others_tokens = 0 if room is None else room.others_tokens
+        self._cap = _share(self.max_in_flight, spec.tenant_max_in_flight)
+        self._token_cap = _share(self.max_tokens, spec.tenant_max_tokens)
+        self.has_caps = self._cap is not None or self._token_cap is not None
 
     @property
     def has_seat(self) -> bool:
         """Say whether one more request may run."""
-        assert self._room is not None
-        limit = self.max_in_flight
-        return limit is None or self.in_flight + self._room.others_in_flight < limit
+        return self.max_in_flight is None or self.in_flight + self._others < self.max_in_flight
 
     @property
     def free_tokens(self) -> int | None:
         """Give how many more tokens the pool has room for; `None` where anything fits, as in an empty pool."""
-        assert self._room is not None
         if self.max_tokens is None:
             return None
-        used = self.tokens_in_flight + self._room.others_tokens
+        used = self.tokens_in_flight + self._others_tokens
         return self.max_tokens - used if used > 0 else None
 
     @property
@@ -61,17 +61,17 @@ class PoolLoad:
 
     def is_long(self, request: QueuedRequest) -> bool:
         """Say whether a request goes through the lane for long prompts."""
-        bound = self._spec.long_prompt_tokens
-        return bound is not None and request.input_tokens > bound
+        return self._long_bound is not None and request.input_tokens > self._long_bound
 
     def has_room_for(self, request: QueuedRequest) -> bool:
         """Say whether a request could begin now, as far as the pool is concerned."""
-        if not self.has_seat:
+        if self.max_in_flight is not None and self.in_flight + self._others >= self.max_in_flight:
             return False
-        free = self.free_tokens
-        if free is not None and rounded_up(request.reserved_tokens) > free:
-            return False
-        return self.is_lane_open or not self.is_long(request)
+        if self.max_tokens is not None:
+            free = self.free_tokens
+            if free is not None and rounded_up(request.reserved_tokens) > free:
+                return False
+        return self._long_bound is None or self.is_lane_open or not self.is_long(request)
 
     def is_capped(self, tenant: Tenant, request: QueuedRequest) -> bool:
         """Say whether a tenant has too much under way to begin this too. Alone, it may be above the cap in tokens."""

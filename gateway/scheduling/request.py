@@ -22,30 +22,31 @@ class QueuedRequest:
 
     __slots__ = (
         "arrived_ns", "charged_input", "charged_output", "input_tokens", "is_long", "level", "passed_tokens", "rank",
-        "reserved_tokens", "sequence", "standing_in", "state", "tenant_id", "weight",
+        "reserved_tokens", "sequence", "state", "tenant", "tenant_id", "weight",
     )  # fmt: skip
+
+    # Set by the queue that takes the request in: entering is on every request's way.
+    arrived_ns: int
+    charged_input: int
+    is_long: bool
+    passed_tokens: int  # of those who went before it while it was first and did not fit
+    sequence: int
+    tenant: "Tenant"
 
     def __init__(
         self,
-        tenant: str,
+        tenant_id: str,
         input_tokens: int,
         reserved_tokens: int,
         priority: PriorityClass = "standard",
         weight: int = 1,
     ) -> None:
-        self.tenant_id = tenant
+        self.tenant_id = tenant_id
         self.input_tokens = input_tokens
         self.reserved_tokens = reserved_tokens
-        self.rank = RANKS[priority]  # as it was asked for
+        self.rank = self.level = RANKS[priority]  # as it was asked for, and as it has aged
         self.weight = weight
-        self.level = self.rank  # as it has aged
         self.state: RequestState = "new"
-        self.standing_in: Tenant | None = None
-        self.is_long = False
-        self.sequence = 0
-        self.arrived_ns = 0
-        self.passed_tokens = 0  # of those who went before it while it was first and did not fit
-        self.charged_input = 0
         self.charged_output = 0
 
     @property

@@ -99,6 +99,30 @@ async def test_a_delta_counts_as_a_token_when_it_carries_output(upstream, target
     assert sink.tokens == tokens and sink.events[0] == event
 
 
+@pytest.mark.parametrize(
+    ("delta", "reasoning"),
+    [
+        ({"reasoning_content": "x"}, 1),
+        ({"reasoning": "x", "content": ""}, 1),
+        ({"reasoning": "x", "content": None, "tool_calls": []}, 1),
+        ({"reasoning_content": "x", "content": "y"}, 0),
+        ({"reasoning_content": "x", "refusal": "y"}, 0),
+        ({"reasoning": "x", "tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, 0),
+        ({"reasoning_content": "", "content": "y"}, 0),
+        ({"role": "assistant", "reasoning_content": ""}, 0),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "x"}]}]}, 1),
+        ({"content": [{"type": "thinking", "thinking": "x"}, {"type": "text", "text": "y"}]}, 0),
+        ({"content": [{"type": "text", "text": "y"}]}, 0),
+        ({"content": []}, 0),
+    ],
+)
+async def test_a_delta_is_reasoning_when_it_carries_nothing_else(upstream, target, call_of, sink, delta, reasoning):
+    event = upstream.event({"choices": [{"index": 0, "delta": delta}]})
+    upstream.always(upstream.streamed(event, upstream.chunk(finish="stop")))
+    await target.call(call_of(STREAM), sink)
+    assert sink.deltas[0].reasoning_tokens == reasoning <= sink.deltas[0].tokens
+
+
 async def test_what_follows_done_is_not_passed_on(upstream, target, call_of, sink):
     upstream.always(upstream.streamed(upstream.chunk("a"), upstream.event(b"[DONE]"), upstream.chunk("late")))
     await target.call(call_of(STREAM), sink)

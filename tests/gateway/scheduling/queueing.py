@@ -43,13 +43,13 @@ def expected_next(queue: FairQueue, waiting: list[QueuedRequest]) -> QueuedReque
         key = (one.tenant_id, one.level, one.is_long)
         if key not in fronts or one.sequence < fronts[key].sequence:
             fronts[key] = one
-    ready = [one for one in fronts.values() if not load.is_capped(one.standing_in, one)]
-    ready.sort(key=lambda one: (one.level, one.standing_in.counter(one.level), one.sequence))
+    ready = [one for one in fronts.values() if not load.is_capped(one.tenant, one)]
+    ready.sort(key=lambda one: (one.level, one.tenant.counter(one.level), one.sequence))
     free = load.free_tokens
     fitting = [one for one in ready if free is None or rounded_up(one.reserved_tokens) <= free]
     if not fitting:
         return None
     first = ready[0]
-    if first is not fitting[0] and first.passed_tokens >= load.max_tokens:
+    if first is not fitting[0] and first.passed_tokens >= (load.max_tokens or 0):
         return None
     return fitting[0]
