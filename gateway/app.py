@@ -29,6 +29,7 @@ from gateway.limiter import Limiter
 from gateway.limits.budget_ledger import BudgetLedger
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.memory_store import MemoryStore
+from gateway.limits.window_file import WindowFile
 from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
 from gateway.routing import Router
@@ -73,6 +74,7 @@ class Gateway:
         self._watch = BudgetWatch(self.ledger, self._publisher.publish if self._publisher else None)
         self.counters = _counter_store(settings, name, self._watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
+        self._windows = _window_file(settings, self.counters, first)
         inputs = TokenEstimator()
         self.queues = PoolQueues(self._clock)
         self.queues.sync(first)
@@ -106,6 +108,8 @@ class Gateway:
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         self._tasks.append(asyncio.create_task(self.counters.run(), name="counters"))
         self._tasks.append(asyncio.create_task(self._watch.run(), name="budgets"))
+        if self._windows is not None:
+            self._tasks.append(asyncio.create_task(self._windows.run(), name="windows"))
         if self._settings.ships_to:
             self._shipper = Shipper(
                 self.journal,
@@ -127,6 +131,8 @@ class Gateway:
             await self._shipper.flush(within_seconds=2.0)
         await self.targets.close()
         await self._watch.tell()
+        if self._windows is not None:
+            await self._windows.write()
         await self.counters.close()
         self.ledger.close()
         if self._publisher is not None:
@@ -233,7 +239,16 @@ def _counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> 
         return MemoryStore(watch.on_settled, watch.on_settled_late)
     from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
 
-    return RedisStore(settings.redis_url, name, watch.on_settled, watch.on_settled_late)
+    return RedisStore(settings.redis_url, name, on_settled=watch.on_settled, on_settled_late=watch.on_settled_late)
+
+
+def _window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:
+    """Give the file of this process's windows, read in; none where Redis has them."""
+    if not isinstance(store, MemoryStore):
+        return None
+    file = WindowFile(settings.own("windows.msgpack"), store.windows, time.time_ns)
+    file.restore(store.open_window, first.limits)
+    return file
 
 
 def _span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":

@@ -115,6 +115,16 @@ class MemoryStore:
                 del self._holders[name]
         return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "held_places": places}
 
+    def open_window(self, rule: LimitSpec, subject: str) -> SlidingCounter:
+        """Give the counter of a limit with a window and a subject, as `open` does."""
+        counter = self.open(rule, subject)
+        assert isinstance(counter, SlidingCounter)
+        return counter
+
+    def windows(self) -> Iterator[SlidingCounter]:
+        """Give the counters of sliding windows, for whoever keeps their charges."""
+        return iter([counter for counter in self._limits.values() if isinstance(counter, SlidingCounter)])
+
     def budgets(self) -> Iterator[BudgetCounter]:
         """Give the counters of budgets, for whoever keeps their totals."""
         return iter(list(self._budgets.values()))

@@ -61,7 +61,7 @@ class SlidingCounter:
 
     def __init__(self, rule: LimitSpec, subject: str) -> None:
         assert rule.window is not None
-        self.rule = rule
+        self.rule: LimitSpec = rule
         self.subject = subject
         self._amount = rule.amount
         self._window: Window = rule.window
@@ -144,6 +144,28 @@ class SlidingCounter:
         if bucket > self._bucket:
             self._move_to(bucket)
         return not self._total and not self.held_places(now_ns)
+
+    def charges(self, now_ns: int) -> list[tuple[int, int]]:
+        """Give what is charged in the window that ends now, by bucket: (number since 1970, amount)."""
+        self.room(now_ns)  # lets go of what has left the window
+        found: list[tuple[int, int]] = []
+        cell = self._first
+        while cell is not None:
+            if cell.amount:
+                found.append((cell.bucket, cell.amount))
+            cell = cell.following
+        return found
+
+    def restore(self, charges: list[tuple[int, int]], now_ns: int) -> None:
+        """Charge a fresh counter with what `charges` gave before a restart; what is reserved in it stays charged."""
+        for bucket, amount in sorted(charges):
+            if bucket <= now_ns // self._width_ns:
+                self.take(amount, bucket * self._width_ns)
+        self._reserved = 0
+        cell = self._first
+        while cell is not None:
+            cell.reserved = 0
+            cell = cell.following
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
         """Go on under a changed rule. Charges are kept; where its window has another length, places are not."""

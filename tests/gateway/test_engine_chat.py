@@ -257,6 +257,7 @@ async def test_what_cannot_be_honoured_is_refused_by_name_and_costs_nothing(engi
     assert record.usage.total_tokens == 0 and record.cost_pico_usd == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(engine, eventually, share):
     tokens = 800  # a tenth of them takes the engine long enough not to end before it hears of the client
@@ -373,6 +374,7 @@ async def test_each_model_does_what_it_is_for(engine):
     assert embedding.status == 400 and "does not embed" in embedding.error["message"]
 
 
+@pytest.mark.alone
 async def test_a_long_prompt_is_encoded_beside_other_work(engine):
     messages: Any = [{"role": "user", "content": "bridge " * 200_000}]
     slowest = 0.0

@@ -137,6 +137,7 @@ async def test_an_answer_complete_but_for_its_account_is_complete(start_with, ne
     assert (record.outcome, record.usage.output_tokens, record.count_method) == ("ok", 3, "exact")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_client_that_leaves_is_aborted_within_100_ms_and_billed_what_the_engine_made(

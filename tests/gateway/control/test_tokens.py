@@ -31,7 +31,8 @@ def test_a_token_works_until_it_is_revoked_and_is_shown_once(
         assert secret not in str(vars(session.scalars(select(AdminToken)).one()))
     client = bearing(owner, secret)
     assert client.get("/v1/pools").status_code == 200
-    assert owner.delete(path).json()["revoked_at"] == owner.delete(path).json()["revoked_at"] != None  # noqa: E711
+    revoked_at = owner.delete(path).json()["revoked_at"]
+    assert revoked_at is not None and owner.delete(path).json()["revoked_at"] == revoked_at
     refused = client.get("/v1/pools")
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_admin_token")
 
