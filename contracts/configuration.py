@@ -105,16 +105,18 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """Interchangeable targets and the name of the policy that chooses among them."""
+    """Interchangeable targets and the name of the policy that chooses among them. `kinds` are those of the targets."""
 
     id: str
     targets: tuple[TargetSpec, ...]
     policy: str = "round_robin"
     queue: QueueSpec | None = None
+    kinds: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
         if not self.targets:
             raise ConfigurationError(f"pool {self.id!r} has no targets; add one or remove the pool")
+        object.__setattr__(self, "kinds", frozenset(target.kind for target in self.targets))
 
 
 @dataclass(frozen=True, slots=True)

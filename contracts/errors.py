@@ -129,10 +129,6 @@ class AuthenticationFailed(TollkeeperError):
     kind = "authentication_error"
 
 
-class UnknownCredential(AuthenticationFailed):
-    """The key or token proves nothing: unknown, malformed, not signed by an issuer we know. Counted by address."""
-
-
 class PermissionDenied(TollkeeperError):
     """The key is good but may not do this."""
 

@@ -119,6 +119,11 @@ class LimitSpec:
         elif self.metric != "concurrency" and self.window is None:
             raise ConfigurationError(f"limit {self.id!r}: {self.metric} needs a window: second, minute, hour or day")
 
+    @property
+    def is_windowed(self) -> bool:
+        """Say whether what is charged leaves again after a while."""
+        return self.window is not None
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
@@ -155,6 +160,11 @@ class BudgetSpec:
             raise ConfigurationError(f"budget {self.id!r}: thresholds must rise, each once")
         if self.starts_at_ns is not None and self.ends_at_ns is not None and self.ends_at_ns <= self.starts_at_ns:
             raise ConfigurationError(f"budget {self.id!r} ends before it begins")
+
+    @property
+    def is_windowed(self) -> bool:
+        """Say that what is charged stays charged for as long as the period lasts."""
+        return False
 
 
 Rule = LimitSpec | BudgetSpec

@@ -17,14 +17,13 @@ from contracts.errors import (
     ControlUnavailable,
     LimitExceeded,
     PermissionDenied,
-    UnknownCredential,
 )
 from contracts.keys import KEY_PREFIX, digest_of, is_well_formed
 from gateway.caller_address import Address, AddressRanges, TrustedProxies
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
-from gateway.guess_limit import GuessLimit
+from gateway.guess_limit import GuessLimit, UnknownCredential
 
 if TYPE_CHECKING:
     from gateway.token_issuers import TokenIssuers

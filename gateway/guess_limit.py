@@ -9,11 +9,15 @@ from collections import OrderedDict
 from ipaddress import IPv6Address
 from typing import Final
 
-from contracts.errors import LimitExceeded, UnknownCredential
+from contracts.errors import AuthenticationFailed, LimitExceeded
 from gateway.caller_address import Address
 
 _MINUTE_NS: Final = 60_000_000_000
 MAX_ADDRESSES: Final = 50_000  # about 13 MiB
+
+
+class UnknownCredential(AuthenticationFailed):
+    """The key or token proves nothing: unknown, malformed, not signed by an issuer we know. Counted by address."""
 
 
 class GuessLimit:

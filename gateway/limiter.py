@@ -13,7 +13,6 @@ from typing import Final
 from contracts.chat import ChatRequest
 from contracts.configuration import ModelSpec
 from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
-from contracts.limits import BudgetSpec, LimitSpec
 from gateway.allowance import NEVER, Allowance
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator, prompt_bytes
@@ -21,7 +20,7 @@ from gateway.life import Life
 from gateway.limits.base import Counter, CounterStore, Shortage
 from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, Rates
 from gateway.limits.headers import Headers, rate_headers
-from gateway.limits.plan import Line, Lines, PlanBook
+from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
 from gateway.limits.reservation import Reservation, take
@@ -33,6 +32,9 @@ _log = logging.getLogger(__name__)
 _LEAST_OUTPUT: Final = 16
 _MAX_TRIES: Final = 4  # others may take what was found in the meantime
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+
+_UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
+_UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
 
 CountInput = Callable[[], Awaitable[int | None]]
 
@@ -234,7 +236,8 @@ class Limiter:
     async def _input_tokens(self, lines: Lines, life: Life, count_input: CountInput, now_ns: int) -> int:
         """Count the prompt, exactly where that can be done and the request has any chance: a flood is not tokenized."""
         estimate = self._inputs.upper(life.who.tenant, life.requested_model, prompt_bytes(life.body))
-        if take_nothing_fits(lines, now_ns):
+        pool = life.snapshot.pools[life.model.pool] if life.model is not None else None
+        if pool is None or pool.kinds == _UNCOUNTED or nothing_fits(lines, now_ns):
             return estimate
         exact = await count_input()
         return estimate if exact is None else exact
@@ -302,7 +305,7 @@ def used_by(life: Life, grant: Grant) -> Amounts:
     return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu, held(MONEY) if cost is None else cost)
 
 
-def take_nothing_fits(lines: Lines, now_ns: int) -> bool:
+def nothing_fits(lines: Lines, now_ns: int) -> bool:
     """Say whether some counter has no room at all, so that counting the prompt would be wasted work."""
     for counter, place in lines.all:
         if place not in (REQUESTS, CONCURRENCY) and counter.room(now_ns) < 1:
@@ -311,7 +314,7 @@ def take_nothing_fits(lines: Lines, now_ns: int) -> bool:
 
 
 def _is_ours(model: ModelSpec, life: Life) -> bool:
-    return any(target.kind == "engine" for target in life.snapshot.pools[model.pool].targets)
+    return "engine" in life.snapshot.pools[model.pool].kinds
 
 
 def _without_money(lines: Lines, model: str) -> Lines:
@@ -330,15 +333,10 @@ def _asked(lines: Lines, amounts: Amounts) -> list[tuple[Counter, int]]:
     return [(counter, amounts[place]) for counter, place in lines.all if amounts[place]]
 
 
-def _is_cumulative(rule: LimitSpec | BudgetSpec) -> bool:
-    """Say whether waiting a moment frees nothing: a budget, or the guard of a conversation."""
-    return isinstance(rule, BudgetSpec) or rule.scope.level == "conversation"
-
-
 def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
     """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks."""
     rule = shortage.counter.rule
-    if shortage.reason or not _is_cumulative(rule):
+    if shortage.reason or rule.is_windowed or rule.metric == "concurrency":
         return None
     place = PLACE[rule.metric]
     without_output = rates.at_start(amounts[INPUT], 0)[place]
@@ -347,40 +345,35 @@ def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | N
 
 
 def clip(grant: Grant, life: Life, now_ns: int) -> None:
-    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it."""
+    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it.
+
+    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
+    nobody sees growing cannot be extended on its way, and is bounded by what there is now.
+    """
     request, model = life.request, life.model
     if not isinstance(request, ChatRequest) or model is None:
         return
-    most = request.output_limit
-    if most is None:
-        most = model.context_tokens or _NATURAL_OUTPUT
-    most *= request.choice_count
-    is_seen = request.is_streamed or all(
-        target.kind != "openai_http" for target in life.snapshot.pools[model.pool].targets
-    )
+    choices = request.choice_count
+    most = (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * choices
+    is_seen = request.is_streamed or _UNSEEN_KIND not in life.snapshot.pools[model.pool].kinds
     for line in grant.reservation.lines.capping:
-        within = _most_more(line, grant, now_ns, is_seen=is_seen)
-        if within is not None and grant.output_tokens + within < most:
-            most = max(grant.output_tokens + within, request.choice_count)
-            grant.max_output, grant.clipped_by = most // request.choice_count, line[0].rule.id
+        counter, place = line
+        rule = counter.rule
+        if is_seen and rule.is_windowed:
+            if place not in (OUTPUT, TOKENS):
+                continue
+            allowed = rule.amount - (grant.input_tokens if place == TOKENS else 0)
+        else:
+            allowed = grant.output_tokens + _left_for_output(counter, place, grant.rates, now_ns, most)
+        if allowed < most:
+            most = max(allowed, choices)
+            grant.max_output, grant.clipped_by = most // choices, rule.id
 
 
-def _most_more(line: Line, grant: Grant, now_ns: int, *, is_seen: bool) -> int | None:
-    """Give how many more output tokens one rule can allow a request that has its grant; `None`: it sets no end.
-
-    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
-    nobody sees growing (`is_seen` False) cannot be extended on its way, and is bounded by what there is now.
-    """
-    counter, place = line
-    rule = counter.rule
-    if _is_cumulative(rule) or not is_seen:
-        if isinstance(rule, BudgetSpec) and not rule.is_hard:
-            return None
-        room = counter.room(now_ns)
-        if (within := grant.rates.output_within(place, room)) is None or within >= _NATURAL_OUTPUT:
-            return within
-        return grant.rates.output_within(place, counter.state(now_ns).remaining)  # more than this process's share
-    if place in (OUTPUT, TOKENS):
-        fixed = grant.input_tokens if place == TOKENS else 0
-        return rule.amount - fixed - grant.output_tokens
-    return None
+def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:
+    """Give how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
+    within = rates.output_within(place, counter.room(now_ns))
+    if within is None or within >= enough:
+        return enough
+    # What this process has may be a lease on more. A soft budget's room has no end and was enough above.
+    return rates.output_within(place, counter.state(now_ns).remaining) or 0

@@ -15,9 +15,10 @@ from typing import Any, Final
 import jwt
 
 from contracts.configuration import IssuerSpec, KeyEntry, Snapshot
-from contracts.errors import AuthenticationFailed, PermissionDenied, UnknownCredential
+from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.identity import MAX_USER_LENGTH, Identity
 from gateway.clock import Clock
+from gateway.guess_limit import UnknownCredential
 from gateway.issuer_documents import IssuerDocuments
 from gateway.signing_keys import SigningKeys
 

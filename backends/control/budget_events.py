@@ -38,7 +38,7 @@ def record_event(session: Session, passed: PassedThreshold, at: datetime) -> boo
     if webhook_url is None:
         return False
     insert: Any = insert_into(session, BudgetEvent)
-    written = session.execute(
+    written = session.scalar(
         insert.values(
             id=f"evt_{uuid7(unix_ns(at)).hex}",
             budget_id=passed.budget_id,
@@ -51,9 +51,11 @@ def record_event(session: Session, passed: PassedThreshold, at: datetime) -> boo
             attempts=0,
             next_attempt_at=at if webhook_url else None,
             last_error="",
-        ).on_conflict_do_nothing()
+        )
+        .on_conflict_do_nothing()
+        .returning(BudgetEvent.id)  # the count of rows is not known on both databases
     )
-    return _changed_one(written)
+    return written is not None
 
 
 def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[BudgetEvent]:

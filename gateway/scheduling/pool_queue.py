@@ -55,6 +55,8 @@ class PoolQueue:
         self.fair = FairQueue(spec or QueueSpec())
         self._monotonic_ns = clock.monotonic_ns
         self._room_of = room_of
+        self._stated: PoolRoom | None = None  # what was said last, and what it comes to within the spec
+        self._bounded: PoolRoom | None = None
         self._rate = DrainRate()
         self._turns: dict[QueuedRequest, asyncio.Future[QueueFull | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -94,6 +96,7 @@ class PoolQueue:
     def reconfigure(self, spec: QueueSpec | None) -> None:
         """Go on under another spec, with all that waits and runs; without one, everybody is let in."""
         self.spec = spec
+        self._stated = None
         self.fair.reconfigure(spec or QueueSpec())
         self._serve()
 
@@ -128,12 +131,10 @@ class PoolQueue:
         stated = None if self._room_of is None else self._room_of(self.pool)
         if stated is None or self.spec is None:
             return None
-        limit = min(
-            (one for one in (self.spec.max_in_flight, stated.max_in_flight) if one is not None),
-            default=None,
-        )
-        tokens = self.spec.max_tokens_in_flight if stated.max_tokens is None else stated.max_tokens
-        return PoolRoom(limit, tokens, stated.others_in_flight, stated.others_tokens)
+        if stated is not self._stated:
+            self._stated = stated
+            self._bounded = _within(stated, self.spec)
+        return self._bounded
 
     def _set_timer(self, now_ns: int) -> None:
         if self._timer is not None:
@@ -176,3 +177,9 @@ class PoolQueue:
 
     def _deadline_of(self, request: QueuedRequest) -> float:
         return self.fair.spec.deadline_seconds.get(request.priority, 0.0)
+
+
+def _within(stated: PoolRoom, spec: QueueSpec) -> PoolRoom:
+    bounds = [one for one in (spec.max_in_flight, stated.max_in_flight) if one is not None]
+    tokens = spec.max_tokens_in_flight if stated.max_tokens is None else stated.max_tokens
+    return PoolRoom(min(bounds, default=None), tokens, stated.others_in_flight, stated.others_tokens)

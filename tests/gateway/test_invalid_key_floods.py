@@ -9,8 +9,8 @@ from ipaddress import IPv6Address, ip_address
 import pytest
 from msgspec import structs
 
-from contracts.errors import LimitExceeded, UnknownCredential
-from gateway.guess_limit import MAX_ADDRESSES, GuessLimit
+from contracts.errors import LimitExceeded
+from gateway.guess_limit import MAX_ADDRESSES, GuessLimit, UnknownCredential
 
 SECOND = 1_000_000_000
 FAILURE = UnknownCredential("unknown")

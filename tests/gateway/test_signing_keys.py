@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from contracts.errors import Unavailable, UnknownCredential
+from contracts.errors import Unavailable
+from gateway.guess_limit import UnknownCredential
 from tests.gateway.identity_provider import (
     NOW,
     STALE_SECONDS,
