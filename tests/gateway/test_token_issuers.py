@@ -14,6 +14,7 @@ from contracts.control.organisation import SLUG_PATTERN
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.limits import TenantSpec
 from gateway import token_issuers
+from gateway.guess_limit import UnknownCredential
 from gateway.token_issuers import TokenIssuers
 from tests.gateway.identity_provider import (
     AUDIENCE,
@@ -150,7 +151,7 @@ async def test_an_issuer_may_be_named_once_for_each_audience(tokens, provider):
 @pytest.mark.parametrize("issuer", [None, "https://elsewhere.example", 5, "https://" + "x" * 500])
 async def test_a_token_of_an_unknown_issuer_is_refused_and_nobody_is_asked(tokens, provider, issuer):
     token = provider.token(iss=issuer) if not isinstance(issuer, int) else forged(provider, {"iss": issuer})
-    message = await refused(tokens, token, snapshot_of(provider.spec()))
+    message = await refused(tokens, token, snapshot_of(provider.spec()), UnknownCredential)
     assert "not known here" in message and len(message) < 200
     assert not provider.fetches
 
@@ -159,7 +160,7 @@ async def test_a_token_of_an_unknown_issuer_is_refused_and_nobody_is_asked(token
 async def test_another_signature_algorithm_is_refused(tokens, provider, algorithm):
     for signature in ("", "c2ln"):
         token = forged(provider, header={"alg": algorithm}, signature=signature)
-        message = await refused(tokens, token, snapshot_of(provider.spec()))
+        message = await refused(tokens, token, snapshot_of(provider.spec()), UnknownCredential)
         assert "'alg'" in message and "RS256, ES256" in message
 
 
@@ -169,20 +170,20 @@ async def test_an_hmac_with_the_public_key_as_its_secret_is_refused(tokens, prov
     for algorithm in ("HS256", "RS256"):
         content = f"{segment({'alg': algorithm, 'kid': 'r1'})}.{segment(provider.claims())}"
         signature = jwt.utils.base64url_encode(hmac.digest(secret, content.encode(), "sha256")).decode()
-        await refused(tokens, f"{content}.{signature}", snapshot_of(provider.spec()))
+        await refused(tokens, f"{content}.{signature}", snapshot_of(provider.spec()), UnknownCredential)
 
 
 async def test_a_key_is_used_for_the_algorithm_of_its_kind_only(tokens, provider):
     snapshot = snapshot_of(provider.spec())
     for key_id, algorithm in (("e1", "RS256"), ("r1", "ES256")):
         token = forged(provider, header={"kid": key_id, "alg": algorithm}, signature="A" * 86)
-        await refused(tokens, token, snapshot)
+        await refused(tokens, token, snapshot, UnknownCredential)
 
 
 async def test_what_was_changed_after_signing_is_refused(tokens, provider):
     head, _, signature = provider.token().split(".")
     token = f"{head}.{segment(provider.claims(sub='root'))}.{signature}"
-    message = await refused(tokens, token, snapshot_of(provider.spec()))
+    message = await refused(tokens, token, snapshot_of(provider.spec()), UnknownCredential)
     assert "signature does not match" in message
 
 
@@ -194,7 +195,7 @@ async def test_what_was_changed_after_signing_is_refused(tokens, provider):
     + [f"{segment({'alg': 'RS256', 'crit': ['exp'], 'exp': 1})}.{segment({})}.c2ln"],
 )
 async def test_what_is_no_token_is_refused(tokens, provider, token):
-    await refused(tokens, token, snapshot_of(provider.spec()))
+    await refused(tokens, token, snapshot_of(provider.spec()), UnknownCredential)
     assert not provider.fetches
 
 
@@ -224,7 +225,7 @@ async def test_tokens_are_forgotten_when_issuers_change_and_not_when_others_do(t
     assert (await tokens.verify(token, changed)).models == {"m"}
     assert provider.key_fetches == 1  # its keys are as good as before
     removed = snapshot_of(provider.spec(issuer="https://elsewhere.example"))
-    await refused(tokens, token, removed)
+    await refused(tokens, token, removed, UnknownCredential)
 
 
 async def test_a_bounded_number_of_tokens_is_remembered(provider, hands):
