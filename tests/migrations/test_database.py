@@ -11,7 +11,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from sqlalchemy import CheckConstraint, inspect, text
 
 from backends.control.database import ControlDatabase
 from contracts.control import SCHEMA_HEAD, Base
@@ -23,6 +23,13 @@ def test_the_migrated_tables_are_the_declared_ones(control_database: ControlData
     with control_database.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_migrated_tables_check_what_the_declared_ones_check(control_database: ControlDatabase) -> None:
+    inspector = inspect(control_database.engine)
+    for name, table in Base.metadata.tables.items():
+        declared = {constraint.name for constraint in table.constraints if isinstance(constraint, CheckConstraint)}
+        assert {check["name"] for check in inspector.get_check_constraints(name)} == declared, name
 
 
 def test_the_code_knows_the_last_revision() -> None:
