@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, Self
 
 import msgspec
+from msgspec.structs import astuple
 
 from contracts.errors import InvalidUsage
 
@@ -36,6 +37,8 @@ INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
 )
 OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
 LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
+
+_INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
 
 MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
 
@@ -68,22 +71,22 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def input_tokens(self) -> int | None:
         """Sum the input leaves; `None` when no input leaf is known."""
-        return self._sum(INPUT_LEAVES)
+        return _sum(astuple(self)[:_INPUTS])
 
     @property
     def output_tokens(self) -> int | None:
         """Sum the output leaves; `None` when no output leaf is known."""
-        return self._sum(OUTPUT_LEAVES)
+        return _sum(astuple(self)[_INPUTS:])
 
     @property
     def total_tokens(self) -> int | None:
         """Sum all leaves; `None` when none is known."""
-        return self._sum(LEAVES)
+        return _sum(astuple(self))
 
     @property
     def is_known(self) -> bool:
         """Say whether at least one leaf was reported."""
-        return any(getattr(self, leaf) is not None for leaf in LEAVES)
+        return self != UNKNOWN_USAGE
 
     @property
     def cache_read_tokens(self) -> int | None:
@@ -97,20 +100,19 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def reported(self) -> dict[Leaf, int]:
         """Give the reported leaves with their counts, in the order of `LEAVES`."""
-        return {leaf: count for leaf in LEAVES if (count := getattr(self, leaf)) is not None}
+        return {leaf: count for leaf, count in zip(LEAVES, astuple(self), strict=True) if count is not None}
 
     def plus(self, other: Self) -> "Usage":
         """Add leaf by leaf. A leaf is `None` only where both sides are: a known part is never lost."""
-        return Usage(*(_add(getattr(self, leaf), getattr(other, leaf)) for leaf in LEAVES))
-
-    def _sum(self, leaves: tuple[Leaf, ...]) -> int | None:
-        total: int | None = None
-        for leaf in leaves:
-            total = _add(total, getattr(self, leaf))
-        return total
+        return Usage(*map(_add, astuple(self), astuple(other)))
 
 
 UNKNOWN_USAGE: Final = Usage()
+
+
+def _sum(counts: tuple[int | None, ...]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _add(left: int | None, right: int | None) -> int | None:

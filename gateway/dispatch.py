@@ -6,7 +6,7 @@ Ids and times are made here and nowhere else. Each stage is a neighbour with one
 import asyncio
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from backends.llm.base import ModelCall
@@ -154,9 +154,10 @@ class Dispatcher:
         passage.allowance = self._allowance(life, passage, grant)
         if passage.allowance is not None:
             reply.hold_to(passage.allowance)
-            call = replace(call, on_held=passage.allowance.hold)
+            call.on_held = passage.allowance.hold
         await self._wait_for_turn(life, passage, call)
-        return call if grant is None else replace(call, max_output=grant.max_output)
+        call.max_output = grant.max_output if grant is not None else None
+        return call
 
     async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall) -> None:
         """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
@@ -217,7 +218,7 @@ class Dispatcher:
             if reply.has_begun and not resumes:
                 continue
             if not resumes:
-                call = replace(call, continuation=None)
+                call.continuation = None
             attempt = self._begin_attempt(life, spec, reply, resumes=resumes)
             try:
                 attempt.result = await self._stages.targets.get(spec).call(call, reply)
@@ -237,7 +238,7 @@ class Dispatcher:
             finally:
                 attempt.ended_ns = self._clock.monotonic_ns()
                 attempt.result = attempt.progress.account or attempt.result
-            call = replace(call, continuation=attempt.result.continuation)
+            call.continuation = attempt.result.continuation
         assert failure is not None, "a pool has at least one target"
         raise failure
 

@@ -63,6 +63,8 @@ def _read(decoder: "msgspec.json.Decoder[RequestT]", content_type: str, body: by
 def read_tags(header: str) -> dict[str, str]:
     """Read `x-tollkeeper-tags: key=value, key=value`. Raises InvalidRequest on more than the record can carry."""
     tags: dict[str, str] = {}
+    if not header:
+        return tags
     for pair in filter(None, (piece.strip() for piece in header.split(","))):
         key, equals, value = pair.partition("=")
         key, value = key.strip(), value.strip()

@@ -13,9 +13,9 @@ from contracts.records import CountMethod
 from contracts.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelCall:
-    """One request to one target. `body` is what the application sent, byte for byte.
+    """One request to one target after another. `body` is what the application sent, byte for byte.
 
     `prepared` is kept from one attempt to the next, so that a prompt is tokenized once however many targets are tried.
     The fields after it are the gateway's own word, which holds above what the request says; where they change nothing,

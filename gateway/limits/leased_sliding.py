@@ -76,6 +76,9 @@ class LeasedSliding:
         self._others = 0
         self._others_newest = 0
         self._told_ns = 0
+        self._bucket = 0
+        self._is_certain = False
+        self._certain_from_ns = self._certain_until_ns = 0  # when these two are known to hold (monotonic)
         self._is_short = False
         self._is_asked = False  # for leases ahead, and not yet answered
 
@@ -91,10 +94,9 @@ class LeasedSliding:
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, of the leases that end first. What they do not cover is charged all the same."""
         mono_ns = self._clock.now_ns(now_ns)
-        error_ns = self._clock.error_ns(mono_ns)
-        server_ns = mono_ns + self._clock.offset_ns
-        bucket = (server_ns + error_ns) // self._width_ns
-        is_certain = (server_ns - error_ns) // self._width_ns == bucket
+        if not self._certain_from_ns <= mono_ns < self._certain_until_ns:
+            self._place(mono_ns)
+        bucket, is_certain = self._bucket, self._is_certain
         charges, leases = self._moved
         pieces: list[tuple[bool, int, int]] = []
         left = amount
@@ -307,6 +309,18 @@ class LeasedSliding:
             return 0
         kept_seconds = min(_KEPT_SECONDS, self._life * self._width_ns / _SECOND_NS)
         return min(self._pace.expected(self._ahead, kept_seconds, now_ns), self.rule.amount)
+
+    def _place(self, mono_ns: int) -> None:
+        """Work out the bucket of this moment, and until when the answer may be kept."""
+        error_ns = self._clock.error_ns(mono_ns)
+        server_ns = mono_ns + self._clock.offset_ns
+        self._bucket = (server_ns + error_ns) // self._width_ns
+        self._is_certain = (server_ns - error_ns) // self._width_ns == self._bucket
+        self._certain_from_ns = self._certain_until_ns = mono_ns
+        if self._is_certain:
+            # The error grows by less than a thousandth of what passes meanwhile.
+            left_ns = (self._bucket + 1) * self._width_ns - server_ns - error_ns
+            self._certain_until_ns = mono_ns + min(left_ns - left_ns // 1000, _SECOND_NS)
 
     def _bucket_at(self, mono_ns: int) -> int:
         return (mono_ns + self._clock.offset_ns) // self._width_ns

@@ -113,7 +113,6 @@ class RedisStore:
             self._courier.beat()
             await asyncio.sleep(0.01)
             if self._away_since_ns is not None and not self._courier.is_name_taken:
-                _log.warning("shared counters are away", extra={"reason": self._away_reason})
                 return
             if time.monotonic() > deadline:
                 raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")

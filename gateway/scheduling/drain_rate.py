@@ -5,23 +5,33 @@ from typing import Final
 
 _REMEMBERED: Final = 64
 _UNKNOWN_WAIT_SECONDS: Final = 1.0  # until two have begun there is nothing to compute from
+_SHORTEST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 
 
 class DrainRate:
-    """The moments (ns) at which the last requests left the queue for the pool."""
+    """The moments (ns) at which the last requests left the queue for the pool, while others waited."""
 
     def __init__(self) -> None:
         self._begun_ns: deque[int] = deque(maxlen=_REMEMBERED)
+        self._last_per_second: float | None = None
 
     def note(self, now_ns: int) -> None:
         """Note that a request has begun."""
         self._begun_ns.append(now_ns)
 
+    def pause(self, now_ns: int) -> None:
+        """Note that nobody waits any more: what follows says nothing of the pool's pace until somebody does."""
+        self._last_per_second = self.per_second(now_ns)
+        self._begun_ns.clear()
+
     def per_second(self, now_ns: int) -> float | None:
-        """Give the requests a second from the oldest remembered until now; `None` while fewer than two are."""
+        """Give the requests a second from the oldest remembered until now.
+
+        While fewer than two are remembered it is what it was before; `None` where it was never known.
+        """
         if len(self._begun_ns) < 2:
-            return None
+            return self._last_per_second
         return (len(self._begun_ns) - 1) * 1e9 / max(now_ns - self._begun_ns[0], 1)
 
     def wait_seconds(self, ahead: int, now_ns: int) -> float:
@@ -29,4 +39,4 @@ class DrainRate:
         rate = self.per_second(now_ns)
         if rate is None:
             return _UNKNOWN_WAIT_SECONDS
-        return min(max(ahead / rate, 0.1), _LONGEST_WAIT_SECONDS)
+        return min(max(ahead / rate, _SHORTEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)

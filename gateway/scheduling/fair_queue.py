@@ -9,8 +9,9 @@ Its rules:
   the output as they come. Who begins to wait at a level is lifted there to the smallest counter of those who could
   be next; with nobody there, to that of the last who left. Once a pool is empty all counters begin anew.
 - Long prompts wait in a lane of their own; a tenant's short ones may pass them. A tenant at its cap is passed over.
-- Whoever fits may pass the first in line that does not, until as many tokens have passed it as the pool holds; then
-  nothing begins before it does. A request larger than the pool runs alone. So nobody waits for ever.
+- When the first in line does not fit, the first that does passes it, as long as nobody gets further ahead by that
+  than VTC's bound allows, and until as many tokens have passed as the pool holds; then nothing begins before it does.
+  A request larger than the pool runs alone. So nobody waits for ever.
 - Of a full queue the lowest class gives way, in it the tenant with most waiting, and of that one's the newest.
 """
 

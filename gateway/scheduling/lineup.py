@@ -31,6 +31,8 @@ class Lineup:
     def adopt(self, spec: QueueSpec) -> None:
         """Go on under another spec; whoever waits is to be placed anew by `add_again`."""
         self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
+        self._output_weight = spec.output_weight
+        self._token_weight = max(spec.input_weight, spec.output_weight)
         self._promotions.clear()
         self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long ones
 
@@ -91,9 +93,24 @@ class Lineup:
         if first.passed_tokens >= self._load.max_tokens:
             return None
         fitting = self._best(largest_within(free))
-        if fitting is not None:
-            first.passed_tokens += fitting.reserved_tokens
+        if fitting is None or not self._may_pass(fitting):
+            return None
+        first.passed_tokens += fitting.reserved_tokens
         return fitting
+
+    def _may_pass(self, request: QueuedRequest) -> bool:
+        """Say whether a tenant, should all it then has in flight be used up, stays within VTC's bound.
+
+        The bound is a pool full of output: how far the one with the smallest counter may get ahead by its turn.
+        """
+        level, tenant = request.level, request.tenant
+        first = self._best_at(level, None)
+        if first is None or first.tenant is tenant:
+            return True
+        assert self._load.max_tokens is not None, "without a bound everything fits"
+        ahead = (tenant.counter(level) - first.tenant.counter(level)) * request.weight
+        may_use = self._token_weight * (tenant.tokens_in_flight + request.reserved_tokens)
+        return ahead + may_use <= self._output_weight * self._load.max_tokens
 
     def floor(self, level: int, *, is_long: bool = False) -> float | None:
         """Give the smallest counter of those who could be next at a level, else of the last who left it."""
@@ -113,19 +130,20 @@ class Lineup:
 
     def _best(self, largest: int | None) -> QueuedRequest | None:
         """Give the first of the highest level where anyone is, of these classes of size."""
-        is_open = self._load.is_lane_open
-        for level, (short, long) in enumerate(self._lines):
-            if not short.members and not long.members:
-                continue
-            best = short.best(largest)
-            if is_open and long.members:
-                other = long.best(largest)
-                if other is not None and (best is None or _key(other) < _key(best)):
-                    best = other
+        for level in range(LEVELS):
+            best = self._best_at(level, largest)
             if best is not None:
-                assert best.level == level
                 return best.first()
         return None
+
+    def _best_at(self, level: int, largest: int | None) -> Standing | None:
+        short, long = self._lines[level]
+        best = short.best(largest) if short.members else None
+        if long.members and self._load.is_lane_open:
+            other = long.best(largest)
+            if other is not None and (best is None or _key(other) < _key(best)):
+                return other
+        return best
 
     def _enter(self, request: QueuedRequest, tenant: Tenant) -> None:
         level, is_long = request.level, request.is_long

@@ -124,6 +124,8 @@ class PoolQueue:
         while (request := self.fair.next(now_ns, room)) is not None:
             self._rate.note(now_ns)
             self._resolve(request, None)
+        if not self.fair.waiting:
+            self._rate.pause(now_ns)
         self._set_timer(now_ns)
 
     def _room(self) -> PoolRoom | None:
