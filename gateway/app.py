@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from gateway.tracing import SpanEmitter
 
 _log = logging.getLogger(__name__)
+
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Gateway:
@@ -102,6 +105,7 @@ class Gateway:
     async def start(self) -> None:
         """Build targets, bind the port, begin polling and shipping."""
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
+        await self.counters.start()
         shares_port = self._settings.workers > 1
         await self._server.start(self._settings.host, self._settings.gateway_port, shares_port=shares_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))

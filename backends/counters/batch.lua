@@ -65,7 +65,9 @@ local function open_escrow(line, batch)
     local settled_h, settled_l = add(base_h, base_l, line.own[1], line.own[2])
     line.has_settled = not stored or stored[1] ~= settled_h or stored[2] ~= settled_l
     escrow.settled[batch.name] = { settled_h, settled_l }
-    line.used_h, line.used_l = add(settled_h, settled_l, line.reserved[1], line.reserved[2])
+    line.sent_h, line.sent_l = add(settled_h, settled_l, line.reserved[1], line.reserved[2])
+    -- What requests before this one in the same batch were granted is as good as reserved.
+    line.used_h, line.used_l = add(line.sent_h, line.sent_l, escrow.promised[1], escrow.promised[2])
     line.others_h, line.others_l, line.theirs_h, line.theirs_l = of_others(escrow, batch.name, batch.gateways)
     line.room_h, line.room_l = sub(line.amount[1], line.amount[2], line.others_h, line.others_l)
     line.room_h, line.room_l = sub(line.room_h, line.room_l, line.used_h, line.used_l)
@@ -113,6 +115,9 @@ local function finish_escrow(line, batch, item, is_granted)
     end
     if is_granted and less(spare_h, spare_l, line.need[1], line.need[2]) then
         spare_h, spare_l = line.need[1], line.need[2]
+    end
+    if is_granted then
+        escrow.promised = { add(escrow.promised[1], escrow.promised[2], line.need[1], line.need[2]) }
     elseif item.seeks and not line.has_room then
         escrow.short, escrow.is_short = batch.now_us, true
     end
@@ -124,6 +129,7 @@ local function finish_escrow(line, batch, item, is_granted)
     end
     local granted_h, granted_l = add(line.used_h, line.used_l, spare_h, spare_l)
     escrow.granted[batch.name] = { granted_h, granted_l, batch.life }
+    spare_h, spare_l = sub(granted_h, granted_l, line.sent_h, line.sent_l)
     save_escrow(escrow, batch.name, batch.life, line, batch.now_us - line.rested_us)
     escrow.is_short = false
     local all_h, all_l = add(line.theirs_h, line.theirs_l, line.base_h, line.base_l)

@@ -91,6 +91,7 @@ class _Batch:
     keys: list[str]
     payload: bytes
     parcels: list[Parcel]
+    sent_ns: int  # the first time: the answer may be that to the first sending
 
 
 class Courier:
@@ -163,11 +164,10 @@ class Courier:
         while self._queue or self._batch is not None or self._beats:
             if self._batch is None:
                 self._batch = self._next_batch()
-            sent_ns = self._clock.now_ns()
             try:
                 reply = await self._connection.run_batch(self._batch.keys, self._batch.payload)
                 self.round_trips += 1
-                self._take(self._batch, msgspec.msgpack.decode(reply), sent_ns)
+                self._take(self._batch, msgspec.msgpack.decode(reply))
             except CountersUnavailable as error:
                 self._recipient.on_away(error.message)
                 await asyncio.sleep(pause_seconds)
@@ -189,14 +189,14 @@ class Courier:
                 items.append(packed)
                 parcels.append(parcel)
                 lines += parcel.lines
-        return _Batch(keys.names, self._payload(items), parcels)
+        return _Batch(keys.names, self._payload(items), parcels, self._clock.now_ns())
 
     def _payload(self, items: Sequence[object]) -> bytes:
         quiet_us = round(_QUIET_SECONDS * 1_000_000)
         head = (self._name, self._incarnation, self._sequence, self._life, self._data, self._expiry_us, quiet_us)
         return msgspec.msgpack.encode((*head, self._clock.told_us, items))
 
-    def _take(self, batch: _Batch, reply: list[Any], sent_ns: int) -> None:
+    def _take(self, batch: _Batch, reply: list[Any]) -> None:
         status = reply[0]
         if status in ("taken", "late"):
             self._put_back(batch)
@@ -206,10 +206,10 @@ class Courier:
                 f"another gateway runs under the name {self._name!r}; give each one its own TOLLKEEPER_GATEWAY_NAME"
             )
         _, now_us, data, life, alive, quiet_us, results = reply
-        self._clock.observe(sent_ns, self._clock.now_ns(), now_us * 1000)
+        self._clock.observe(batch.sent_ns, self._clock.now_ns(), now_us * 1000)
         self.is_name_taken = False
         self.answered_ns = self._clock.now_ns()
-        self.usable_until_ns = sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)
+        self.usable_until_ns = batch.sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)
         answer = Answer(now_us, alive, quiet_us / 1_000_000)
         if status == "done":
             for parcel, result in zip(batch.parcels, results, strict=True):

@@ -3,7 +3,7 @@
 -- nothing. t: when anything was last in use, by the clock that counts.
 -- Where the gateway no longer lives under that life, what it had settled is all that counts.
 local function load_escrow(key, keep_seconds, now_us)
-    local escrow = { key = key, settled = {}, granted = {}, short = 0 }
+    local escrow = { key = key, settled = {}, granted = {}, promised = { 0, 0 }, short = 0 }
     local used_us = tonumber(redis.call('HGET', key, 't') or '0')
     if used_us > 0 and used_us + keep_seconds * 1000000 < now_us then
         redis.call('DEL', key)

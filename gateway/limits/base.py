@@ -102,6 +102,9 @@ class CounterStore(Protocol):
         Rules are told apart by id. Where a rule has changed its amount, the count goes on under the new one.
         """
 
+    async def start(self) -> None:
+        """Join the other gateways that count here. Raises ConfigurationError where one of them has this name."""
+
     async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
         """Try to get room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 

@@ -70,6 +70,9 @@ class MemoryStore:
             budget = self._open_budget(rule, subject, budget)
         return budget
 
+    async def start(self) -> None:
+        """Nothing to join."""
+
     async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
         """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
 

@@ -132,6 +132,12 @@ class RedisStore:
             counter = self._counters[rule.id, subject] = self._made(rule, subject)
         return counter
 
+    def open_budget(self, rule: BudgetSpec, subject: str) -> LeasedBudget:
+        """Give the counter of a budget and a subject, as `open` does."""
+        counter = self.open(rule, subject)
+        assert isinstance(counter, LeasedBudget)
+        return counter
+
     async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
         """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 

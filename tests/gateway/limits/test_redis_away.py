@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from contracts.limits import Rule
 from gateway.limits.base import Shortage
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit, slots
@@ -18,10 +19,8 @@ AWAY = "the shared counters are away"
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[RedisServer]:
+async def server(redis_server: RedisServer) -> AsyncIterator[RedisServer]:
     """A server of the test's own, which it may kill."""
-    if not RedisServer.is_installed():
-        pytest.skip("redis-server is missing: apt-get install redis-server")
     own = RedisServer()
     own.start()
     yield own
@@ -29,7 +28,7 @@ async def server() -> AsyncIterator[RedisServer]:
 
 
 @pytest.fixture
-async def gateways(server: RedisServer, redis_server: RedisServer) -> AsyncIterator[Gateways]:
+async def gateways(server: RedisServer) -> AsyncIterator[Gateways]:
     opened = Gateways(server, expiry_seconds=1.0, timeout_seconds=0.1)
     yield opened
     await opened.close()
@@ -93,7 +92,7 @@ async def test_what_was_charged_alone_is_reported_when_redis_is_back(gateways: G
 
 async def test_lost_data_are_told_anew_before_anybody_is_granted_anything(gateways: Gateways, server: RedisServer):
     first, second = await gateways.start("a"), await gateways.start("b")
-    rules = [limit(1000, "minute"), budget(1000)]
+    rules: list[Rule] = [limit(1000, "minute"), budget(1000)]
     for store, amount in ((first, 500), (second, 300)):
         for rule in rules:
             counter = store.open(rule, "")

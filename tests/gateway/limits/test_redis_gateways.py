@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.limits import MAX_AMOUNT
+from contracts.limits import MAX_AMOUNT, Rule
 from gateway.limits.base import Shortage
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, conversation, limit, slots
@@ -120,7 +120,7 @@ async def test_slots_of_several_gateways_are_never_more_than_the_limit(gateways:
 
 async def test_most_requests_make_no_round_trip_at_a_steady_load(gateways: Gateways):
     store = await gateways.start("a")
-    rules = [
+    rules: list[Rule] = [
         limit(10_000_000, "minute"),
         limit(100_000, "minute", metric="requests", name="rpm"),
         limit(100_000_000, "day", name="tpd"),
@@ -129,7 +129,7 @@ async def test_most_requests_make_no_round_trip_at_a_steady_load(gateways: Gatew
     ]
     lines = [(store.open(rule, ""), amount) for rule, amount in zip(rules, (900, 1, 900, 1, 10**9), strict=True)]
     began = time.monotonic()
-    asked = 0
+    asked: object = 0
     for number in range(1000):
         if number == 200:
             asked = store.status()["requests_with_round_trip"]  # the rates are known by now
@@ -169,7 +169,7 @@ async def test_a_conversation_is_guarded_across_gateways(gateways: Gateways):
 async def test_a_killed_gateway_holds_nothing_after_its_expiry(redis_server: RedisServer):
     gateways = Gateways(redis_server, expiry_seconds=1.0, timeout_seconds=0.25)
     first, second = await gateways.start("a"), await gateways.start("b")
-    rules = [slots(5), budget(1000), conversation(50)]
+    rules: list[Rule] = [slots(5), budget(1000), conversation(50)]
     lost = [(first.open(rule, "c"), rule.amount) for rule in rules]
     taken = await admit(first, lost)
     assert not isinstance(taken, Shortage)
@@ -255,7 +255,7 @@ async def test_a_gateway_started_again_under_the_name_of_one_that_was_killed_wai
 
 async def test_a_gateway_that_leaves_gives_back_all_it_has_not_used(gateways: Gateways):
     first, second = await gateways.start("a"), await gateways.start("b")
-    rules = [limit(1000, "hour"), slots(10), budget(1000)]
+    rules: list[Rule] = [limit(1000, "hour"), slots(10), budget(1000)]
     for rule in rules:
         counter = first.open(rule, "")
         for _ in range(5):
@@ -302,3 +302,19 @@ async def test_amounts_are_exact_up_to_the_greatest(gateways: Gateways, rule):
         assert time.monotonic() < until
         await asyncio.sleep(0.05)
     assert isinstance(await admit(second, [(two, 1)]), Shortage)
+
+
+async def test_idle_counters_are_forgotten_and_those_in_hand_are_not(gateways: Gateways):
+    store = await gateways.start("a")
+    rules: list[Rule] = [slots(10), limit(10, "second")]
+    in_hand = [store.open(rule, "kept") for rule in rules]
+    for rule in rules:
+        for subject in ("one", "kept"):
+            counter = store.open(rule, subject)
+            taken = await admit(store, [(counter, 1)])
+            assert not isinstance(taken, Shortage)
+            counter.settle(taken[0], 1, 0, time.time_ns())
+            del taken, counter
+    assert store.status()["counters"] == 4
+    await happens(lambda: store.status()["counters"] == 2, "forgetting", 15)
+    assert [store.open(rule, "kept") for rule in rules] == in_hand

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.limits import LimitSpec
+from contracts.limits import LimitSpec, Rule
 from gateway.limits.base import Counter, Mark, Shortage
 from gateway.limits.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
@@ -51,7 +51,7 @@ class Schedule:
 
     def __init__(self, server: RedisServer) -> None:
         self.clock = ManualClock(START_NS)
-        self.rules = [limit(100, "second"), limit(150, "minute", name="min"), slots(60), budget(120)]
+        self.rules: list[Rule] = [limit(100, "second"), limit(150, "minute", name="min"), slots(60), budget(120)]
         namespace = server.namespace()
         self.stores = [
             RedisStore(

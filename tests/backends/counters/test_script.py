@@ -1,0 +1,141 @@
+"""The script that counts, run as gateways run it: each batch once, exact to the last unit."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+
+from backends.counters.address import CountersAddress
+from backends.counters.amounts import deltas, joined, split
+from backends.counters.connection import CountersConnection
+from backends.counters.script import batch_script
+from contracts.errors import CountersUnavailable
+from tests.backends.counters.redis_server import RedisServer
+
+pytestmark = pytest.mark.service
+
+NOW_US = 1_773_480_413_589_793
+
+
+class Gateway:
+    """What sends batches by hand."""
+
+    def __init__(self, connection: CountersConnection, name: str, prefix: str) -> None:
+        self._connection, self._name, self.prefix = connection, name, prefix
+        self._life = self._data = ""
+        self.sequence = 0
+
+    def batch(self, items: list) -> bytes:
+        self.sequence += 1
+        head = (self._name, f"{self._name}-1", self.sequence, self._life, self._data, 10_000_000, 2_000_000, NOW_US)
+        return msgspec.msgpack.encode((*head, items))
+
+    async def send(self, payload: bytes) -> list:
+        keys = [f"{self.prefix}gateway:{self._name}", f"{self.prefix}gateways", f"{self.prefix}data"]
+        reply = await self._connection.run_batch([*keys, f"{self.prefix}window", f"{self.prefix}places"], payload)
+        return list(msgspec.msgpack.decode(reply))
+
+    async def join(self) -> None:
+        status, _, self._data, self._life, *_ = await self.send(self.batch([]))
+        assert status == "joined"
+
+
+def ask(need: int, amount: int = 100, charges: dict[int, int] | None = None) -> list:
+    """Give a request for room in a minute's window."""
+    line = [1, 4, 5, split(amount), 60, 1_000_000, 2, 2, 1, deltas(charges or {}), [], split(need), split(0)]
+    return [1, "", [line]]
+
+
+def used(reply: list) -> int:
+    return joined(reply[6][0][3][0][1])
+
+
+@pytest.fixture
+async def gateway(redis_server: RedisServer) -> AsyncIterator[Gateway]:
+    connection = CountersConnection(CountersAddress(redis_server.url), 2.0)
+    sender = Gateway(connection, "a", f"tollkeeper:{{{redis_server.namespace()}}}:")
+    await sender.join()
+    yield sender
+    await connection.close()
+
+
+async def test_a_batch_that_comes_again_is_answered_the_same_and_not_done_again(gateway: Gateway):
+    payload = gateway.batch([ask(60)])
+    first = await gateway.send(payload)
+    assert await gateway.send(payload) == first
+    assert used(await gateway.send(gateway.batch([ask(0)]))) == 60
+
+
+async def test_a_batch_that_was_overtaken_is_not_done(gateway: Gateway):
+    late = gateway.batch([ask(60)])
+    await gateway.send(gateway.batch([ask(10)]))
+    assert await gateway.send(late) == ["late"]
+    assert used(await gateway.send(gateway.batch([ask(0)]))) == 10
+
+
+async def test_a_script_that_redis_has_forgotten_is_sent_again(gateway: Gateway, redis_server: RedisServer):
+    client = Redis.from_url(redis_server.url)
+    await client.script_flush()
+    await client.aclose()
+    assert used(await gateway.send(gateway.batch([ask(7)]))) == 7
+
+
+async def test_every_key_has_an_expiry(gateway: Gateway, redis_server: RedisServer):
+    item = ask(60, charges={NOW_US // 1_000_000: 3})
+    item[1] = "key"
+    await gateway.send(gateway.batch([item]))
+    await gateway.send(gateway.batch([item]))  # is refused and holds a place
+    client = Redis.from_url(redis_server.url)
+    keys = await client.keys(f"{gateway.prefix.replace('{', '?').replace('}', '?')}*")
+    lives = [await client.ttl(key) for key in keys]
+    await client.aclose()
+    assert len(keys) == 5
+    assert all(life > 0 for life in lives)
+
+
+async def test_a_redis_that_is_not_there_is_told_without_its_password():
+    connection = CountersConnection(CountersAddress("redis://anna:secret@127.0.0.1:1/0"), 0.2)
+    with pytest.raises(CountersUnavailable, match="redis://127.0.0.1:1/0 does not answer") as away:
+        await connection.run_batch([], b"")
+    assert "secret" not in away.value.message
+    await connection.close()
+
+
+def test_an_amount_in_two_parts_is_the_same_amount():
+    for amount in (0, 1, 10**9 - 1, 10**9, 10**18 - 1, -1, -(10**18) + 1):
+        assert joined(split(amount)) == amount
+
+
+@given(
+    pairs=st.lists(
+        st.tuples(st.integers(0, 10**18 - 1), st.integers(0, 10**18 - 1), st.integers(1, 500)), min_size=1, max_size=20
+    )
+)
+def test_the_scripts_arithmetic_is_exact(redis_server: RedisServer, pairs):
+    source = batch_script()[0].decode()
+    arithmetic = source[: source.index("-- Who is there.")]
+    program = (
+        arithmetic
+        + """
+    local function shown(h, l) if h < 0 then return '-' .. digits(sub(0, 0, h, l)) end return digits(h, l) end
+    local ah, al = parse(ARGV[1])
+    local bh, bl = parse(ARGV[2])
+    local is_less = less(ah, al, bh, bl) and '1' or '0'
+    return { shown(add(ah, al, bh, bl)), shown(sub(ah, al, bh, bl)), shown(min(ah, al, bh, bl)),
+        shown(part(ah, al, tonumber(ARGV[3]))), is_less }
+    """
+    )
+    with SyncRedis.from_url(redis_server.url, decode_responses=True) as client:
+        for one, other, divisor in pairs:
+            found = client.eval(program, 0, one, other, divisor)
+            assert [int(each) for each in found] == [
+                one + other,
+                one - other,
+                min(one, other),
+                one // divisor,
+                one < other,
+            ]
