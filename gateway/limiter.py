@@ -218,7 +218,8 @@ class Limiter:
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.wall_ns()
-            shortage = await self._store.seek_room(_asked(lines, amounts), life.who.key_id, now_ns)
+            asked, may_claim = _asked(lines, amounts), bool(claimant)
+            shortage = await self._store.seek_room(asked, life.who.key_id, now_ns, may_claim=may_claim)
             if shortage is not None:
                 smaller = _what_is_left(shortage, rates, amounts)
                 if smaller is None or not min(_LEAST_OUTPUT, tokens_out) <= smaller < tokens_out:

@@ -46,7 +46,7 @@ local function open_window(line, batch, item)
     local held_h, held_l = 0, 0
     if item.claimant ~= '' then
         line.places = load_places(line.places_key, item.claimant, line, line.k)
-        held_h, held_l = held_now(line.places, line.k)
+        if item.claims then held_h, held_l = held_now(line.places, line.k) end
     end
     local h, l = add(line.room_h, line.room_l, held_h, held_l)
     line.has_room = not less(h, l, line.need[1], line.need[2])
@@ -79,7 +79,7 @@ local function finish_window(line, batch, item, is_granted)
     local window, k, leases = line.counter, line.k, {}
     if is_granted then
         local high, low = line.need[1], line.need[2]
-        if item.claimant ~= '' and #line.places > 0 then
+        if item.claims and item.claimant ~= '' and #line.places > 0 then
             leases, line.places, high, low = claim(window, line.places, line, k, high, low)
             save_places(line.places_key, item.claimant, line.places, line)
         end
@@ -184,7 +184,7 @@ local function wait_for_all(lines, batch, item)
 end
 
 local function perform(parts, batch)
-    local item = { seeks = parts[1] == 1, claimant = parts[2] }
+    local item = { seeks = parts[1] >= 1, claims = parts[1] == 1, claimant = parts[2] } -- 2: holds, and claims nothing
     local lines, is_granted = {}, true
     for i, line_parts in ipairs(parts[3]) do
         local line = line_of(line_parts, item)

@@ -105,11 +105,14 @@ class CounterStore(Protocol):
     async def start(self) -> None:
         """Join the other gateways that count here. Raises ConfigurationError where one of them has this name."""
 
-    async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
+    async def seek_room(
+        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+    ) -> Shortage | None:
         """Try to get room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
         Otherwise finds the earliest moment when all lines fit, in view of what is held for others, and holds the
-        place for `claimant` (a key's id; empty: hold nothing). Memory never waits here; Redis makes a round trip.
+        place for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which
+        leaves to others what is held for them under the same name. Memory never waits here; Redis makes a round trip.
         """
 
     async def run(self) -> None:

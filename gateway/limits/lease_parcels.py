@@ -12,6 +12,7 @@ from gateway.limits.leased_sliding import LeasedSliding
 
 _SYNC: Final = 0
 _SEEK: Final = 1
+_SEEK_AS_NEW: Final = 2  # with nothing of what is held for the claimant
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,11 @@ class SyncParcel:
 class SeekParcel:
     """A request that waits for room. What it is granted is set aside until it takes it."""
 
-    def __init__(self, lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]], claimant: str) -> None:
+    def __init__(
+        self, lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]], claimant: str, *, may_claim: bool = True
+    ) -> None:
         self._asked = lines
+        self._kind = _SEEK if may_claim else _SEEK_AS_NEW
         self._parts: list[LeasedSliding | Any] = []
         self._claimant = claimant
         self._aside: list[tuple[Any, Any]] = []
@@ -63,7 +67,7 @@ class SeekParcel:
             return None
         self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
         packed = [part.pack(keys, asked, True) for part, (_, asked) in zip(self._parts, self._asked, strict=True)]
-        return [_SEEK, self._claimant, packed]
+        return [self._kind, self._claimant, packed]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
         """Take what was granted, and set it aside if somebody still waits for it."""

@@ -73,7 +73,9 @@ class MemoryStore:
     async def start(self) -> None:
         """Nothing to join."""
 
-    async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
+    async def seek_room(
+        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+    ) -> Shortage | None:
         """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
 
         A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It
@@ -83,7 +85,7 @@ class MemoryStore:
         short: _OwnCounter | None = None
         asked, due_ns, may_hold = 0, now_ns, bool(claimant)
         for counter, amount in ours:
-            if counter.room(now_ns, claimant) >= amount:
+            if counter.room(now_ns, claimant if may_claim else "") >= amount:
                 continue
             free_ns = counter.earliest(amount, now_ns, now_ns)
             if free_ns is None:

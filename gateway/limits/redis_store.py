@@ -138,7 +138,9 @@ class RedisStore:
         assert isinstance(counter, LeasedBudget)
         return counter
 
-    async def seek_room(self, lines: Sequence[Line], claimant: str, now_ns: int) -> Shortage | None:
+    async def seek_room(
+        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+    ) -> Shortage | None:
         """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
         Otherwise a place is kept at every sliding counter, for the moment when all fit. It cannot be kept where slots
@@ -163,7 +165,7 @@ class RedisStore:
                 for counter, amount in asked.items()
                 if isinstance(counter, LeasedSliding) or not counter.is_counting_only
             ]
-            found = await self._ask(SeekParcel(leased, claimant))
+            found = await self._ask(SeekParcel(leased, claimant, may_claim=may_claim))
             if found is not None and not found.is_granted:
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)
