@@ -34,6 +34,7 @@ from gateway.limits.window_file import WindowFile
 from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
 from gateway.routing import Router
+from gateway.scheduling.engine_rooms import EngineRooms
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.server import HttpServer
 from gateway.settings import GatewaySettings
@@ -79,7 +80,8 @@ class Gateway:
         self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
         self._windows = _window_file(settings, self.counters, first)
         inputs = TokenEstimator()
-        self.queues = PoolQueues(self._clock)
+        rooms = EngineRooms(self._engines, lambda: self.directory.snapshot, self._clock)
+        self.queues = PoolQueues(self._clock, rooms.room_of)
         self.queues.sync(first)
         salt_secret = secrets.get_or_create("cache_salt").encode()
         limits = settings.authentication_limits

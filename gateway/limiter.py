@@ -25,6 +25,7 @@ from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
 from gateway.limits.reservation import Reservation, take
 from gateway.output_estimates import OutputEstimator
+from gateway.steady_estimates import SteadyEstimates
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Limiter:
         self._plans = PlanBook(store)
         self._quotes = Quotes()
         self._inputs = inputs
-        self._outputs = outputs
+        self._outputs = SteadyEstimates(outputs)
         self._gpu = GpuRates()
         self._clock = clock
 
@@ -197,6 +198,7 @@ class Limiter:
             life.charged_pico_usd = life.cost.total_pico_usd
             return
         reservation = grant.reservation
+        life.limit = life.limit or grant.clipped_by
         used = used_by(life, grant)
         charged = reservation.settle(used, self._clock.wall_ns())
         life.reserved_tokens = reservation.reserved(TOKENS)

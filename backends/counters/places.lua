@@ -1,6 +1,6 @@
 -- Places held for claimants: a hash by claimant of "bucket:amount" in order of time. They are counted in the window's
 -- h fields; here stands only whose they are.
-local PLACES_OF_A_CLAIMANT = 64
+local PLACES_OF_A_CLAIMANT = 256
 local PLACES_OF_A_COUNTER = 4096
 local AHEAD_US = 120000000
 

@@ -9,12 +9,14 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
 from backends.llm.base import EngineRecords
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_line import EngineLine
+from backends.llm.engine_room import EngineRoom, RoomBook
 from backends.llm.engine_stream import EngineStream
 from backends.llm.step_intake import StepIntake
 from contracts.errors import EngineUnavailable, UpstreamBroken
@@ -86,6 +88,8 @@ class EngineHost:
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._call_ids = count(1)
         self._latency_ns: int | None = None
+        self._rooms = RoomBook()
+        self._stats: asyncio.Future[Answer] | None = None  # asked for and not yet answered
         self._clock_offset_ns = 0  # the host's monotonic clock less ours
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"engine host {address}")
 
@@ -108,6 +112,11 @@ class EngineHost:
     def host_time_ns(self, monotonic_ns: int) -> int:
         """Give a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
         return monotonic_ns + self._clock_offset_ns
+
+    def room(self, name: str) -> EngineRoom | None:
+        """Give what a model has room for; `None` where it is not ready or does not say."""
+        models = self._hello.models if self._hello is not None else ()
+        return next((self._rooms.room(model) for model in models if model.id == name), None)
 
     def submit(self, message: Submit, stream: EngineStream) -> None:
         """Begin a request. Raises EngineUnavailable."""
@@ -225,7 +234,23 @@ class EngineHost:
             self._calls.pop(call_id, None)
         self._latency_ns = time.monotonic_ns() - began if answered in done else None
         if not line.is_lost:
+            self._ask_for_room(line)
             await asyncio.wait((line.lost,), timeout=_PING_SECONDS)
+
+    def _ask_for_room(self, line: EngineLine) -> None:
+        """Ask for the host's counters without waiting: an engine answers between two steps, a slow one later."""
+        if self._stats is not None:
+            return
+        call_id = next(self._call_ids)
+        self._stats = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        self._stats.add_done_callback(partial(self._take_room, call_id))
+        line.send(Call(call_id=call_id, verb="stats"))
+
+    def _take_room(self, call_id: int, answered: "asyncio.Future[Answer]") -> None:
+        self._calls.pop(call_id, None)
+        self._stats = None
+        if not answered.cancelled() and answered.result().ok and self._hello is not None:
+            self._rooms.note(self._hello, answered.result().facts, ours=len(self._streams))
 
     def _greet(self, line: EngineLine, hello: Hello) -> None:
         """Take a hello: the first makes the connection one to work with, later ones bring news of models."""
@@ -261,6 +286,9 @@ class EngineHost:
         if self._line is not line:
             return
         self._line = self._hello = None
+        self._rooms.forget()
+        if self._stats is not None:
+            self._stats.cancel()
         if line.is_lost:
             self._note_away(line.lost_because)
         error = UpstreamBroken(f"the engine host at {self.address} went away before the answer was complete")

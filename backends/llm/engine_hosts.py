@@ -3,6 +3,7 @@
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_formats import EngineFormats
 from backends.llm.engine_host import EngineHost, HostStatus, Taking
+from backends.llm.engine_room import EngineRoom
 from contracts.wire import Hello
 
 
@@ -29,6 +30,11 @@ class EngineHosts:
         if not self._users[url]:
             del self._users[url]
             await self._hosts.pop(url).close()
+
+    def room(self, url: str, model: str) -> EngineRoom | None:
+        """Give what a model of a host has room for; `None` where it is away, not ready or does not say."""
+        host = self._hosts.get(url)
+        return None if host is None else host.room(model)
 
     def status(self) -> dict[str, HostStatus]:
         """Say how each host is, by its name, or its address where two have the same."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 MAX_PLACES: Final = 4096  # of one counter: what a flood of refused requests can hold in memory
-MAX_PLACES_OF_ONE: Final = 64  # of one claimant at one counter
+MAX_PLACES_OF_ONE: Final = 256  # of one claimant at one counter
 MAX_SECONDS_AHEAD: Final = 120.0  # clients are not asked to retry by themselves later than this
 
 

@@ -199,6 +199,7 @@ class TorchEngine:
         return {
             "running": len(self.scheduler.running),
             "waiting": self.scheduler.waiting,
+            "max_sequences": self.scheduler.max_sequences,
             "kv_blocks_total": counts.total,
             "kv_blocks_held": counts.held,
             "kv_blocks_cached": counts.cached,

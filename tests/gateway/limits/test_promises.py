@@ -120,8 +120,8 @@ async def test_clients_of_one_key_are_all_admitted_at_their_first_retry(counting
 async def test_one_claimant_holds_a_bounded_number_of_places(counting: Counting):
     counter = counting.store.open(limit(1000), "")
     await counting.take(counter, 1000)
-    refusals = [await counting.refusal(counter, 1, "flood") for _ in range(70)]
-    assert [refused.is_held for refused in refusals] == [True] * 64 + [False] * 6
+    refusals = [await counting.refusal(counter, 1, "flood") for _ in range(262)]
+    assert [refused.is_held for refused in refusals] == [True] * 256 + [False] * 6
     assert all(refused.wait_seconds is not None for refused in refusals)
     assert (await counting.refusal(counter, 1, "other")).is_held
 

@@ -107,6 +107,9 @@ class Schedule:
         """Let one gateway be heard of and the others not for longer than their life; nothing of theirs runs."""
         while any(charge.is_open for charge in self.charges):
             self.settle(0, 1)
+        await self.clock.advance(
+            0.2
+        )  # what was settled is told within this time; a stall just then is not what is tested
         for other in range(3):
             self.stores[other]._tell_due()
             await self.rest(other)

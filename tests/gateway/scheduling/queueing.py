@@ -50,6 +50,17 @@ def expected_next(queue: FairQueue, waiting: list[QueuedRequest]) -> QueuedReque
     if not fitting:
         return None
     first = ready[0]
-    if first is not fitting[0] and first.passed_tokens >= (load.max_tokens or 0):
+    chosen = fitting[0]
+    if first is not chosen and (first.passed_tokens >= (load.max_tokens or 0) or not may_pass(queue, chosen, ready)):
         return None
-    return fitting[0]
+    return chosen
+
+
+def may_pass(queue: FairQueue, chosen: QueuedRequest, ready: list[QueuedRequest]) -> bool:
+    first = next(one for one in ready if one.level == chosen.level)
+    own, spec = chosen.tenant, queue.spec
+    if first.tenant is own:
+        return True
+    ahead = (own.counter(chosen.level) - first.tenant.counter(chosen.level)) * chosen.weight
+    most = max(spec.input_weight, spec.output_weight) * (own.tokens_in_flight + chosen.reserved_tokens)
+    return ahead + most <= spec.output_weight * (queue.load.max_tokens or 0)
