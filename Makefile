@@ -3,6 +3,8 @@
 VENV := .venv
 STAMP := $(VENV)/.installed
 ARGS ?=
+# Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
+WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
 .PHONY: help setup up demo test check format bench clean
 
@@ -17,8 +19,8 @@ up: $(STAMP)  ## run every process on this machine, until Ctrl-C
 demo: $(STAMP)  ## up, with three example tenants and a minute of traffic
 	@$(VENV)/bin/tollkeeper demo $(ARGS)
 
-test: $(STAMP)  ## the whole suite; ARGS="tests/contracts -k prices" runs a part
-	@$(VENV)/bin/python -m pytest --durations=10 $(ARGS)
+test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k prices" runs a part, WORKERS= one by one
+	@$(VENV)/bin/python -m pytest $(WORKERS) --durations=10 $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, import layers
 	@$(VENV)/bin/ruff check .

@@ -1,20 +1,21 @@
 """Real servers for every test: the embedded store, and the control database on SQLite and PostgreSQL."""
 
+import gc
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from backends.control.database import ControlDatabase
@@ -23,24 +24,34 @@ from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
+from tests.ports import find_free_ports
+from tests.turns import Turns
 
 PATIENCE_SECONDS = 30.0
+TURNS = pytest.StashKey[Turns]()
 
 # An example's time is the machine's business, and a machine busy with other things must not fail a test.
-hypothesis_settings.register_profile("tollkeeper", deadline=None)
+hypothesis_settings.register_profile("tollkeeper", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("tollkeeper")
 
 
-def find_free_ports(count: int) -> list[int]:
-    """Give ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
+def pytest_collection_finish() -> None:
+    """Take what was imported out of the garbage collector's sight: with torch each of its rounds takes half a second,
+    and an engine's end asks for one."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test marked `alone` while no other process of this run is in a test."""
+    with item.config.stash[TURNS].taken(is_alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ  # whose temporary directory lies in the run's
+    config.stash[TURNS] = Turns(Path(config.getoption("basetemp")).parent if is_worker else None)
 
 
 def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

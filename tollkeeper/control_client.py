@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -59,9 +60,17 @@ class ControlClient:
             if not page["has_more"]:
                 return rows
 
+    def get(self, path: str) -> dict[str, Any]:
+        """Read one thing."""
+        return self._call("GET", path)
+
     def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         """Create something."""
         return self._call("POST", path, body)
+
+    def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Change what stands in `body`; the rest stays."""
+        return self._call("PATCH", path, body)
 
     def delete(self, path: str) -> dict[str, Any]:
         """Remove or revoke something."""
@@ -87,12 +96,17 @@ class ControlClient:
             answer: dict[str, Any] = reply.json()
             if reply.is_success:
                 return answer
-            message = str(answer["error"]["message"])
-        except (ValueError, LookupError, TypeError) as error:
+            message, field = str(answer["error"]["message"]), answer["error"].get("param")
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
-        raise ControlPlaneRefused(message)
+        raise ControlPlaneRefused(message if not field or str(field) in message else f"{field}: {message}")
+
+
+def path_segment(text: str) -> str:
+    """Write what somebody typed as one segment of a path, dots too: ".." would climb to what holds it."""
+    return quote(text, safe="").replace(".", "%2E")
 
 
 def _require_url(url: str) -> None:

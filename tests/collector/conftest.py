@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.records import EVENT_NAMES, RequestRecord, encode_record, pack_gaps
 from contracts.usage import Usage
+from tests.ports import find_free_port, find_free_ports
 
 PATIENCE_SECONDS = 20.0
 
@@ -30,12 +30,6 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
             return found
         time.sleep(0.01)
     raise AssertionError(f"{what} did not happen within {seconds:g} seconds")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_request_record(**changes: Any) -> RequestRecord:
@@ -68,7 +62,7 @@ class CollectorProcess:
     """`python -m collector` on free ports. It may be killed and started again on the same data directory."""
 
     def __init__(self, data: Path, **settings: object) -> None:
-        self.port, self.health_port = free_port(), free_port()
+        self.port, self.health_port = find_free_ports(2)
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},
             "TOLLKEEPER_DATA": str(data),
@@ -129,7 +123,7 @@ def start_collector(tmp_path: Path) -> Iterator[Callable[..., CollectorProcess]]
     started: list[CollectorProcess] = []
 
     def start(data: Path = tmp_path / "data", **settings: object) -> CollectorProcess:
-        settings.setdefault("store_url", f"http://127.0.0.1:{free_port()}")
+        settings.setdefault("store_url", f"http://127.0.0.1:{find_free_port()}")
         collector = CollectorProcess(data, **settings)
         started.append(collector)
         return collector.start()
@@ -144,7 +138,7 @@ def narrow_collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Colle
     """One collector with small limits for all bad input: it must live through all of it."""
     collector = CollectorProcess(
         tmp_path_factory.mktemp("narrow") / "data",
-        store_url=f"http://127.0.0.1:{free_port()}",
+        store_url=f"http://127.0.0.1:{find_free_port()}",
         collector_max_body_bytes=200_009,
         collector_max_decompressed_bytes=2000,
     )

@@ -65,7 +65,9 @@ def test_what_inflates_to_the_bound_passes_and_one_byte_more_does_not() -> None:
         inflate(gzip.compress(bytes(600)) + gzip.compress(bytes(600)), "gzip", 1000)
 
 
-@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b"hello" * 100)[:-9], gzip.compress(b"x") + b"rest"])
+@pytest.mark.parametrize(
+    "body", [b"not gzip", gzip.compress(b"hello" * 100, mtime=0)[:-9], gzip.compress(b"x", mtime=0) + b"rest"]
+)
 def test_a_broken_gzip_stream_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
         inflate(body, "gzip", 1000)

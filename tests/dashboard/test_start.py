@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from dashboard.__main__ import check_port, command
 from dashboard.settings import DashboardSettings
 from dashboard.theme import theme_flags
+from tests.ports import find_free_port
 
 
 def start(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -45,9 +46,7 @@ def test_a_port_that_is_no_port_is_named_by_its_variable(tmp_path: Path) -> None
 
 
 def test_a_free_port_passes() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    check_port("127.0.0.1", port)
+    check_port("127.0.0.1", find_free_port())
 
 
 def test_the_server_never_reports_usage_and_asks_nothing_at_start() -> None:

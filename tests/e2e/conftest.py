@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.installation import READY_SECONDS, Installation, free_base
+from tests.e2e.installation import PORTS, READY_SECONDS, Installation
+from tests.ports import find_free_ports
 
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     home = tmp_path_factory.mktemp("installation")
-    data, port_base = home / "data", free_base()
+    data, port_base = home / "data", find_free_ports(PORTS)[0]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
     log = (home / "up.log").open("w")
     began = time.monotonic()

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from backends.store.client import StoreClient
 from contracts.errors import StoreUnavailable
 
 READY_SECONDS = 30  # what the README promises
+PORTS = 9
 
 
 @dataclass
@@ -104,20 +104,3 @@ def wait_until(condition: Callable[[], Found], within_seconds: float, what: str)
         if time.monotonic() > deadline:
             pytest.fail(f"{what}: not within {within_seconds:g} s")
         time.sleep(0.02)
-
-
-def free_base(count: int = 9) -> int:
-    for base in range(21000 + os.getpid() % 500 * 10, 60000, count):
-        sockets = []
-        try:
-            for port in range(base, base + count):
-                probe = socket.socket()
-                sockets.append(probe)
-                probe.bind(("127.0.0.1", port))
-            return base
-        except OSError:
-            continue
-        finally:
-            for probe in sockets:
-                probe.close()
-    raise AssertionError("no free ports")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 REQUESTS = 200
 AT_ONCE = 20

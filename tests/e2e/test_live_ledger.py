@@ -13,7 +13,7 @@ from contracts.ledger import ledger_lines
 from contracts.records import StepRecord
 from tests.e2e.installation import Installation, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 MODEL = "tollkeeper-5m"
 

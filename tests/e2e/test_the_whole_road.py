@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.installation import READY_SECONDS, Installation, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,44 +2,18 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from typer.testing import CliRunner, Result
 
 from contracts.keys import is_well_formed
-from gateway.control.app import create_app
-from gateway.control.settings import ControlSettings
+from tests.ports import find_free_port
 from tollkeeper.cli import app
 from tollkeeper.installation import Installation
-
-
-@pytest.fixture
-def data(migrated_sqlite: Path, tmp_path: Path) -> Iterator[Path]:
-    """A data directory whose control plane runs and has been announced, as by `tollkeeper up`."""
-    # What the commands say does not depend on the database, so the quicker one will do.
-    database = Path(shutil.copy(migrated_sqlite, tmp_path / "control.db"))
-    listener = socket.create_server(("127.0.0.1", 0))
-    settings = ControlSettings(data=tmp_path / "data", database_url=f"sqlite:///{database}")
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None, access_log=False))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    installation = Installation(settings.data)
-    installation.prepare()
-    installation.write_addresses({"control": f"http://127.0.0.1:{listener.getsockname()[1]}"})
-    try:
-        yield settings.data
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
 
 
 def run(*arguments: str, data: Path | None = None) -> Result:
@@ -71,6 +45,28 @@ def test_a_key_is_created_listed_and_revoked(data: Path) -> None:
     assert shown[0]["revoked_at"]
 
 
+def test_a_rotated_key_keeps_its_id_and_its_scopes_and_shows_another_secret(data: Path) -> None:
+    scopes = ("--address", "10.0.0.0/8", "--priority", "batch", "--max-thinking-tokens", "500")
+    made = json.loads(run("keys", "create", "--tenant", "demo", "--name", "app", *scopes, "--json", data=data).stdout)
+    wanted = {"addresses": ["10.0.0.0/8"], "priority": "batch", "max_thinking_tokens": 500}
+    assert {name: made["scopes"][name] for name in wanted} == wanted
+
+    rotate = ("keys", "rotate", made["id"], "--tenant", "demo", "--overlap-seconds")
+    rotated = json.loads(run(*rotate, "3600", "--json", data=data).stdout)
+    assert (rotated["id"], rotated["scopes"]) == (made["id"], made["scopes"])
+    assert is_well_formed(rotated["secret"]) and rotated["secret"] != made["secret"]
+
+    said = run(*rotate, "0", data=data)
+    assert is_well_formed(said.stdout.strip())  # alone on stdout, so that a script can take it
+    assert "the former secret no longer works" in said.stderr
+
+
+def test_a_name_of_dots_reaches_nothing_above_the_keys(data: Path) -> None:
+    assert run("keys", "revoke", "..", "--tenant", "demo", data=data).exit_code == 2
+    (demo,) = json.loads(run("tenants", "list", "--json", data=data).stdout)
+    assert demo["is_active"]
+
+
 def test_tenants_are_listed_for_people_and_for_machines(data: Path) -> None:
     assert run("tenants", "create", "acme", "--name", "[bold]Acme", data=data).exit_code == 0
     table = run("tenants", "list", data=data).stdout
@@ -95,11 +91,19 @@ def test_json_of_a_created_key_holds_its_secret_once(data: Path) -> None:
         (("keys", "create", "--tenant", "demo", "--name", "x", "--model", "gpt"), "models names 'gpt'"),
         (("keys", "list", "--tenant", "../models"), "no such path"),
         (("keys", "revoke", "key_none", "--tenant", "demo"), "no key 'key_none'"),
+        (("keys", "revoke", "..", "--tenant", "demo"), "no key '..'"),
+        (("keys", "rotate", "key_none", "--tenant", "demo", "--overlap-seconds", "0"), "no key 'key_none'"),
+        (("keys", "rotate", "key_none", "--tenant", "demo", "--overlap-seconds", "-1"), "overlap_seconds is -1"),
+        (("keys", "rotate", "tk-" + "a" * 43, "--tenant", "demo", "--overlap-seconds", "0"), "a key's secret, not"),
+        (("keys", "create", "--tenant", "demo", "--name", "x", "--address", "lan"), "addresses names 'lan'"),
+        (("keys", "create", "--tenant", "demo", "--name", "x", "--max-thinking-tokens", "many"), "max_thinking_tokens"),
         (("keys", "revoke", "tk-" + "a" * 43, "--tenant", "demo"), "a key's secret, not its id"),
     ],
 )
-def test_a_refusal_is_the_control_planes_own_sentence(data: Path, arguments: tuple[str, ...], words: str) -> None:
-    refused = run(*arguments, data=data)
+def test_a_refusal_is_the_control_planes_own_sentence(
+    refusing_data: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    refused = run(*arguments, data=refusing_data)
     assert refused.exit_code == 2
     assert words in refused.stderr
     assert refused.stderr.count("\n") == 1
@@ -107,8 +111,7 @@ def test_a_refusal_is_the_control_planes_own_sentence(data: Path, arguments: tup
 
 
 def test_without_a_running_control_plane_the_remedy_is_named(data: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    closed = f"http://127.0.0.1:{find_free_port()}"
     refused = run("tenants", "list", "--control-url", closed, data=data)
     assert refused.exit_code == 2
     assert f"does not answer at {closed}; start it with `tollkeeper up`" in refused.stderr

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from contracts.errors import ConfigurationError
+from tests.ports import find_free_port
 from tollkeeper.children import Backoff, Child, ChildSpec
 from tollkeeper.supervisor import Patience, Stage, Supervisor
 
@@ -82,16 +82,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def pids_of(supervisor: Supervisor) -> dict[str, int | None]:
     return {child.spec.name: child.pid for child in supervisor.children}
 
 
+@pytest.mark.alone
 async def test_a_killed_process_runs_again_within_a_second(tmp_path: Path) -> None:
     output = Output()
     supervisor = Supervisor([Stage((spec("store", STAYS),))], tmp_path, output, Patience())
@@ -137,7 +132,7 @@ async def test_a_process_that_keeps_ending_is_waited_for_longer_each_time(tmp_pa
 
 
 async def test_stages_start_in_order_and_end_in_reverse(tmp_path: Path) -> None:
-    ports = {name: free_port() for name in ("one", "two")}
+    ports = {name: find_free_port() for name in ("one", "two")}
     stages = [
         Stage((spec(name, ANSWERS, str(port), ready_url=f"http://127.0.0.1:{port}/"),)) for name, port in ports.items()
     ]
@@ -185,7 +180,7 @@ async def test_a_process_that_says_it_cannot_run_is_not_tried_again(tmp_path: Pa
 
 
 async def test_a_process_that_never_answers_is_named_with_its_last_words(tmp_path: Path) -> None:
-    silent = spec("store", STAYS, ready_url=f"http://127.0.0.1:{free_port()}/")
+    silent = spec("store", STAYS, ready_url=f"http://127.0.0.1:{find_free_port()}/")
     supervisor = Supervisor([Stage((silent,))], tmp_path, Output(), Patience(ready_seconds=1, backoff=QUICK))
     with pytest.raises(ConfigurationError, match="store is not ready after 1 s; it last said: here"):
         await supervisor.start()

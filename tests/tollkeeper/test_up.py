@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,23 +12,10 @@ import httpx
 import psutil
 import pytest
 
+from tests.ports import find_free_ports
+
 READY_SECONDS = 30.0
 PORTS = 9
-
-
-def free_base() -> int:
-    for base in range(31000, 60000, 97):
-        probes = [socket.socket() for _ in range(PORTS)]
-        try:
-            for offset, probe in enumerate(probes):
-                probe.bind(("127.0.0.1", base + offset))
-        except OSError:
-            continue
-        finally:
-            for probe in probes:
-                probe.close()
-        return base
-    raise AssertionError("no nine free ports in a row")
 
 
 class Up:
@@ -37,7 +23,7 @@ class Up:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.base = free_base()
+        self.base = find_free_ports(PORTS)[0]
         self.log = data.parent / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -118,6 +104,7 @@ def assert_revocable_within_a_second(up: Up) -> None:
         up.until(lambda: status() == 401, 1)
 
 
+@pytest.mark.alone
 @pytest.mark.e2e
 def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothing(up: Up) -> None:
     assert up.start() < READY_SECONDS

@@ -82,6 +82,7 @@ async def test_every_choice_of_a_request_is_streamed(start_host: StartHost) -> N
     assert end.usage.output_text == 48
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 async def test_an_abort_stops_the_engine_within_100_ms(start_host: StartHost, share: float) -> None:
     running = await start_host("tiny")
@@ -98,6 +99,7 @@ async def test_an_abort_stops_the_engine_within_100_ms(start_host: StartHost, sh
     assert await held_blocks(running) == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 async def test_a_gateway_that_vanishes_frees_everything_within_100_ms(start_host: StartHost, share: float) -> None:
     running = await start_host("tiny")

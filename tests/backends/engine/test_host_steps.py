@@ -189,6 +189,7 @@ async def test_an_acknowledgement_of_another_gateway_counts_for_nothing(start_ho
     assert running.host.outbox.pending >= pending > 0
 
 
+@pytest.mark.alone
 async def test_every_moment_of_an_engine_is_on_a_line_of_the_ledger(start_host: StartHost) -> None:
     running = await start_host("tiny")
     client = await (await running.client()).ready()

@@ -77,6 +77,7 @@ def test_records_are_numbered_without_holes_and_times_do_not_overlap(llama, make
         assert before.started_at_ns + before.busy_ns <= after.started_at_ns - after.gap_ns
 
 
+@pytest.mark.alone
 def test_the_ledger_of_a_life_closes(llama, make_engine):
     began = time.time_ns()
     engine = make_engine(llama.path, kv_blocks=32, max_batch_tokens=24)
