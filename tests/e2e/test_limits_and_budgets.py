@@ -15,7 +15,7 @@ from tests.e2e.installation import Installation, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 # scripted-1 costs 0.15 and 0.60 USD per million tokens: 3 prompt tokens and 40 of output are 24.45 millionths.
-MESSAGE = [{"role": "user", "content": "go [[script tokens=40]]"}]
+MESSAGE: Any = [{"role": "user", "content": "go [[script tokens=40]]"}]
 
 
 @pytest.fixture
