@@ -25,7 +25,7 @@ from gateway.guard import Guard
 from gateway.life import Attempt, Life
 from gateway.limiter import Grant, Limiter
 from gateway.operations import Operation
-from gateway.reading import read_priority, read_tags
+from gateway.reading import read_priority, read_retries, read_tags
 from gateway.recorder import Recorder
 from gateway.reply import Reply, ReplyFacts, send_error
 from gateway.routing import Router
@@ -148,8 +148,8 @@ class Dispatcher:
         assert reply is not None
         bounds = self._stages.guard.bounds(life.key, life.request)
         call = self._model_call(life, operation, bounds.reasoning_effort)
-        may_claim = exchange.header(b"x-stainless-retry-count") != "0"  # the SDKs say which try it is
-        grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), may_claim=may_claim)
+        retries = read_retries(exchange.header(b"x-stainless-retry-count"))
+        grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), retries=retries)
         reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
         passage.allowance = self._allowance(life, passage, grant)
         if passage.allowance is not None:

@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 
 # An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
 _LEAST_OUTPUT: Final = 16
+# How many places may be kept for one key: as many as there are clients that each say they try for the first time. A
+# client that does not say so may be one and the same, asking again and again; a retry has its place already.
+_PLACES_OF_NEW: Final = 256
+_PLACES_OF_UNSAID: Final = 8
 _MAX_TRIES: Final = 4  # others may take what was found in the meantime
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 
@@ -73,12 +77,13 @@ class Limiter:
         self._gpu = GpuRates()
         self._clock = clock
 
-    async def reserve(self, life: Life, count_input: CountInput, *, may_claim: bool) -> Grant | None:
+    async def reserve(self, life: Life, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request whose key and model are known; `None` where no rule covers it.
 
-        `count_input` counts the prompt exactly where that can be done. `may_claim`: this may be a client that waited
-        as told, and is let to the place kept for its key. Raises LimitExceeded, BudgetExhausted, PermissionDenied
-        (a rule counts money and the model has no price) or CountersUnavailable.
+        `count_input` counts the prompt exactly where that can be done. `retries` is how often the client has tried
+        before, `None` where it does not say: who may have waited as told is let to the place kept for its key.
+        Raises LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
+        CountersUnavailable.
         """
         model, request = life.model, life.request
         assert model is not None and request is not None
@@ -97,12 +102,12 @@ class Limiter:
         if isinstance(request, ChatRequest) and lines.counts_tokens:
             limit, choices = request.output_limit, request.choice_count
             tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
-        claimant = life.who.key_id if may_claim else ""
+        claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
         if portion is not None:
             grant = Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
         else:
-            grant = await self._take_slowly(life, lines, rates, tokens_in, tokens_out, claimant)
+            grant = await self._take_slowly(life, lines, rates, tokens_in, tokens_out, retries)
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
@@ -213,15 +218,21 @@ class Limiter:
         ]
 
     async def _take_slowly(
-        self, life: Life, lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, claimant: str
+        self, life: Life, lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, retries: int | None
     ) -> Grant:
         """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
+        claimant = "" if retries == 0 else life.who.key_id
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.wall_ns()
-            asked, may_claim = _asked(lines, amounts), bool(claimant)
-            shortage = await self._store.seek_room(asked, life.who.key_id, now_ns, may_claim=may_claim)
+            shortage = await self._store.seek_room(
+                _asked(lines, amounts),
+                life.who.key_id,
+                now_ns,
+                may_claim=retries != 0,
+                most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
+            )
             if shortage is not None:
                 smaller = _what_is_left(shortage, rates, amounts)
                 if smaller is None or not min(_LEAST_OUTPUT, tokens_out) <= smaller < tokens_out:
@@ -337,13 +348,18 @@ def _asked(lines: Lines, amounts: Amounts) -> list[tuple[Counter, int]]:
 
 
 def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
-    """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks."""
+    """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks.
+
+    What is estimated at more than a whole window ever has is begun with half of that. It would otherwise be refused
+    for good, and nobody would learn how short such answers are.
+    """
     rule = shortage.counter.rule
-    if shortage.reason or rule.is_windowed or rule.metric == "concurrency":
+    if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):
         return None
     place = PLACE[rule.metric]
     without_output = rates.at_start(amounts[INPUT], 0)[place]
-    left = shortage.state.remaining - without_output
+    left = rule.amount // 2 if rule.is_windowed else shortage.state.remaining
+    left -= without_output
     return None if left <= 0 else rates.output_within(place, left)
 
 

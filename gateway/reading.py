@@ -95,6 +95,11 @@ def read_priority(header: str, best: PriorityClass) -> PriorityClass:
     )
 
 
+def read_retries(header: str) -> int | None:
+    """Read how often a client has tried before, as the OpenAI and Anthropic SDKs say; `None` where it says nothing."""
+    return int(header) if header.isascii() and header.isdecimal() and len(header) < 4 else None
+
+
 def _malformed(message: str, body: bytes) -> MalformedBody:
     found = _AT_BYTE.search(message)
     position = int(found.group(1)) if found else len(body)

@@ -52,6 +52,45 @@ local function open_window(line, batch, item)
     line.has_room = not less(h, l, line.need[1], line.need[2])
 end
 
+-- Who comes before its time is not kept out by what is held for it later: give up as little of that as it takes.
+-- Leaves all of it where even without it there is no room.
+local function make_way(line)
+    local window, given, kept = line.counter, {}, {}
+    local held_h, held_l = held_now(line.places, line.k)
+    local has_room = false
+    for _, place in ipairs(line.places) do
+        if has_room or place[1] <= line.k then
+            kept[#kept + 1] = place
+        else
+            give_up(window, place)
+            given[#given + 1] = place
+            line.room_h, line.room_l = room_of(window, line, line.k)
+            local h, l = add(line.room_h, line.room_l, held_h, held_l)
+            has_room = not less(h, l, line.need[1], line.need[2])
+        end
+    end
+    line.given = given
+    if has_room then
+        line.places, line.has_room = kept, true
+    else
+        for _, place in ipairs(given) do change(window, 'h', place[1], place[2], place[3], 1) end
+        line.room_h, line.room_l = room_of(window, line, line.k)
+        line.given = {}
+    end
+end
+
+-- Where another line has no room after all, what was given up is held again.
+local function hold_again(line)
+    for _, place in ipairs(line.given or {}) do
+        change(line.counter, 'h', place[1], place[2], place[3], 1)
+        line.places[#line.places + 1] = place
+        line.has_room = false
+    end
+    table.sort(line.places, function(a, b) return a[1] < b[1] end)
+    line.room_h, line.room_l = room_of(line.counter, line, line.k)
+    line.given = {}
+end
+
 local function open_escrow(line, batch)
     local escrow = batch.counters[line.key] or load_escrow(line.key, line.keep_seconds, batch.now_us)
     batch.counters[line.key] = escrow
@@ -79,7 +118,7 @@ local function finish_window(line, batch, item, is_granted)
     local window, k, leases = line.counter, line.k, {}
     if is_granted then
         local high, low = line.need[1], line.need[2]
-        if item.claims and item.claimant ~= '' and #line.places > 0 then
+        if item.claims and item.claimant ~= '' and (line.given or #line.places > 0) then
             leases, line.places, high, low = claim(window, line.places, line, k, high, low)
             save_places(line.places_key, item.claimant, line.places, line)
         end
@@ -141,6 +180,19 @@ local function finish_escrow(line, batch, item, is_granted)
     }
 end
 
+-- When the claimant's next turn is, where a place is held for it at each window that is short; else nothing.
+local function own_turn(lines)
+    local turn_us = nil
+    for _, line in ipairs(lines) do
+        if line.kind == WINDOW and not line.has_room then
+            local bucket = next_place(line)
+            if not bucket then return nil end
+            turn_us = math.max(turn_us or 0, bucket * line.bucket_us)
+        end
+    end
+    return turn_us
+end
+
 -- Find the first moment when all windows of an item have room, and hold places then.
 local function wait_for_all(lines, batch, item)
     local when_us, courses, may_hold = batch.now_us, {}, item.claimant ~= '' and batch.quiet_us == 0
@@ -168,9 +220,12 @@ local function wait_for_all(lines, batch, item)
         if round == 50 then may_hold = false end
     end
     if when_us - batch.now_us > AHEAD_US or when_us <= batch.now_us then may_hold = false end
+    local may_keep = may_hold
     for _, line in ipairs(lines) do
-        may_hold = may_hold and (line.kind == ESCROW or has_place_left(line.counter, line.places))
+        may_hold = may_hold and (line.kind == ESCROW or has_place_left(line.counter, line.places, item.most))
     end
+    local own_us = may_keep and not may_hold and item.claims and own_turn(lines)
+    if own_us then return own_us, true end
     if may_hold then
         for i, line in ipairs(lines) do
             if line.kind == WINDOW then
@@ -183,14 +238,37 @@ local function wait_for_all(lines, batch, item)
     return when_us, may_hold
 end
 
+local function make_way_for_all(lines)
+    for _, line in ipairs(lines) do
+        if line.kind == ESCROW and not line.has_room then return false end
+    end
+    local has_room = true
+    for _, line in ipairs(lines) do
+        if has_room and not line.has_room then
+            make_way(line)
+            has_room = line.has_room
+        end
+    end
+    if not has_room then
+        for _, line in ipairs(lines) do
+            if line.given and #line.given > 0 then hold_again(line) end
+        end
+    end
+    return has_room
+end
+
 local function perform(parts, batch)
-    local item = { seeks = parts[1] >= 1, claims = parts[1] == 1, claimant = parts[2] } -- 2: holds, and claims nothing
+    -- 0 reports, 1 seeks with what is held for the claimant, 2 seeks as a new request, which leaves that to others.
+    local item = { seeks = parts[1] >= 1, claims = parts[1] == 1, claimant = parts[2], most = parts[4] }
     local lines, is_granted = {}, true
     for i, line_parts in ipairs(parts[3]) do
         local line = line_of(line_parts, item)
         if line.kind == WINDOW then open_window(line, batch, item) else open_escrow(line, batch) end
         is_granted = is_granted and line.has_room
         lines[i] = line
+    end
+    if item.claims and item.claimant ~= '' and not is_granted and batch.quiet_us == 0 then
+        is_granted = make_way_for_all(lines)
     end
     local when_us, is_held = batch.now_us, false
     if item.seeks and not is_granted then when_us, is_held = wait_for_all(lines, batch, item) end

@@ -58,8 +58,20 @@ local function claim(window, places, line, k, high, low)
     return leases, kept, high, low
 end
 
-local function has_place_left(window, places)
+local function has_place_left(window, places, most)
     local count = 0
     for _, value in pairs(window.h) do count = count + value[3] end
-    return #places < PLACES_OF_A_CLAIMANT and count < PLACES_OF_A_COUNTER
+    return #places < math.min(most, PLACES_OF_A_CLAIMANT) and count < PLACES_OF_A_COUNTER
+end
+
+local function give_up(window, place)
+    change(window, 'h', place[1], -place[2] - (place[3] > 0 and 1 or 0), place[3] > 0 and BASE - place[3] or 0, -1)
+end
+
+-- The first place not yet due that has room for what is needed.
+local function next_place(line)
+    for _, place in ipairs(line.places) do
+        if place[1] > line.k and not less(place[2], place[3], line.need[1], line.need[2]) then return place[1] end
+    end
+    return nil
 end

@@ -29,6 +29,7 @@ class Demand:
     gap_ms: float
     drop_every: int = 10
     patience_seconds: float = 1.0  # before asking again where no time is told
+    finish_seconds: float = 0.0  # after the time is over, for what still runs
 
 
 @dataclass(slots=True)
@@ -54,24 +55,32 @@ class Crowd:
         self._lengths = azure_lengths()
         self._requests = itertools.count()
         self.tries: list[Try] = []
+        self._asking: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self.began_ns = 0
         self.ended_ns = 0
 
     async def run(self) -> None:
-        """Let all clients ask until the time is over; what runs then is dropped."""
+        """Let all clients ask until the time is over; what runs then may finish, and is dropped where it does not."""
         self.began_ns = time.time_ns()
         clients = [asyncio.create_task(self._client(number)) for number in range(self._demand.clients)]
         done, _ = await asyncio.wait(clients, timeout=self._demand.seconds, return_when=asyncio.FIRST_EXCEPTION)
+        self._is_over = True
         self.ended_ns = time.time_ns()
+        for client in clients:
+            if client not in self._asking:
+                client.cancel()
+        if self._asking and self._demand.finish_seconds:
+            await asyncio.wait(set(self._asking), timeout=self._demand.finish_seconds)
         for client in clients:
             client.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
         for client in done:
-            client.result()  # raises what ended it: a client does not end by itself
+            client.result()  # raises what ended it: a client does not end by itself before the time is over
 
     async def _client(self, number: int) -> None:
         await asyncio.sleep(self._demand.starts_within_seconds * number / self._demand.clients)
-        while True:
+        while not self._is_over:
             await self._request(number)
 
     async def _request(self, client: int) -> None:
@@ -88,17 +97,21 @@ class Crowd:
             one = Try(time.time_ns(), retries, gateway, output_tokens, drop_after, was_place_kept=was_place_kept)
             self.tries.append(one)
             await self._ask(one, chat_request(key_of(client), body, retries))
-            if one.answer.status == 200:
+            if one.answer.status == 200 or self._is_over:
                 return
             was_place_kept = one.answer.is_place_kept
             wait_seconds = one.answer.wait_seconds
             await asyncio.sleep(demand.patience_seconds if wait_seconds is None else wait_seconds)
 
     async def _ask(self, one: Try, request: bytes) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         connection = await Connection.open(self._ports[one.gateway])
+        self._asking.add(task)
         try:
             await connection.ask(request, one.answer, one.drop_after)
         finally:
+            self._asking.discard(task)
             connection.close()
 
     @property

@@ -65,7 +65,7 @@ class Decision:
         clock, limiter = time.perf_counter_ns, self._limiter
         life = self._life()
         began = clock()
-        grant = _finished(limiter.reserve(life, _nobody_counts, may_claim=True))
+        grant = _finished(limiter.reserve(life, _nobody_counts))
         reserved = clock()
         limiter.rate_headers(grant)
         told = clock()

@@ -106,13 +106,15 @@ class CounterStore(Protocol):
         """Join the other gateways that count here. Raises ConfigurationError where one of them has this name."""
 
     async def seek_room(
-        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True, most_places: int = 256
     ) -> Shortage | None:
         """Try to get room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
         Otherwise finds the earliest moment when all lines fit, in view of what is held for others, and holds the
         place for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which
-        leaves to others what is held for them under the same name. Memory never waits here; Redis makes a round trip.
+        leaves to others what is held for them under the same name; otherwise who comes before its time is not kept
+        out by its own places, which it then gives up. With `most_places` held already no further one is, and the
+        claimant is told of its next. Memory never waits here; Redis makes a round trip.
         """
 
     async def run(self) -> None:

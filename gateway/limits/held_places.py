@@ -37,9 +37,13 @@ class HeldPlaces:
         self.by_bucket: dict[int, int] = {}  # bucket due -> sum held
         self.count = 0
 
-    def may_add(self, claimant: str) -> bool:
-        """Say whether one more place may be held for a claimant."""
-        return self.count < MAX_PLACES and len(self._by_claimant.get(claimant, ())) < MAX_PLACES_OF_ONE
+    def may_add(self, claimant: str, most: int) -> bool:
+        """Say whether one more place may be held for a claimant, of `most` at a time."""
+        return self.count < MAX_PLACES and len(self._by_claimant.get(claimant, ())) < min(most, MAX_PLACES_OF_ONE)
+
+    def later(self, claimant: str, now_ns: int) -> list[Place]:
+        """Give the places of a claimant that are not yet due, the first first."""
+        return [place for place in self._by_claimant.get(claimant, ()) if place.due_ns > now_ns]
 
     def add(self, place: Place) -> None:
         """Hold a place."""
@@ -66,6 +70,10 @@ class HeldPlaces:
         if own is None:
             return 0
         return sum(place.amount for place in own if place.due_ns <= now_ns)
+
+    def give_up(self, place: Place) -> None:
+        """Hold a place no longer."""
+        self._release(place, place.amount)
 
     def claim(self, claimant: str, amount: int, now_ns: int) -> None:
         """Use up to `amount` of what is due for a claimant, the earliest first."""

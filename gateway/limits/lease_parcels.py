@@ -51,10 +51,16 @@ class SeekParcel:
     """A request that waits for room. What it is granted is set aside until it takes it."""
 
     def __init__(
-        self, lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]], claimant: str, *, may_claim: bool = True
+        self,
+        lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]],
+        claimant: str,
+        *,
+        may_claim: bool = True,
+        most_places: int = 256,
     ) -> None:
         self._asked = lines
         self._kind = _SEEK if may_claim else _SEEK_AS_NEW
+        self._most_places = most_places
         self._parts: list[LeasedSliding | Any] = []
         self._claimant = claimant
         self._aside: list[tuple[Any, Any]] = []
@@ -67,7 +73,7 @@ class SeekParcel:
             return None
         self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
         packed = [part.pack(keys, asked, True) for part, (_, asked) in zip(self._parts, self._asked, strict=True)]
-        return [self._kind, self._claimant, packed]
+        return [self._kind, self._claimant, packed, self._most_places]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
         """Take what was granted, and set it aside if somebody still waits for it."""

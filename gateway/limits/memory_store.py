@@ -11,6 +11,7 @@ from contracts.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, Line, Shortage
 from gateway.limits.budget import BudgetCounter, OnSettled, OnSettledLate
 from gateway.limits.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter
+from gateway.limits.held_places import MAX_PLACES_OF_ONE, Place
 from gateway.limits.sliding import SlidingCounter
 
 _LimitCounter: TypeAlias = SlidingCounter | ConcurrencyCounter | ConversationCounter
@@ -74,7 +75,13 @@ class MemoryStore:
         """Nothing to join."""
 
     async def seek_room(
-        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+        self,
+        lines: Sequence[Line],
+        claimant: str,
+        now_ns: int,
+        *,
+        may_claim: bool = True,
+        most_places: int = MAX_PLACES_OF_ONE,
     ) -> Shortage | None:
         """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
 
@@ -82,23 +89,26 @@ class MemoryStore:
         cannot be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
         """
         ours = [(_own(counter), amount) for counter, amount in lines]
-        short: _OwnCounter | None = None
-        asked, due_ns, may_hold = 0, now_ns, bool(claimant)
-        for counter, amount in ours:
-            if counter.room(now_ns, claimant if may_claim else "") >= amount:
-                continue
+        name = claimant if may_claim else ""
+        short = [(counter, amount) for counter, amount in ours if counter.room(now_ns, name) < amount]
+        if not short or (name and _make_way(short, name, now_ns)):
+            return None
+        last, asked, due_ns = short[0][0], short[0][1], now_ns
+        for counter, amount in short:
             free_ns = counter.earliest(amount, now_ns, now_ns)
             if free_ns is None:
                 return Shortage(counter, amount, counter.state(now_ns), None)
-            if short is None or free_ns > due_ns:
-                short, asked, due_ns = counter, amount, free_ns
-            may_hold = may_hold and isinstance(counter, SlidingCounter)
-        if short is None:
-            return None
+            if free_ns > due_ns:
+                last, asked, due_ns = counter, amount, free_ns
         common_ns = _common_moment(ours, now_ns, due_ns)
         due_ns = due_ns if common_ns is None else common_ns
-        is_held = may_hold and common_ns is not None and self._hold(ours, claimant, now_ns, due_ns)
-        return Shortage(short, asked, short.state(now_ns), (due_ns - now_ns) / _SECOND_NS, is_held)
+        is_held = False
+        if common_ns is not None and all(isinstance(counter, SlidingCounter) for counter, _ in short):
+            is_held = self._hold(ours, claimant, now_ns, due_ns, most_places)
+            own_ns = None if is_held or not name else _own_turn(short, name, now_ns)
+            if own_ns is not None:
+                is_held, due_ns = True, own_ns
+        return Shortage(last, asked, last.state(now_ns), (due_ns - now_ns) / _SECOND_NS, is_held)
 
     async def run(self) -> None:
         """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
@@ -178,14 +188,39 @@ class MemoryStore:
         counter = self._budgets[name] = BudgetCounter(rule, subject, self._on_settled, self._on_settled_late)
         return counter
 
-    def _hold(self, ours: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int, due_ns: int) -> bool:
+    def _hold(
+        self, ours: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int, due_ns: int, most: int
+    ) -> bool:
         sliding = [(counter, amount) for counter, amount in ours if isinstance(counter, SlidingCounter)]
-        if not all(counter.may_hold(claimant, now_ns, due_ns) for counter, _ in sliding):
+        if not all(counter.may_hold(claimant, now_ns, due_ns, most) for counter, _ in sliding):
             return False
         for counter, amount in sliding:
             counter.hold(claimant, amount, due_ns)
             self._holders[id(counter)] = counter
         return True
+
+
+def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:
+    """Let a claimant that comes before its time use up its own later places; say whether it then has room."""
+    given: list[tuple[SlidingCounter, list[Place]]] = []
+    for counter, amount in short:
+        places = counter.make_way(claimant, amount, now_ns) if isinstance(counter, SlidingCounter) else None
+        if places is None:
+            for before, kept in given:
+                before.hold_again(kept)
+            return False
+        assert isinstance(counter, SlidingCounter)
+        given.append((counter, places))
+    return True
+
+
+def _own_turn(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> int | None:
+    """Give when the claimant's next turn is, where it has been kept one at each counter that is short."""
+    turns = [
+        counter.next_place(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
+    ]
+    known = [turn for turn in turns if turn is not None]
+    return max(known) if known and len(known) == len(turns) else None
 
 
 _OwnCounter: TypeAlias = SlidingCounter | EscrowCounter

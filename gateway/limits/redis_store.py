@@ -139,7 +139,7 @@ class RedisStore:
         return counter
 
     async def seek_room(
-        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True
+        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True, most_places: int = 256
     ) -> Shortage | None:
         """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
@@ -165,7 +165,7 @@ class RedisStore:
                 for counter, amount in asked.items()
                 if isinstance(counter, LeasedSliding) or not counter.is_counting_only
             ]
-            found = await self._ask(SeekParcel(leased, claimant, may_claim=may_claim))
+            found = await self._ask(SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places))
             if found is not None and not found.is_granted:
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)

@@ -1,16 +1,14 @@
 """A shortage becomes the answer to the caller: which limit, whose, its value, what is used, when to come back."""
 
-from decimal import Decimal
 from typing import Final
 
 from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded, TollkeeperError
 from contracts.limits import BudgetSpec, Metric, Rule
-from contracts.money import usd
+from contracts.rule_words import exact_text
 from gateway.limits.base import Shortage
 
 # A client told to wait longer than this had better tell its user: the SDKs' automatic retries are called off.
 _LONGEST_RETRY_SECONDS: Final = 120.0
-_NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 _UNITS: Final[dict[Metric, str]] = {
     "requests": "requests",
     "input_tokens": "input tokens",
@@ -29,12 +27,7 @@ def refusal_of(shortage: Shortage) -> TollkeeperError:
         return CountersUnavailable(
             f"{describe(counter.rule, counter.subject)}: {shortage.reason}", retry_after_seconds=shortage.wait_seconds
         )
-    state, metric = shortage.state, counter.rule.metric
-    message = (
-        f"{describe(counter.rule, counter.subject)} is reached: {in_units(metric, state.used)} of "
-        f"{in_units(metric, state.amount)} {_UNITS[metric]} used{_per(counter.rule)}, "
-        f"{in_units(metric, shortage.asked)} more asked for; {_when(shortage)}"
-    )
+    message = f"{describe(counter.rule, counter.subject)} {_why(shortage)}"
     wait = shortage.wait_seconds
     should_retry = False if wait is None or wait > _LONGEST_RETRY_SECONDS else None
     if isinstance(counter.rule, BudgetSpec):
@@ -50,13 +43,18 @@ def describe(rule: Rule, subject: str) -> str:
     return f"{kind} {rule.id!r} ({whom}{f', model {scope.model!r}' if scope.model else ''})"
 
 
-def in_units(metric: Metric, amount: int) -> str:
-    """Give an amount as people read it: USD with its decimals, GPU time in milliseconds, else the number."""
-    if metric == "pico_usd":
-        return format(usd(amount).normalize(), "f")
-    if metric == "gpu_ns":
-        return format((Decimal(amount) / _NANOSECONDS_PER_MILLISECOND).normalize(), "f")
-    return str(amount)
+def _why(shortage: Shortage) -> str:
+    """Say what is used and when there will be room, or that no wait brings room for so much."""
+    state, rule = shortage.state, shortage.counter.rule
+    amount, asked = exact_text(rule.metric, state.amount), exact_text(rule.metric, shortage.asked)
+    unit, per = _UNITS[rule.metric], _per(rule)
+    if shortage.wait_seconds is None and shortage.asked > state.amount:
+        return (
+            f"allows {amount} {unit}{per}, and this request asks for {asked}, more than it ever allows; "
+            "ask for less, or have it raised"
+        )
+    used = f"{exact_text(rule.metric, state.used)} of {amount} {unit} used{per}"
+    return f"is reached: {used}, {asked} more asked for{_promised(shortage)}; {_when(shortage)}"
 
 
 def _per(rule: Rule) -> str:
@@ -67,11 +65,15 @@ def _per(rule: Rule) -> str:
     return " at once" if rule.metric == "concurrency" else " in this conversation"
 
 
+def _promised(shortage: Shortage) -> str:
+    """Say so where it is not what is used that leaves no room, but what is kept for those who were refused before."""
+    is_free = shortage.state.used + shortage.asked <= shortage.state.amount
+    return ", and the rest is kept for requests that were told to come back" if is_free else ""
+
+
 def _when(shortage: Shortage) -> str:
     wait = shortage.wait_seconds
     if wait is None:
-        rule = shortage.counter.rule
-        if shortage.asked > shortage.state.amount:
-            return "this is more than it ever allows; ask for less, or have it raised"
-        return "it does not reset; have it raised" if isinstance(rule, BudgetSpec) else "begin a new one"
+        is_budget = isinstance(shortage.counter.rule, BudgetSpec)
+        return "it does not reset; have it raised" if is_budget else "begin a new one"
     return f"try again in {wait:.3f} s" + (", when a place is kept for you" if shortage.is_held else "")

@@ -8,7 +8,7 @@ from typing import Final
 
 from contracts.limits import LimitSpec, Window
 from gateway.limits.base import CounterState, Mark
-from gateway.limits.held_places import MAX_SECONDS_AHEAD, HeldPlaces, Place
+from gateway.limits.held_places import MAX_PLACES_OF_ONE, MAX_SECONDS_AHEAD, HeldPlaces, Place
 
 _MILLISECOND_NS: Final = 1_000_000
 _SECOND_NS: Final = 1_000_000_000
@@ -186,11 +186,43 @@ class SlidingCounter:
             self._held = None
         return held.count
 
-    def may_hold(self, claimant: str, now_ns: int, due_ns: int) -> bool:
+    def may_hold(self, claimant: str, now_ns: int, due_ns: int, most: int = MAX_PLACES_OF_ONE) -> bool:
         """Say whether a place that is due then may be held for a claimant: floods and far times are bounded."""
         if not claimant or due_ns - now_ns > MAX_SECONDS_AHEAD * _SECOND_NS:
             return False
-        return self._held is None or self._held.may_add(claimant)
+        return self._held is None or self._held.may_add(claimant, most)
+
+    def next_place(self, claimant: str, amount: int, now_ns: int) -> int | None:
+        """Give when the claimant's first later place is due that has room for `amount`; `None` without one."""
+        later = self._held.later(claimant, self._not_before(now_ns)) if self._held is not None else []
+        return next((place.due_ns for place in later if place.amount >= amount), None)
+
+    def make_way(self, claimant: str, amount: int, now_ns: int) -> list[Place] | None:
+        """Give up what a claimant holds for later, as little as it takes, so that `amount` fits now; give what it was.
+
+        Who comes before its time shall not be kept out by its own places. `None`, and all are kept, where even
+        without them there is no room.
+        """
+        held = self._held
+        given: list[Place] = []
+        for place in held.later(claimant, self._not_before(now_ns)) if held is not None else []:
+            if self.room(now_ns, claimant) >= amount:
+                break
+            given.append(Place(claimant, place.amount, place.bucket, place.due_ns, place.until_ns))
+            assert held is not None
+            held.give_up(place)
+            self._remembered = None
+        if self.room(now_ns, claimant) >= amount:
+            return given
+        self.hold_again(given)
+        return None
+
+    def hold_again(self, places: list[Place]) -> None:
+        """Hold places that `make_way` gave up, after all."""
+        for place in places:
+            if self._held is None:
+                self._held = HeldPlaces()
+            self._held.add(place)
 
     def hold(self, claimant: str, amount: int, due_ns: int) -> None:
         """Hold a place for a moment that `earliest` has just given."""

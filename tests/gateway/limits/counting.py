@@ -36,15 +36,22 @@ class Counting:
         assert time_ns >= self.now_ns()
         await self.jump((time_ns - self.now_ns()) / SECOND_NS)
 
-    async def admit(self, lines: Sequence[Line], claimant: str = "") -> list[Mark] | Shortage:
-        """Take all lines or none, as a gateway does: ask each for room, then the store, then take from each."""
-        now_ns = self.now_ns()
-        if any(counter.room(now_ns, claimant) < amount for counter, amount in lines):
-            shortage = await self.store.seek_room(lines, claimant, now_ns)
+    async def admit(
+        self, lines: Sequence[Line], claimant: str = "", *, is_new: bool = False, most_places: int = 256
+    ) -> list[Mark] | Shortage:
+        """Take all lines or none, as a gateway does: ask each for room, then the store, then take from each.
+
+        `is_new`: the request does not take what is held under its claimant's name.
+        """
+        now_ns, name = self.now_ns(), "" if is_new else claimant
+        if any(counter.room(now_ns, name) < amount for counter, amount in lines):
+            shortage = await self.store.seek_room(
+                lines, claimant, now_ns, may_claim=not is_new, most_places=most_places
+            )
             if shortage is not None:
                 return shortage
             now_ns = self.now_ns()
-        return [counter.take(amount, now_ns, claimant) for counter, amount in lines]
+        return [counter.take(amount, now_ns, name) for counter, amount in lines]
 
     async def take(self, counter: Counter, amount: int, claimant: str = "") -> Mark:
         """Take an amount that must be there."""
@@ -52,9 +59,9 @@ class Counting:
         assert not isinstance(taken, Shortage), taken
         return taken[0]
 
-    async def refusal(self, counter: Counter, amount: int, claimant: str = "") -> Shortage:
+    async def refusal(self, counter: Counter, amount: int, claimant: str = "", **how: Any) -> Shortage:
         """Ask for an amount that must not be there."""
-        refused = await self.admit([(counter, amount)], claimant)
+        refused = await self.admit([(counter, amount)], claimant, **how)
         assert isinstance(refused, Shortage), f"{amount} of {counter.rule.id} was admitted"
         return refused
 

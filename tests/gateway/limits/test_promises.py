@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.limits.base import Shortage
+from gateway.limits.memory_store import MemoryStore
 from tests.gateway.limits.counting import Counting, limit, slots
 
 LATE_SECONDS = {"second": 0.05, "minute": 0.5, "hour": 0.5, "day": 0.5}
@@ -120,7 +121,7 @@ async def test_clients_of_one_key_are_all_admitted_at_their_first_retry(counting
 async def test_one_claimant_holds_a_bounded_number_of_places(counting: Counting):
     counter = counting.store.open(limit(1000), "")
     await counting.take(counter, 1000)
-    refusals = [await counting.refusal(counter, 1, "flood") for _ in range(262)]
+    refusals = [await counting.refusal(counter, 1, "flood", is_new=True) for _ in range(262)]
     assert [refused.is_held for refused in refusals] == [True] * 256 + [False] * 6
     assert all(refused.wait_seconds is not None for refused in refusals)
     assert (await counting.refusal(counter, 1, "other")).is_held
@@ -143,3 +144,41 @@ async def test_a_place_is_not_promised_where_a_slot_is_what_is_short(counting: C
     assert not refused.is_held
     assert refused.wait_seconds is not None
     assert refused.wait_seconds >= 0.9
+
+
+async def test_a_new_request_takes_no_place_that_is_held_for_one_that_waits(counting: Counting):
+    counter = counting.store.open(limit(100, "second"), "")
+    await counting.take(counter, 100)
+    waiting = await counting.refusal(counter, 100, "key")
+    assert waiting.is_held and waiting.wait_seconds is not None
+    await counting.advance(waiting.wait_seconds)
+    await counting.refusal(counter, 100, "key", is_new=True)
+    assert not isinstance(await counting.admit([(counter, 100)], "key"), Shortage)
+
+
+async def test_who_asks_again_and_again_is_not_kept_out_by_its_own_places(counting: Counting):
+    counter = counting.store.open(limit(100, "second"), "")
+    await counting.take(counter, 60)
+    for _ in range(4):
+        await counting.refusal(counter, 60, "poller", most_places=8)
+    await counting.advance(1.1)
+    assert not isinstance(await counting.admit([(counter, 60)], "poller"), Shortage), "long before its last place"
+
+
+async def test_others_are_still_kept_out_by_places_that_are_not_theirs(counting: Counting):
+    counter = counting.store.open(limit(100, "minute"), "")
+    await counting.take(counter, 60)
+    await counting.refusal(counter, 60, "one")
+    await counting.refusal(counter, 60, "other")
+
+
+async def test_who_has_its_places_is_told_of_the_first_and_holds_no_more(counting: Counting):
+    counter = counting.store.open(limit(100, "minute"), "")
+    await counting.take(counter, 100)
+    first = await counting.refusal(counter, 10, "key", most_places=1)
+    again = await counting.refusal(counter, 10, "key", most_places=1)
+    assert first.is_held and again.is_held
+    assert first.wait_seconds is not None and again.wait_seconds is not None
+    assert abs(first.wait_seconds - again.wait_seconds) < 1.1, "the same place"
+    if isinstance(counting.store, MemoryStore):
+        assert counting.store.status()["held_places"] == 1
