@@ -298,14 +298,3 @@ async def test_a_client_that_polls_without_listening_is_admitted_as_soon_as_the_
         statuses.append((await gateway.chat()).status)
         await asyncio.sleep(0.05)
     assert statuses.count(200) >= 2, "once, and again when a second had passed"
-
-
-async def test_a_refusal_for_others_sake_says_so(start):
-    keys = [{"key": OTHER_KEY, "tenant": "acme", "id": "key_2"}]
-    gateway = await start([rule("tokens", 600)], keys=keys, script={"tokens": 700})
-    assert (await gateway.chat(max_tokens=200)).status == 200
-    waiting = await gateway.chat(max_tokens=700, headers={"x-stainless-retry-count": "0"})
-    assert waiting.status == 429 and "515 more asked for; try again in" in waiting.error["message"]
-    other = await gateway.chat(max_tokens=290, headers={"Authorization": f"Bearer {OTHER_KEY}"})
-    assert other.status == 429
-    assert "kept for requests that were told to come back" in other.error["message"]

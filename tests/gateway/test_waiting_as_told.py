@@ -86,17 +86,15 @@ async def test_tokens_are_kept_for_those_who_wait_as_well(start):
 async def test_one_who_comes_early_takes_nobodys_place(start):
     gateway = await start(metric="requests", amount=1, window="second")
     waiting = Client(gateway.base_url, key_of(0))
-    while (await gateway.chat(headers={"Authorization": f"Bearer {key_of(2)}"})).status == 200:
-        pass
+    assert (await gateway.chat(headers={"Authorization": f"Bearer {key_of(2)}"})).status == 200
     told = asyncio.create_task(waiting.ask())
     while not waiting.statuses:
         await asyncio.sleep(0.001)
-    due = asyncio.get_running_loop().time() + waiting.waits_ms[0] / 1000 - 0.1
     early = {"Authorization": f"Bearer {key_of(1)}", "x-stainless-retry-count": "1"}
+    answered_early = []
     while not told.done():
-        answer = await gateway.chat(headers=early)
-        assert answer.status == 429 or asyncio.get_running_loop().time() >= due
+        answered_early.append((await gateway.chat(headers=early)).status)
         await asyncio.sleep(0.05)
-    await told
     await waiting.sdk.close()
-    assert waiting.statuses[0] == 429 and waiting.statuses[-1] == 200
+    assert waiting.statuses == [429, 200]
+    assert set(answered_early) == {429}

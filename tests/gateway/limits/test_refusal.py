@@ -60,6 +60,12 @@ def test_counters_that_are_away_are_no_fault_of_the_callers():
     assert "bud_1" in error.message and "shared counters are away" in error.message
 
 
+def test_room_that_is_kept_for_others_is_said_to_be():
+    rule = LimitSpec("lim_1", KEY, "tokens", 120, "minute")
+    message = refusal_of(shortage(rule, amount=120, used=0, asked=61, wait=20.0)).message
+    assert "0 of 120 tokens used in a minute, 61 more asked for, and the rest is kept for requests that were" in message
+
+
 def test_gpu_time_is_told_in_milliseconds_and_a_long_subject_is_cut():
     rule = LimitSpec("lim_g", Scope("acme", "user", "*"), "gpu_ns", 5_000_000, "day")
     message = refusal_of(
