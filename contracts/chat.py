@@ -79,15 +79,18 @@ class StructuredOutputs(msgspec.Struct, frozen=True):
     json_object: bool | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
-    """The body of POST /v1/chat/completions."""
+class ModelRequest(msgspec.Struct, frozen=True):
+    """What every request says: which model it is for."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
-    messages: Annotated[list[Message], Meta(min_length=1)]
+
+
+class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
+    """What requests for generated text have in common, whichever way the prompt is put."""
+
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: PositiveInt | None = None
-    max_completion_tokens: PositiveInt | None = None
     n: ChoiceCount | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
@@ -96,15 +99,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Bias] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    tools: list[msgspec.Raw] | None = None
-    tool_choice: msgspec.Raw = msgspec.Raw()
-    parallel_tool_calls: bool | None = None
     response_format: msgspec.Raw = msgspec.Raw()
-    reasoning_effort: ReasoningEffort | None = None
     user: Annotated[str, Meta(max_length=256)] | None = None
-    metadata: dict[str, str] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 and 0: all tokens
     min_p: Probability | None = None
     repetition_penalty: RepetitionPenalty | None = None
@@ -116,7 +112,6 @@ class ChatRequest(msgspec.Struct, frozen=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    chat_template_kwargs: dict[str, bool | int | float | str | None] | None = None
 
     @property
     def is_streamed(self) -> bool:
@@ -129,14 +124,44 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return self.stream_options is not None and self.stream_options.include_usage is True
 
     @property
+    def stated_limits(self) -> tuple[int, ...]:
+        """Give what the caller says of the most tokens one choice may have, in whichever fields."""
+        return () if self.max_tokens is None else (self.max_tokens,)
+
+    @property
     def output_limit(self) -> int | None:
-        """Give the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
-        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+        """Give the most tokens one choice may have."""
+        return self.max_tokens
 
     @property
     def choice_count(self) -> int:
         """Give the number of choices asked for."""
         return self.n or 1
+
+
+class ChatRequest(GenerationRequest, frozen=True):
+    """The body of POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: PositiveInt | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: list[msgspec.Raw] | None = None
+    tool_choice: msgspec.Raw = msgspec.Raw()
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    metadata: dict[str, str] | None = None
+    chat_template_kwargs: dict[str, bool | int | float | str | None] | None = None
+
+    @property
+    def stated_limits(self) -> tuple[int, ...]:
+        """Give what the caller says of the most tokens one choice may have: OpenAI's field has two names."""
+        return tuple(limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None)
+
+    @property
+    def output_limit(self) -> int | None:
+        """Give the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

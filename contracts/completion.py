@@ -1,31 +1,36 @@
-"""The legacy text-completion noun in OpenAI's shape."""
+"""The text completion noun in OpenAI's older shape: a prompt is continued as it stands, without a chat's roles."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
-from contracts.chat import Bias, ChoiceCount, Penalty, PositiveInt, Probability, Seed, StreamOptions, Temperature
+from contracts.chat import ChoiceCount, GenerationRequest
+from contracts.token_inputs import TokenInput, count_of, entries_of
+
+DEFAULT_MAX_TOKENS: Final = 16  # OpenAI's API reference
+MAX_TEXTS: Final = 1024  # that one request may have generated
 
 
-class CompletionRequest(msgspec.Struct, frozen=True):
-    """The body of POST /v1/completions. `prompt` is text, texts, token ids, or lists of token ids."""
+class CompletionRequest(GenerationRequest, frozen=True):
+    """The body of POST /v1/completions. `prompt` is a text, texts, token ids, or lists of token ids."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=200)]
-    prompt: str | list[str | int | list[int]] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: PositiveInt | None = None
-    n: ChoiceCount | None = None
+    prompt: TokenInput
     best_of: ChoiceCount | None = None
-    temperature: Temperature | None = None
-    top_p: Probability | None = None
-    stop: str | list[str] | None = None
-    seed: Seed | None = None
     echo: bool | None = None
     suffix: str | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Bias] | None = None
-    user: Annotated[str, Meta(max_length=256)] | None = None
+
+    @property
+    def output_limit(self) -> int | None:
+        """Give the most tokens one choice may have."""
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Give what is to be continued, one entry each. Raises InvalidRequest on a mixture."""
+        return entries_of("prompt", self.prompt)
+
+    @property
+    def choice_count(self) -> int:
+        """Give how many texts are generated, and paid for: those that `best_of` leaves out are among them."""
+        return count_of(self.prompt) * max(self.n or 1, self.best_of or 1)

@@ -191,6 +191,12 @@ class UpstreamBroken(UpstreamError):
     code = "upstream_broken"
 
 
+class TargetMisconfigured(UpstreamError):
+    """The target is set up wrong, with us or where it runs: it has begun nothing."""
+
+    code = "target_misconfigured"
+
+
 class EngineUnavailable(UpstreamError):
     """An engine host is away, still loading the model, or does not serve it."""
 

@@ -21,6 +21,12 @@ def uuid7(unix_ns: int) -> UUID:
     return UUID(int=value)
 
 
+def sibling_of(identifier: UUID, place: int) -> UUID:
+    """Give the id of a request's part: of the same time, and another for each place; place 0 is the id itself."""
+    fixed, random = identifier.int & ~_RAND_B_MASK, identifier.int & _RAND_B_MASK
+    return UUID(int=fixed | ((random + place) & _RAND_B_MASK))
+
+
 def unix_ms_of(identifier: UUID) -> int:
     """Give the Unix time in milliseconds that a UUIDv7 carries."""
     return identifier.int >> 80

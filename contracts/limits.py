@@ -189,8 +189,8 @@ class TenantSpec:
     is_active: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.weight <= 10_000:
-            raise ConfigurationError(f"tenant {self.id!r}: weight must be 1 to 10000, not {self.weight}")
+        if not 1 <= self.weight <= 1000:
+            raise ConfigurationError(f"tenant {self.id!r}: weight must be 1 to 1000, not {self.weight}")
 
 
 @dataclass(frozen=True, slots=True)

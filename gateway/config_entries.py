@@ -9,6 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from contracts.chat import ReasoningEffort
 from contracts.configuration import KeyPolicy
+from contracts.endpoints import Endpoint
 from contracts.errors import ConfigurationError
 from contracts.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.periods import zone_of
@@ -49,7 +50,6 @@ def _time_zone(name: str) -> str:
 
 _Name = Annotated[str, Field(min_length=1)]
 _RuleId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@*=+-]*$", max_length=200)]
-_Endpoint = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*(\.[a-z_]+)*$", max_length=60)]
 _Network = Annotated[str, AfterValidator(_network)]
 _TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
@@ -64,7 +64,7 @@ class AccessEntry(Entry):
     """What a key, or a token of an issuer, may do; what is left out restricts nothing."""
 
     models: list[str] | None = None
-    endpoints: Annotated[list[_Endpoint], Field(min_length=1)] | None = None
+    endpoints: Annotated[list[Endpoint], Field(min_length=1)] | None = None
     addresses: Annotated[list[_Network], Field(min_length=1)] | None = None
     priority: PriorityClass = "standard"
     max_reasoning_effort: ReasoningEffort | None = None
@@ -109,7 +109,7 @@ class ConfiguredTenant(Entry):
     """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
 
     id: _Name
-    weight: int = Field(default=1, ge=1, le=10_000)
+    weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
 
 

@@ -3,7 +3,7 @@
 What is wrong in it stops the start with the file's line and the field's name.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,7 +148,7 @@ def _policy_of(given: AccessEntry, policies: dict[KeyPolicy, KeyPolicy]) -> KeyP
     return policies.setdefault(policy, policy)
 
 
-def _names(allowed: list[str] | None) -> frozenset[str] | None:
+def _names(allowed: Sequence[str] | None) -> frozenset[str] | None:
     return None if allowed is None else frozenset(allowed)
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 80
 _NEVER_SHOWN = frozenset({"key_ref"})
-_LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places", "expected")
+_LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places")
 
 
 def install_error_replies(app: FastAPI) -> None:

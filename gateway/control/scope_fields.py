@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from contracts.chat import ReasoningEffort
+from contracts.endpoints import Endpoint
 from contracts.limits import PriorityClass
 from gateway.control.fields import Body, ModelId
 
-Endpoint = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*(\.[a-z_]+)*$", max_length=60)]
 Network = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
 
 

@@ -36,7 +36,8 @@ _GENERATION_NS: Final = 600 * _SECOND_NS
 _UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
 _BEATS_PER_LIFE: Final = 5
 _MOST_TRIES: Final = 3  # where what was granted has ended before the request could take it
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER where nobody gave another
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _AWAY: Final = "the shared counters are away"
 _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
@@ -70,9 +71,10 @@ class RedisStore:
         """
         if not _NAME.fullmatch(gateway_name):
             raise ConfigurationError(
-                f"the gateway's name {gateway_name!r} is unusable; give up to 63 letters, digits, '.', '_' or '-'"
+                f"the gateway's name {gateway_name!r} is unusable; "
+                "give up to 100 letters, digits, '.', '_', ':', '#' or '-' in TOLLKEEPER_GATEWAY_NAME"
             )
-        if not _NAME.fullmatch(namespace):
+        if not _NAMESPACE.fullmatch(namespace):
             raise ConfigurationError(f"the namespace {namespace!r} is unusable; give up to 63 letters and digits")
         if not 1 <= expiry_seconds <= 3600:
             raise ConfigurationError(f"a gateway expires after 1 to 3600 seconds, not {expiry_seconds:g}")

@@ -6,6 +6,7 @@ from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded
 from contracts.limits import BudgetSpec, Metric, Rule
 from contracts.rule_words import exact_text
 from gateway.limits.base import Shortage
+from gateway.limits.headers import duration
 
 # A client told to wait longer than this had better tell its user: the SDKs' automatic retries are called off.
 _LONGEST_RETRY_SECONDS: Final = 120.0
@@ -48,7 +49,8 @@ def _why(shortage: Shortage) -> str:
     state, rule = shortage.state, shortage.counter.rule
     amount, asked = exact_text(rule.metric, state.amount), exact_text(rule.metric, shortage.asked)
     unit, per = _UNITS[rule.metric], _per(rule)
-    if shortage.wait_seconds is None and shortage.asked > state.amount:
+    is_too_much = shortage.wait_seconds is None and shortage.asked > state.amount
+    if is_too_much and (rule.is_windowed or not state.used):
         return (
             f"allows {amount} {unit}{per}, and this request asks for {asked}, more than it ever allows; "
             "ask for less, or have it raised"
@@ -74,6 +76,8 @@ def _promised(shortage: Shortage) -> str:
 def _when(shortage: Shortage) -> str:
     wait = shortage.wait_seconds
     if wait is None:
-        is_budget = isinstance(shortage.counter.rule, BudgetSpec)
-        return "it does not reset; have it raised" if is_budget else "begin a new one"
-    return f"try again in {wait:.3f} s" + (", when a place is kept for you" if shortage.is_held else "")
+        rule = shortage.counter.rule
+        if shortage.asked > shortage.state.amount:
+            return "this is more than it ever allows; ask for less, or have it raised"
+        return "it does not reset; have it raised" if isinstance(rule, BudgetSpec) else "begin a new one"
+    return f"try again in {duration(wait).decode()}" + (", when a place is kept for you" if shortage.is_held else "")

@@ -23,7 +23,7 @@ def test_a_limit_is_named_with_its_level_value_use_and_reset():
     assert (error.status, error.error_code, error.retry_after_seconds) == (429, "rate_limit_exceeded", 3.25)
     assert error.message == (
         "limit 'lim_1' (level key 'key_7') is reached: 119800 of 120000 tokens used in a minute, 900 more asked for; "
-        "try again in 3.250 s, when a place is kept for you"
+        "try again in 3.25s, when a place is kept for you"
     )
     assert error.should_retry is None
 

@@ -1,0 +1,6 @@
+"""The names of the endpoints that a key may be held to: paths of the data plane below /v1, with dots for slashes."""
+
+from typing import Final, Literal, get_args
+
+Endpoint = Literal["chat.completions", "completions", "embeddings"]
+ENDPOINTS: Final[tuple[Endpoint, ...]] = get_args(Endpoint)

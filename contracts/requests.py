@@ -1,0 +1,6 @@
+"""Every kind of request that goes to a model."""
+
+from contracts.chat import GenerationRequest
+from contracts.embedding import EmbeddingRequest
+
+AnyRequest = GenerationRequest | EmbeddingRequest
