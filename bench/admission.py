@@ -35,6 +35,7 @@ TOKENS_PER_MINUTE: Final = 120_000
 
 _ARRIVE_WITHIN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 20.0  # for what a killed gateway held
+_FINISH_SECONDS: Final = 60.0  # what was reserved in the last minute is to be used, not given back by a drop
 _PICO: Final = 10**12
 
 
@@ -128,7 +129,8 @@ async def _steady_load(redis_url: str, rounds: int, seconds: float) -> tuple[lis
 
 def _measure_tokens(report: Report, redis_url: str) -> None:
     seconds = 45.0 if report.quick else 180.0
-    demand = Demand(clients=200, seconds=seconds, starts_within_seconds=10.0 if report.quick else 60.0, gap_ms=150.0)
+    starts, finish = (10.0, 0.0) if report.quick else (60.0, _FINISH_SECONDS)
+    demand = Demand(clients=200, seconds=seconds, starts_within_seconds=starts, gap_ms=150.0, finish_seconds=finish)
     shown = uvloop.run(show_tokens(redis_url, TOKENS_PER_MINUTE, demand))
     n = len(shown.books.served)
     most, used, reserved = shown.most_in_a_window, shown.utilisation, shown.least_reserved(demand)
@@ -145,8 +147,8 @@ def _measure_tokens(report: Report, redis_url: str) -> None:
 
 
 def _measure_money(report: Report, redis_url: str) -> None:
-    """The budget is what 200 clients spend in about two minutes, or 40 seconds."""
-    seconds, usd_ = (45.0, 0.12) if report.quick else (180.0, 0.75)
+    """The budget is what 200 clients spend in the first half of the time, so that what comes back is spent too."""
+    seconds, usd_ = (75.0, 0.12) if report.quick else (180.0, 0.75)
     demand = Demand(clients=200, seconds=seconds, starts_within_seconds=10.0, gap_ms=100.0)
     shown = uvloop.run(show_money(redis_url, int(usd_ * _PICO), demand))
     n = len(shown.books.served)

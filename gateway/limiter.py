@@ -7,18 +7,20 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.chat import ChatRequest
+from contracts.chat import GenerationRequest
 from contracts.configuration import ModelSpec
 from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
 from gateway.allowance import NEVER, Allowance
+from gateway.charging import used_by
+from gateway.clipping import clip
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator, prompt_bytes
+from gateway.grant import Grant, Size
 from gateway.life import Life
 from gateway.limits.base import Counter, CounterStore, Shortage
-from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, Rates
+from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, PLACE, REQUESTS, TOKENS, Amounts, Rates
 from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
@@ -36,40 +38,17 @@ _LEAST_OUTPUT: Final = 16
 _PLACES_OF_NEW: Final = 256
 _PLACES_OF_UNSAID: Final = 8
 _MAX_TRIES: Final = 4  # others may take what was found in the meantime
-_NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 
 _UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
-_UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
 
 CountInput = Callable[[], Awaitable[int | None]]
-
-
-@dataclass(slots=True)
-class Grant:
-    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
-
-    reservation: Reservation
-    rates: Rates
-    input_tokens: int
-    output_tokens: int  # reserved, over all choices
-    max_output: int | None = None
-    clipped_by: str = ""  # the rule that cut `max_output`
-    headers: Headers = field(default=())
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large a request is expected to be, in tokens."""
-
-    input_tokens: int
-    output_tokens: int
 
 
 class Limiter:
     """Reserves and settles for every request."""
 
     def __init__(self, store: CounterStore, inputs: TokenEstimator, outputs: OutputEstimator, clock: Clock) -> None:
-        self._store = store
+        self.store = store
         self._plans = PlanBook(store)
         self._quotes = Quotes()
         self._inputs = inputs
@@ -90,7 +69,7 @@ class Limiter:
         plan = self._plans.plan_for(life.who, model.id, life.snapshot)
         if plan.is_empty:
             return None
-        lines = plan.lines_for(self._store, life.who, model.id, life.conversation_id)
+        lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
         if lines.counts_gpu and not _is_ours(model, life):
             lines = lines.without(GPU)  # nobody measures what it runs on
         now_ns = self._clock.wall_ns()
@@ -99,9 +78,10 @@ class Limiter:
         if not rates.is_priced:
             lines = _without_money(lines, model.id)
         tokens_out = 0
-        if isinstance(request, ChatRequest) and lines.counts_tokens:
+        if isinstance(request, GenerationRequest) and lines.counts_tokens:
             limit, choices = request.output_limit, request.choice_count
             tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
+            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
         if portion is not None:
@@ -121,7 +101,7 @@ class Limiter:
         exact = await count_input()
         tenant, model = life.who.tenant, life.requested_model
         tokens_in = self._inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
-        if not isinstance(request, ChatRequest):
+        if not isinstance(request, GenerationRequest):
             return Size(tokens_in, 0)
         return Size(tokens_in, self._outputs.estimate(tenant, model, request.output_limit, request.choice_count))
 
@@ -144,7 +124,7 @@ class Limiter:
         if life.model is None:
             return ()
         plan = self._plans.plan_for(life.who, life.model.id, life.snapshot)
-        lines = plan.lines_for(self._store, life.who, life.model.id, life.conversation_id)
+        lines = plan.lines_for(self.store, life.who, life.model.id, life.conversation_id)
         return rate_headers(lines, self._clock.wall_ns())
 
     def allowance(
@@ -156,7 +136,7 @@ class Limiter:
     ) -> Allowance:
         """Give what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
         request, model = life.request, life.model
-        assert isinstance(request, ChatRequest) and model is not None
+        assert isinstance(request, GenerationRequest) and model is not None
         thinking_end = None
         if thinking_cap is not None:
             why = LimitExceeded(
@@ -192,7 +172,7 @@ class Limiter:
         if reservation.extend(wanted, self._clock.wall_ns()):
             return True
         asked = _asked(reservation.lines, wanted)
-        if await self._store.seek_room(asked, "", self._clock.wall_ns()) is not None:
+        if await self.store.seek_room(asked, "", self._clock.wall_ns()) is not None:
             return False
         return reservation.extend(wanted, self._clock.wall_ns())
 
@@ -226,20 +206,23 @@ class Limiter:
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.wall_ns()
-            shortage = await self._store.seek_room(
+            shortage = await self.store.seek_room(
                 _asked(lines, amounts),
                 life.who.key_id,
                 now_ns,
                 may_claim=retries != 0,
                 most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
+                least=_asked(lines, rates.at_start(tokens_in, min(tokens_out, _LEAST_OUTPUT)), of=amounts),
             )
             if shortage is not None:
                 smaller = _what_is_left(shortage, rates, amounts)
                 if smaller is None or not min(_LEAST_OUTPUT, tokens_out) <= smaller < tokens_out:
                     break
                 tokens_out = smaller
-            amounts = rates.at_start(tokens_in, tokens_out)
-            portion = take(lines, amounts, self._clock.wall_ns(), claimant)
+            now_ns = self._clock.wall_ns()
+            if shortage is None and claimant:
+                tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant)
+            portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
             if portion is not None:
                 return Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
         if shortage is None:  # room was found each time, and each time another request was quicker
@@ -252,21 +235,21 @@ class Limiter:
         estimate = self._inputs.upper(life.who.tenant, life.requested_model, prompt_bytes(life.body))
         pool = life.snapshot.pools[life.model.pool] if life.model is not None else None
         if pool is None or pool.kinds == _UNCOUNTED or nothing_fits(lines, now_ns):
-            return estimate
+            return _possible(lines, estimate)
         exact = await count_input()
-        return estimate if exact is None else exact
+        return _possible(lines, estimate) if exact is None else exact
 
     def _rates(self, lines: Lines, life: Life, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
         rates = FREE
         if lines.counts_money:
-            generates = isinstance(life.request, ChatRequest)
+            generates = isinstance(life.request, GenerationRequest)
             rates = self._quotes.rates(model, life.who.tenant, tokens_in, life.snapshot, now_ns, generates=generates)
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
     def _learn(self, life: Life) -> None:
         attempt, request = life.last_attempt, life.request
         is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
-        if attempt is None or not isinstance(request, ChatRequest) or (life.error is not None and not is_left):
+        if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
         if life.usage.output_tokens is not None and life.count_method != "estimate":
             self._outputs.learn(
@@ -284,9 +267,8 @@ class _Purse:
     """Where one answer's allowance gets more output from, and why it gets no more."""
 
     def __init__(self, limiter: Limiter, life: Life, grant: Grant) -> None:
-        self._limiter = limiter
-        self._life = life
-        self._grant = grant
+        self.is_shared = limiter.store.is_shared
+        self._limiter, self._life, self._grant = limiter, life, grant
 
     def extend_now(self, tokens: int) -> bool:
         return self._limiter.extend_now(self._grant, tokens)
@@ -300,29 +282,12 @@ class _Purse:
         return error
 
 
-def used_by(life: Life, grant: Grant) -> Amounts:
-    """Give what a request is to be charged with. What nobody reported stays as it was reserved: never free.
-
-    A request that no model began (refused, unreachable, withdrawn from the queue) used nothing.
-    """
-    held = grant.reservation.reserved
-    if not life.was_begun:
-        return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    usage = life.usage
-    generates = isinstance(life.request, ChatRequest)
-    tokens_in = usage.input_tokens if usage.input_tokens is not None else held(INPUT)
-    tokens_out = usage.output_tokens if usage.output_tokens is not None else held(OUTPUT) if generates else 0
-    cost = life.cost.total_pico_usd
-    shares = [attempt.result.gpu for attempt in life.attempts]
-    measured = [share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns for share in shares if share]
-    gpu = sum(measured) if len(measured) == len(shares) else max(sum(measured), held(GPU))
-    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu, held(MONEY) if cost is None else cost)
-
-
 def nothing_fits(lines: Lines, now_ns: int) -> bool:
     """Say whether some counter has no room at all, so that counting the prompt would be wasted work."""
     for counter, place in lines.all:
-        if place not in (REQUESTS, CONCURRENCY) and counter.room(now_ns) < 1:
+        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
+            continue
+        if counter.state(now_ns).remaining < 1:  # not merely nothing leased yet
             return True
     return False
 
@@ -343,56 +308,55 @@ def _without_money(lines: Lines, model: str) -> Lines:
     return lines.without(MONEY)
 
 
-def _asked(lines: Lines, amounts: Amounts) -> list[tuple[Counter, int]]:
-    return [(counter, amounts[place]) for counter, place in lines.all if amounts[place]]
+def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tuple[Counter, int]]:
+    """Give what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
+    counted = amounts if of is None else of
+    return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]
+
+
+def _possible(lines: Lines, estimate: int) -> int:
+    """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
+    return min([estimate, *(counter.rule.amount for counter, place in lines.all if place in (INPUT, TOKENS))])
+
+
+def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -> int:
+    """Cut an estimate of the output to what the rules can ever allow beside the prompt, where that is an answer."""
+    fixed = rates.at_start(tokens_in, 0)
+    least = min(tokens_out, _LEAST_OUTPUT)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.rule.amount - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
+
+
+def _fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str) -> int:
+    """Give the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
+
+    An estimate may have grown since the place was held: the answer begins with what it was promised.
+    """
+    fixed = rates.at_start(tokens_in, 0)
+    least = min(tokens_out, _LEAST_OUTPUT)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.room(now_ns, claimant) - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
 
 
 def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
     """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks.
 
-    What is estimated at more than a whole window ever has is begun with half of that. It would otherwise be refused
-    for good, and nobody would learn how short such answers are.
+    What is estimated at more than a window ever has is begun with half of what that has for output. It would
+    otherwise be refused for good, and nobody would learn how short such answers are.
     """
     rule = shortage.counter.rule
     if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):
         return None
     place = PLACE[rule.metric]
     without_output = rates.at_start(amounts[INPUT], 0)[place]
-    left = rule.amount // 2 if rule.is_windowed else shortage.state.remaining
-    left -= without_output
+    if rule.is_windowed:
+        left = (rule.amount - without_output) // 2
+    else:
+        left = shortage.state.remaining - without_output
     return None if left <= 0 else rates.output_within(place, left)
-
-
-def clip(grant: Grant, life: Life, now_ns: int) -> None:
-    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it.
-
-    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
-    nobody sees growing cannot be extended on its way, and is bounded by what there is now.
-    """
-    request, model = life.request, life.model
-    if not isinstance(request, ChatRequest) or model is None:
-        return
-    choices = request.choice_count
-    most = (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * choices
-    is_seen = request.is_streamed or _UNSEEN_KIND not in life.snapshot.pools[model.pool].kinds
-    for line in grant.reservation.lines.capping:
-        counter, place = line
-        rule = counter.rule
-        if is_seen and rule.is_windowed:
-            if place not in (OUTPUT, TOKENS):
-                continue
-            allowed = rule.amount - (grant.input_tokens if place == TOKENS else 0)
-        else:
-            allowed = grant.output_tokens + _left_for_output(counter, place, grant.rates, now_ns, most)
-        if allowed < most:
-            most = max(allowed, choices)
-            grant.max_output, grant.clipped_by = most // choices, rule.id
-
-
-def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:
-    """Give how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
-    within = rates.output_within(place, counter.room(now_ns))
-    if within is None or within >= enough:
-        return enough
-    # What this process has may be a lease on more. A soft budget's room has no end and was enough above.
-    return rates.output_within(place, counter.state(now_ns).remaining) or 0

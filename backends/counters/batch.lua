@@ -238,6 +238,24 @@ local function wait_for_all(lines, batch, item)
     return when_us, may_hold
 end
 
+-- Whoever has a place that is due is content with the least it can do with: what is held is granted, and no more.
+local function fits_places(lines, item)
+    local offers = {}
+    if not item.least then return false end
+    for i, line in ipairs(lines) do
+        if not line.has_room then
+            if line.kind == ESCROW then return false end
+            local held_h, held_l = held_now(line.places, line.k)
+            local h, l = add(line.room_h, line.room_l, held_h, held_l)
+            local least = item.least[i]
+            if (held_h == 0 and held_l == 0) or less(h, l, least[1], least[2]) then return false end
+            offers[i] = { h, l }
+        end
+    end
+    for i, offer in pairs(offers) do lines[i].need, lines[i].has_room = offer, true end
+    return true
+end
+
 local function make_way_for_all(lines)
     for _, line in ipairs(lines) do
         if line.kind == ESCROW and not line.has_room then return false end
@@ -259,7 +277,7 @@ end
 
 local function perform(parts, batch)
     -- 0 reports, 1 seeks with what is held for the claimant, 2 seeks as a new request, which leaves that to others.
-    local item = { seeks = parts[1] >= 1, claims = parts[1] == 1, claimant = parts[2], most = parts[4] }
+    local item = { seeks = parts[1] >= 1, claims = parts[1] == 1, claimant = parts[2], most = parts[4], least = parts[5] }
     local lines, is_granted = {}, true
     for i, line_parts in ipairs(parts[3]) do
         local line = line_of(line_parts, item)
@@ -267,8 +285,10 @@ local function perform(parts, batch)
         is_granted = is_granted and line.has_room
         lines[i] = line
     end
+    local is_content = false
     if item.claims and item.claimant ~= '' and not is_granted and batch.quiet_us == 0 then
-        is_granted = make_way_for_all(lines)
+        is_content = fits_places(lines, item)
+        is_granted = is_content or make_way_for_all(lines)
     end
     local when_us, is_held = batch.now_us, false
     if item.seeks and not is_granted then when_us, is_held = wait_for_all(lines, batch, item) end
@@ -277,7 +297,7 @@ local function perform(parts, batch)
         local finish = line.kind == WINDOW and finish_window or finish_escrow
         results[i] = finish(line, batch, item, item.seeks and is_granted)
     end
-    return { is_granted and 1 or 0, when_us, is_held and 1 or 0, results }
+    return { is_content and 2 or is_granted and 1 or 0, when_us, is_held and 1 or 0, results }
 end
 
 local function run()

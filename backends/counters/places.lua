@@ -61,7 +61,7 @@ end
 local function has_place_left(window, places, most)
     local count = 0
     for _, value in pairs(window.h) do count = count + value[3] end
-    return #places < math.min(most, PLACES_OF_A_CLAIMANT) and count < PLACES_OF_A_COUNTER
+    return #places < math.min(most or PLACES_OF_A_CLAIMANT, PLACES_OF_A_CLAIMANT) and count < PLACES_OF_A_COUNTER
 end
 
 local function give_up(window, place)

@@ -17,8 +17,9 @@ from contracts.prices import PriceBook, bill, price_card
 from contracts.usage import Usage
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator
+from gateway.grant import Grant
 from gateway.life import Attempt, Life
-from gateway.limiter import Grant, Limiter
+from gateway.limiter import Limiter
 from gateway.limits.memory_store import MemoryStore
 from gateway.limits.reservation import Reservation, take
 from gateway.output_estimates import OutputEstimator

@@ -77,7 +77,8 @@ class Shortage:
     """Why a request cannot begin now: the counter that is short for the longest, and for how long.
 
     `wait_seconds` is `None` where waiting does not help by itself: the amount is above the limit, or a budget without
-    a next period. `is_held` says that the place is kept: who comes back after that time is admitted.
+    a next period. `is_held` says that the place is kept: who comes back after that time is admitted. `share` is set
+    where this gateway may use only that much of the amount, since it cannot ask what the others use.
     """
 
     counter: Counter
@@ -86,15 +87,17 @@ class Shortage:
     wait_seconds: float | None
     is_held: bool = False
     reason: str = ""  # in words, where something other than the count refuses: "the shared counters are away"
+    share: int | None = None
 
 
 class CounterStore(Protocol):
-    """Where counters live: this process's memory, or Redis for several gateways.
+    """Where counters live: this process's memory, or Redis for several gateways (`is_shared`).
 
     `generation` moves when idle counters have been forgotten: whoever keeps counters then opens them anew.
     """
 
     generation: int
+    is_shared: bool
 
     def open(self, rule: Rule, subject: str) -> Counter:
         """Give the counter of a rule and a subject: the same one as long as it is not idle.
@@ -106,7 +109,14 @@ class CounterStore(Protocol):
         """Join the other gateways that count here. Raises ConfigurationError where one of them has this name."""
 
     async def seek_room(
-        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True, most_places: int = 256
+        self,
+        lines: Sequence[Line],
+        claimant: str,
+        now_ns: int,
+        *,
+        may_claim: bool = True,
+        most_places: int = 256,
+        least: Sequence[Line] = (),
     ) -> Shortage | None:
         """Try to get room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
@@ -114,7 +124,9 @@ class CounterStore(Protocol):
         place for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which
         leaves to others what is held for them under the same name; otherwise who comes before its time is not kept
         out by its own places, which it then gives up. With `most_places` held already no further one is, and the
-        claimant is told of its next. Memory never waits here; Redis makes a round trip.
+        claimant is told of its next. Whoever has a place that is due is content with `least`, should that be all it
+        holds by now (line by line as in `lines`): `None` then means room for that much.
+        Memory never waits here; Redis makes a round trip.
         """
 
     async def run(self) -> None:

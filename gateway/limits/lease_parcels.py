@@ -1,17 +1,20 @@
 """What a gateway asks of Redis: room for one request, all lines or none; or what one counter reports."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from backends.counters.amounts import split
 from backends.counters.courier import Answer, Keys
+from gateway.limits.base import Counter
 from gateway.limits.lease_link import LeasedPart
 from gateway.limits.leased_escrow import LeasedEscrow
 from gateway.limits.leased_sliding import LeasedSliding
 
 _SYNC: Final = 0
 _SEEK: Final = 1
+_CONTENT: Final = 2
 _SEEK_AS_NEW: Final = 2  # with nothing of what is held for the claimant
 
 
@@ -24,6 +27,7 @@ class Found:
     is_held: bool
     alone_us: list[int]
     answer: Answer
+    is_content: bool = False  # granted, with less than was asked: what was held for the claimant
 
 
 class SyncParcel:
@@ -57,10 +61,12 @@ class SeekParcel:
         *,
         may_claim: bool = True,
         most_places: int = 256,
+        least: Mapping[Counter, int] | None = None,
     ) -> None:
         self._asked = lines
         self._kind = _SEEK if may_claim else _SEEK_AS_NEW
         self._most_places = most_places
+        self._least = [(least or {}).get(counter, asked) for counter, asked in lines]
         self._parts: list[LeasedSliding | Any] = []
         self._claimant = claimant
         self._aside: list[tuple[Any, Any]] = []
@@ -73,7 +79,7 @@ class SeekParcel:
             return None
         self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
         packed = [part.pack(keys, asked, True) for part, (_, asked) in zip(self._parts, self._asked, strict=True)]
-        return [self._kind, self._claimant, packed, self._most_places]
+        return [self._kind, self._claimant, packed, self._most_places, [split(least) for least in self._least]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
         """Take what was granted, and set it aside if somebody still waits for it."""
@@ -88,7 +94,7 @@ class SeekParcel:
             line[5] if isinstance(counter, LeasedSliding) else 0
             for (counter, _), line in zip(self._asked, lines, strict=True)
         ]
-        self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer))
+        self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT))
 
     def undo(self) -> None:
         """Report again what was not taken."""

@@ -34,6 +34,8 @@ class MemoryStore:
     with the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
     """
 
+    is_shared = False
+
     def __init__(
         self,
         on_settled: OnSettled | None = None,
@@ -82,6 +84,7 @@ class MemoryStore:
         *,
         may_claim: bool = True,
         most_places: int = MAX_PLACES_OF_ONE,
+        least: Sequence[Line] = (),
     ) -> Shortage | None:
         """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
 
@@ -91,7 +94,7 @@ class MemoryStore:
         ours = [(_own(counter), amount) for counter, amount in lines]
         name = claimant if may_claim else ""
         short = [(counter, amount) for counter, amount in ours if counter.room(now_ns, name) < amount]
-        if not short or (name and _make_way(short, name, now_ns)):
+        if not short or (name and (_fits_place(short, dict(least), name, now_ns) or _make_way(short, name, now_ns))):
             return None
         last, asked, due_ns = short[0][0], short[0][1], now_ns
         for counter, amount in short:
@@ -198,6 +201,17 @@ class MemoryStore:
             counter.hold(claimant, amount, due_ns)
             self._holders[id(counter)] = counter
         return True
+
+
+def _fits_place(
+    short: Sequence[tuple["_OwnCounter", int]], least: dict[Counter, int], claimant: str, now_ns: int
+) -> bool:
+    """Say whether what is held for the claimant now has room for the least it can do with, wherever it is short."""
+    for counter, asked in short:
+        room = counter.room(now_ns, claimant)
+        if room < least.get(counter, asked) or room <= counter.room(now_ns):
+            return False
+    return True
 
 
 def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:

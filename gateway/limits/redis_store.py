@@ -51,6 +51,8 @@ class RedisStore:
     such, so that they are let go.
     """
 
+    is_shared = True
+
     def __init__(
         self,
         url: str,
@@ -58,6 +60,7 @@ class RedisStore:
         *,
         on_settled: OnSettled | None = None,
         on_settled_late: OnSettledLate | None = None,
+        expected_gateways: int = 1,
         expiry_seconds: float = 10.0,
         timeout_seconds: float = 0.25,
         namespace: str = "counters",
@@ -66,6 +69,7 @@ class RedisStore:
     ) -> None:
         """Take Redis' URL and this gateway's name, which no other living one may have.
 
+        `expected_gateways` share while Redis is away and has not yet said how many live.
         `expiry_seconds` after its last sign of life a gateway holds nothing any more; no request waits longer than
         `timeout_seconds`. Raises ConfigurationError where any of these is unusable. Connects at first use.
         """
@@ -90,6 +94,7 @@ class RedisStore:
         self._clock = clock or ServerClock()
         self._wall_ns = wall_ns
         self._link = Link(self._clock, prefix := f"tollkeeper:{{{namespace}}}:")
+        self._link.gateways = max(expected_gateways, 1)
         self._address = CountersAddress(url)
         connection = CountersConnection(self._address, timeout_seconds)
         self._courier = Courier(
@@ -141,7 +146,14 @@ class RedisStore:
         return counter
 
     async def seek_room(
-        self, lines: Sequence[Line], claimant: str, now_ns: int, *, may_claim: bool = True, most_places: int = 256
+        self,
+        lines: Sequence[Line],
+        claimant: str,
+        now_ns: int,
+        *,
+        may_claim: bool = True,
+        most_places: int = 256,
+        least: Sequence[Line] = (),
     ) -> Shortage | None:
         """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
 
@@ -156,6 +168,7 @@ class RedisStore:
         never = _beyond_the_rule(asked, now_ns)
         if never is not None:
             return never
+        enough = dict(least) if may_claim else {}
         for _ in range(_MOST_TRIES):
             short = [counter for counter, amount in asked.items() if counter.room(now_ns, claimant) < amount]
             if not short:
@@ -167,7 +180,10 @@ class RedisStore:
                 for counter, amount in asked.items()
                 if isinstance(counter, LeasedSliding) or not counter.is_counting_only
             ]
-            found = await self._ask(SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places))
+            wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
+            found = await self._ask(wanted)
+            if found is not None and found.is_content:
+                return None
             if found is not None and not found.is_granted:
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)
@@ -324,12 +340,13 @@ class RedisStore:
         for counter, amount in asked.items():
             if counter.room(now_ns) >= amount:
                 continue
-            wait_seconds, reason = _RECONNECT_SECONDS, _AWAY if self._link.is_away else _LATE
+            state = counter.state(now_ns)
             if self._link.is_away and isinstance(counter, LeasedSliding):
                 alone_seconds = counter.wait_alone(amount)
                 if alone_seconds is not None:
-                    wait_seconds, reason = _whole_milliseconds(alone_seconds), ""
-            return Shortage(counter, amount, counter.state(now_ns), wait_seconds, False, reason)
+                    share = counter.rule.amount // self._link.gateways
+                    return Shortage(counter, amount, state, _whole_milliseconds(alone_seconds), share=share)
+            return Shortage(counter, amount, state, _RECONNECT_SECONDS, reason=_AWAY if self._link.is_away else _LATE)
         return None
 
 

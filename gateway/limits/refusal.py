@@ -56,7 +56,7 @@ def _why(shortage: Shortage) -> str:
             "ask for less, or have it raised"
         )
     used = f"{exact_text(rule.metric, state.used)} of {amount} {unit} used{per}"
-    return f"is reached: {used}, {asked} more asked for{_promised(shortage)}; {_when(shortage)}"
+    return f"is reached: {used}, {asked} more asked for{_withheld(shortage)}; {_when(shortage)}"
 
 
 def _per(rule: Rule) -> str:
@@ -67,9 +67,13 @@ def _per(rule: Rule) -> str:
     return " at once" if rule.metric == "concurrency" else " in this conversation"
 
 
-def _promised(shortage: Shortage) -> str:
-    """Say so where it is not what is used that leaves no room, but what is kept for those who were refused before."""
-    is_free = shortage.state.used + shortage.asked <= shortage.state.amount
+def _withheld(shortage: Shortage) -> str:
+    """Say so where it is not what is used that leaves no room, but what is others' or kept for the refused."""
+    state, share = shortage.state, shortage.share
+    if share is not None:
+        share_text = exact_text(shortage.counter.rule.metric, share)
+        return f", and this gateway's share is {share_text} while the shared counters are away"
+    is_free = state.used + shortage.asked <= state.amount
     return ", and the rest is kept for requests that were told to come back" if is_free else ""
 
 

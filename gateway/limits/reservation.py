@@ -57,6 +57,12 @@ class Reservation:
             return self.portions[0].amounts[place]
         return sum(portion.amounts[place] for portion in self.portions)
 
+    def lacking(self, used: Amounts) -> Amounts:
+        """Give what was used beyond all that has been taken, slots aside."""
+        return tuple(
+            0 if place == CONCURRENCY else max(wanted - self.reserved(place), 0) for place, wanted in enumerate(used)
+        )
+
     def settle(self, used: Amounts, now_ns: int) -> Amounts:
         """Charge what was used and give back the rest, each to the window it was taken in; give what was charged.
 

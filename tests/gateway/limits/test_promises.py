@@ -182,3 +182,29 @@ async def test_who_has_its_places_is_told_of_the_first_and_holds_no_more(countin
     assert abs(first.wait_seconds - again.wait_seconds) < 1.1, "the same place"
     if isinstance(counting.store, MemoryStore):
         assert counting.store.status()["held_places"] == 1
+
+
+async def test_who_asks_for_more_than_its_place_holds_begins_with_what_it_holds(counting: Counting):
+    counter = counting.store.open(limit(100, "second"), "")
+    await counting.take(counter, 100)
+    refused = [await counting.refusal(counter, 50, "patient", is_new=True) for _ in range(2)]
+    assert all(one.wait_seconds is not None for one in refused)
+    await counting.advance(max(one.wait_seconds or 0 for one in refused))
+    for _ in range(2):
+        now_ns = counting.now_ns()
+        shortage = await counting.store.seek_room([(counter, 60)], "patient", now_ns, least=[(counter, 40)])
+        assert shortage is None or counter.room(now_ns, "patient") >= 60
+        offered = min(counter.room(counting.now_ns(), "patient"), 50)
+        assert offered >= 40
+        counter.take(offered, counting.now_ns(), "patient")
+
+
+async def test_a_place_too_small_for_the_least_is_refused(counting: Counting):
+    counter = counting.store.open(limit(100, "second"), "")
+    await counting.take(counter, 100)
+    held = await counting.refusal(counter, 50, "patient", is_new=True)
+    await counting.refusal(counter, 50, "other", is_new=True)
+    assert held.wait_seconds is not None
+    await counting.advance(held.wait_seconds)
+    shortage = await counting.store.seek_room([(counter, 60)], "patient", counting.now_ns(), least=[(counter, 51)])
+    assert shortage is not None

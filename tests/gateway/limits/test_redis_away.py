@@ -9,6 +9,7 @@ import pytest
 
 from contracts.limits import Rule
 from gateway.limits.base import Shortage
+from gateway.settings import GatewaySettings
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit, slots
 from tests.gateway.limits.redis_gateways import Gateways, admit, at_most
@@ -176,3 +177,25 @@ async def test_a_gateway_starts_while_redis_is_away(gateways: Gateways, server: 
     assert not isinstance(await admit(store, [(store.open(limit(10, "minute"), ""), 10)]), Shortage)
     server.start()
     await happens(lambda: store.status()["reachable"] is True, "coming back")
+
+
+async def test_workers_that_start_while_redis_is_away_share_among_each_other(gateways: Gateways, server: RedisServer):
+    server.kill()
+    admitted = 0
+    for name in ("host:8080", "host:8080#2"):
+        store = await gateways.start(name, expected_gateways=2)
+        counter = store.open(limit(10, "minute"), "")
+        for _ in range(6):
+            admitted += not isinstance(await admit(store, [(counter, 1)]), Shortage)
+    assert admitted == 10
+
+
+@pytest.mark.parametrize("worker", [1, 2])
+async def test_a_gateway_that_nobody_named_joins_under_its_address(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, worker: int
+):
+    monkeypatch.setattr("platform.node", lambda: f"{'h' * 60}.local")
+    settings = GatewaySettings(worker=worker, workers=2, redis_url="redis://127.0.0.1:6379")
+    store = await gateways.start(settings.name)
+    assert store.status()["gateway"] == settings.name
+    assert store.status()["reachable"] is True

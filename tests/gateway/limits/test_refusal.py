@@ -92,3 +92,17 @@ def test_gpu_time_is_told_in_milliseconds_and_a_long_subject_is_cut():
 )
 def test_resets_are_written_as_openai_writes_them(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_gateway_that_counts_alone_names_its_share():
+    rule = LimitSpec("lim_1", KEY, "requests", 10, "minute")
+    message = refusal_of(shortage(rule, amount=10, used=5, asked=1, wait=60.0, share=5)).message
+    assert (
+        "5 of 10 requests used in a minute, 1 more asked for, and this gateway's share is 5 while the shared" in message
+    )
+
+
+def test_what_no_window_ever_allows_is_not_called_used():
+    rule = LimitSpec("lim_1", KEY, "tokens", 100, "minute")
+    message = refusal_of(shortage(rule, amount=100, used=0, asked=101, wait=None)).message
+    assert "limit 'lim_1' (level key 'key_7') allows 100 tokens in a minute, and this request asks for 101" in message

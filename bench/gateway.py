@@ -1,0 +1,355 @@
+"""What the gateway costs on one core: against nginx and two Rust routers in the same run, limits and records on.
+
+The gateway has requests, tokens and money counted at three levels each and writes its journal. Every prompt differs
+from every other. `bench/load/README.md` says how it is loaded and what a disturbed sample is.
+"""
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from bench.load.gateway_process import Books, MeasuredGateway, configuration, environment
+from bench.load.machine import Cores
+from bench.load.peers import MODEL, Peer, start_nginx
+from bench.load.probed_gateway import STEP_NS, read_beats
+from bench.load.processes import PinnedProcess, free_ports
+from bench.load.result import Load, Mode, Quantiles
+from bench.load.rig import Patience, Rig
+from bench.load.rivals import RIVALS, start_rival
+from bench.load.sample import Sample, Series, lag_quantile, slope_per_million
+from bench.report import Better, Report, run_bench
+
+GATEWAY: Final = "gateway"
+_ENGINE_MODEL: Final = "builtin"
+_ENGINE_TOKENS: Final = 40  # of an answer, all in one step: the mock's answers are as long
+_STREAMS: Final = 200
+_MANY_STREAMS: Final = 1000
+_SLOPE_REQUESTS: Final = 1_000_000
+MUST_SLOPE_MIB: Final = 2.0  # for a million requests
+MUST_COALESCED: Final = 0.001  # what the client reads late comes joined out of the kernel, whoever sent it
+MUST_KEPT_UP: Final = 0.99  # of the chunks a second that come without anything in between
+LONG_PROMPT_TOKENS: Final = 100_000
+_LONG_PROMPT_BYTES: Final = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured. Seconds are of one sample."""
+
+    rounds: int
+    slow_rounds: int  # of what takes longer: fixed rates and streams
+    seconds: float
+    warm_up_seconds: float
+    rate_seconds: float
+    stream_seconds: float
+    slope_requests: int | None  # `None`: as many as come in the seconds
+    patience: Patience
+    with_rivals: bool
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        """Give the plan of a quick or a full run."""
+        if report.quick:
+            return cls(1, 1, 2.0, 0.5, 3.0, 2.5, None, Patience(0, 0.0), with_rivals=False)
+        return cls(5, 3, 8.0, 2.0, 20.0, 10.0, _SLOPE_REQUESTS, Patience(3, 15.0), with_rivals=True)
+
+    def load(self, mode: Mode, connections: int, **more: int) -> Load:
+        """Give a load of this plan's length."""
+        seconds = {"closed": self.seconds, "rate": self.rate_seconds, "stream": self.stream_seconds}[mode]
+        # Streams start spread over the life of one, 1.3 s: only after that are all there.
+        warm_up = max(self.warm_up_seconds, 1.5) if mode == "stream" else self.warm_up_seconds
+        return Load(mode=mode, connections=connections, seconds=seconds, warm_up_seconds=warm_up, **more)
+
+
+def measure(report: Report) -> None:
+    """Measure throughput, added latency, streams, memory, the loop's lag and the engine path, and check the books."""
+    plan = Plan.of(report)
+    try:
+        cores = Cores.choose()
+    except RuntimeError as error:
+        report.add_absent("chat_1kb", "requests/s", str(error))
+        return
+    with tempfile.TemporaryDirectory(prefix="tollkeeper-bench-") as folder:
+        home = Path(folder)
+        with Rig(cores, home, plan.patience) as rig:
+            audit = Audit(report, rig)
+            _measure_relay(report, plan, rig, home, audit)
+            _measure_lag(report, plan, rig, home, audit)
+            _measure_engine(report, plan, rig, home, audit)
+            audit.add_rows()
+            report.add("disturbed_samples", rig.disturbed, "samples", better="lower")
+
+
+class Audit:
+    """Holds every gateway's books against what its clients saw."""
+
+    def __init__(self, report: Report, rig: Rig) -> None:
+        self._report = report
+        self._rig = rig
+        self._found: dict[str, Books] = {}
+
+    def close(self, gateway: MeasuredGateway) -> Books:
+        """Stop a gateway and take its books."""
+        name = gateway.peer.name
+        self._found[name] = gateway.close_books()
+        return self._found[name]
+
+    def add_rows(self) -> None:
+        """Add what must be true over all gateways: a record for each reply, none lost, none failed."""
+        books = self._found.values()
+        n = sum(one.records for one in books)
+        replies = sum(self._rig.replies[name] for name in self._found)
+        unanswered = sum(self._rig.started[name] for name in self._found) - replies
+        # Where every request had its reply, `requests_unanswered` being 0, one per request is one per reply.
+        different = sum(
+            abs(one.records - self._rig.started[name]) + abs(one.records - one.recorded)
+            for name, one in self._found.items()
+        )
+        self._add("records_not_one_per_reply", different, "records", replies)
+        self._add("records_dropped", sum(one.lost for one in books), "records", n)
+        self._add("replies_failed", sum(self._rig.failed[name] for name in self._found), "replies", replies)
+        self._add("requests_unanswered", unanswered, "requests", replies)
+        self._add("records_not_ok", sum(one.not_ok for one in books), "records", n)
+        for name, one in self._found.items():
+            for method, count in sorted(one.methods.items()):
+                self._report.add(f"counted_{method}_by_{name}", count / one.records, "share of records", n=one.records)
+
+    def _add(self, metric: str, value: float, unit: str, n: int) -> None:
+        self._report.add(metric, value, unit, must=0, better="lower", n=n)
+
+
+def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
+    """Everything that a target behind HTTP answers, the mock: against nginx and the rivals."""
+    with ExitStack() as stack:
+        process, nginx = start_nginx(rig.cores.measured, home, rig.mock_port)
+        stack.callback(process.stop)
+        rivals = _start_rivals(plan, rig, home, stack)
+        target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
+        gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
+        stack.callback(gateway.stop)
+        peers = [gateway.peer, nginx, *(peer for peer in rivals.values() if isinstance(peer, Peer))]
+        loaded = [
+            _measure_rate(report, plan, rig, peers, rivals, size, must) for size, must in ((1024, 0.30), (16384, 0.33))
+        ]
+        _measure_added(report, plan, rig, [rig.direct, nginx, gateway.peer])
+        loaded += _measure_streams(report, plan, rig, gateway.peer)
+        _measure_memory(report, plan, rig, gateway, loaded)
+        audit.close(gateway)
+
+
+def _start_rivals(plan: Plan, rig: Rig, home: Path, stack: ExitStack) -> dict[str, Peer | str]:
+    """Give each rival, or why it is not there."""
+    found: dict[str, Peer | str] = {}
+    for name in RIVALS:
+        if not plan.with_rivals:
+            found[name] = "rivals are measured in full runs only"
+            continue
+        try:
+            process, found[name] = start_rival(name, rig.cores.measured, home, rig.mock_ports)
+            stack.callback(process.stop)
+        except RuntimeError as error:
+            found[name] = str(error)
+    return found
+
+
+def _measure_rate(
+    report: Report, plan: Plan, rig: Rig, peers: list[Peer], rivals: dict[str, Peer | str], size: int, must: float
+) -> Series:
+    """Give the samples of 64 connections that always ask again, prompts of that many bytes."""
+    name = f"chat_{size >> 10}kb"
+    series = rig.alternate(peers, plan.load("closed", 64, prompt_bytes=size), plan.rounds)
+    others = [peer.name for peer in peers if peer.name != GATEWAY]
+    ratios = {other: series.ratio(GATEWAY, other, _rate) for other in others}
+    n = len(series.of(GATEWAY))
+    report.add(name, series.median(GATEWAY, _rate), "requests/s", ratio_to=ratios, n=n)
+    report.add(f"{name}_to_nginx", ratios["nginx"], "x nginx", must=must, stretch=0.5, ratio_to=ratios, n=n)
+    for rival, peer in rivals.items():
+        metric = f"{name}_to_{rival.replace('-', '_')}"
+        if isinstance(peer, str):
+            report.add_absent(metric, f"x {rival}", peer, must=1.0)
+        else:
+            report.add(metric, ratios[rival], f"x {rival}", must=1.0, ratio_to={rival: ratios[rival]}, n=n)
+    for other in others:
+        report.add(f"{name}_{other.replace('-', '_')}", series.median(other, _rate), "requests/s", n=n)
+    return series
+
+
+def _measure_added(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> None:
+    """What is added to the way without anything in between, at 100 requests a second."""
+    series = rig.alternate(peers, plan.load("rate", 64), plan.slow_rounds)
+    n = sum(sample.result.lat_us.n for sample in series.of(GATEWAY))
+    for quantile, must, stretch in (("p50", 1.5, 1.2), ("p99", 2.0, 1.5)):
+
+        def latency(sample: Sample, quantile: str = quantile) -> float:
+            return _of(sample.result.lat_us, quantile)
+
+        ours, nginxs = (series.added(peer, "direct", latency) for peer in (GATEWAY, "nginx"))
+        report.add(f"added_{quantile}", ours, "us", better="lower", n=n)
+        report.add(f"added_{quantile}_nginx", nginxs, "us", better="lower", n=n)
+        metric, unit = f"added_{quantile}_to_nginx", "x nginx"
+        if nginxs <= 0:
+            report.add_absent(metric, unit, f"nginx adds nothing that can be measured: {nginxs:.1f} us", must=must)
+            continue
+        ratio = ours / nginxs
+        ratios = {"nginx": ratio}
+        report.add(metric, ratio, unit, must=must, stretch=stretch, better="lower", ratio_to=ratios, n=n)
+
+
+def _measure_streams(report: Report, plan: Plan, rig: Rig, gateway: Peer) -> list[Series]:
+    """200 streams of 64 chunks, 20 ms apart; then 1,000."""
+    series = rig.alternate([rig.direct, gateway], plan.load("stream", _STREAMS), plan.slow_rounds)
+    n = sum(sample.result.measured_chunks for sample in series.of(GATEWAY))
+    lower: Better = "lower"
+    missing = sum(sample.result.bad_streams for sample in series.every(GATEWAY))
+    report.add("streams_incomplete", missing, f"of {_STREAMS} at a time", must=0, better=lower, n=n)
+    kept_up = series.ratio(GATEWAY, "direct", _chunk_rate)
+    report.add("streams_keep_up", kept_up, "of the chunks/s of direct", must=MUST_KEPT_UP, n=n)
+    for quantile, must, stretch in (("p50", 0.3, 0.2), ("p99", 2.0, 1.0)):
+
+        def first(sample: Sample, quantile: str = quantile) -> float:
+            return _of(sample.result.ttft_us, quantile) / 1e3
+
+        added = series.added(GATEWAY, "direct", first)
+        report.add(f"streams_added_ttft_{quantile}", added, "ms", must=must, stretch=stretch, better=lower, n=n)
+    for name in ("direct", GATEWAY):
+        jitter = series.median(name, lambda sample: _of(sample.result.jitter_us, "p99") / 1e3)
+        musts = (2.0, 1.2) if name == GATEWAY else (None, None)
+        metric = "streams_jitter_p99" if name == GATEWAY else f"streams_jitter_p99_{name}"
+        report.add(metric, jitter, "ms", must=musts[0], stretch=musts[1], better=lower, n=n)
+    cost = series.median(GATEWAY, lambda sample: sample.cpu_ms_per_1k_chunks)
+    report.add("streams_cpu", cost, "ms CPU per 1,000 chunks", must=35.0, stretch=25.0, better=lower, n=n)
+    joined = series.median(GATEWAY, _coalesced)
+    report.add("streams_coalesced", joined, "share of chunks", must=MUST_COALESCED, better=lower, n=n)
+    many = rig.alternate([rig.direct, gateway], plan.load("stream", _MANY_STREAMS), 1)
+    kept_up = many.ratio(GATEWAY, "direct", _chunk_rate)
+    report.add(f"streams_{_MANY_STREAMS}_keep_up", kept_up, "of the chunks/s of direct", stretch=MUST_KEPT_UP)
+    return [series, many]
+
+
+def _measure_memory(report: Report, plan: Plan, rig: Rig, gateway: MeasuredGateway, loaded: list[Series]) -> None:
+    """The most that was resident under all loads, and how it grows over a million requests."""
+    rate = loaded[0].median(GATEWAY, _rate)
+    seconds = plan.slope_requests / rate if plan.slope_requests else plan.seconds
+    load = Load(mode="closed", connections=64, seconds=seconds, warm_up_seconds=0.0)
+    points = rig.trail(gateway.peer, load, lambda: int(gateway.health()["recorded_requests"]))
+    samples = [sample for series in loaded for sample in series.every(GATEWAY)]
+    most = max([sample.rss_mib for sample in samples] + [mib for _, mib in points]) * (1 << 20) / 1e6
+    report.add("memory_loaded", most, "MB", must=110.0, stretch=60.0, better="lower", n=len(samples) + len(points))
+    later = points[len(points) // 2 :]
+    requests = points[-1][0] - points[0][0]
+    # A short run only sees caches fill: it has no bound.
+    must = MUST_SLOPE_MIB if plan.slope_requests else None
+    slope = slope_per_million(later)
+    report.add("memory_slope", slope, f"MiB per 1M, {requests:.0f} requests", must=must, better="lower", n=len(later))
+
+
+def _measure_lag(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
+    """How late the gateway's loop is while a prompt of 100,000 tokens is always in flight, on both kinds of target."""
+    relay = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
+    load = Load(
+        mode="closed",
+        connections=1,
+        seconds=plan.rate_seconds,
+        warm_up_seconds=plan.warm_up_seconds,
+        prompt_bytes=_LONG_PROMPT_BYTES,
+        max_tokens=_ENGINE_TOKENS,
+    )
+    for path in ("relay", "engine"):
+        name = f"lag_{path}"
+        with ExitStack() as stack:
+            target = relay if path == "relay" else _start_engine_host(rig, home, name, stack)
+            model = MODEL if path == "relay" else _ENGINE_MODEL
+            file = home / f"{name}.json"
+            gateway = MeasuredGateway(
+                name,
+                rig.cores.measured,
+                home,
+                configuration(model, target),
+                free_ports(),
+                command=("-m", "bench.load.probed_gateway", file),
+            )
+            stack.callback(gateway.stop)
+            if path == "engine":
+                gateway.wait_until("default")
+            began = time.monotonic_ns()
+            sample = rig.measure(gateway.peer, load)
+            ended = time.monotonic_ns()
+            books = audit.close(gateway)
+            beats = read_beats(file, began, ended)
+        for quantile, must, stretch in ((0.99, 20.0, 5.0), (0.999, None, None)):
+            lag = lag_quantile(beats, STEP_NS, quantile) / 1e6
+            metric = f"{name}_p{f'{quantile:g}'[2:]}"
+            report.add(metric, lag, "ms", must=must, stretch=stretch, better="lower", n=len(beats))
+        if path == "engine":  # behind the relay nobody counts: the same prompt is sent
+            tokens = books.most_input_tokens
+            report.add("lag_prompt", tokens, "tokens", must=LONG_PROMPT_TOKENS, n=sample.result.replies)
+
+
+def _measure_engine(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
+    """1 KB prompts to an engine host whose engine computes nothing: exact counts, each answer in one step."""
+    with ExitStack() as stack:
+        target = _start_engine_host(rig, home, "engine", stack)
+        core = rig.cores.measured
+        gateway = MeasuredGateway("engine", core, home, configuration(_ENGINE_MODEL, target), free_ports())
+        stack.callback(gateway.stop)
+        gateway.wait_until("default")
+        series = rig.alternate([gateway.peer], plan.load("closed", 64, max_tokens=_ENGINE_TOKENS), plan.rounds)
+        audit.close(gateway)
+    n = len(series.of("engine"))
+    report.add("engine_chat_1kb", series.median("engine", _rate), "requests/s", must=2000, stretch=3000, n=n)
+    report.add("engine_chat_1kb_cpu", series.median("engine", _rate_of_cpu), "requests/s of CPU", n=n)
+    for place, who in enumerate(("gateway", "host_and_load")):  # which of the two cores sets the pace
+
+        def busy(sample: Sample, place: int = place) -> float:
+            return sample.busy[place]
+
+        report.add(f"engine_chat_1kb_busy_{who}", series.median("engine", busy), "of a core", better="lower", n=n)
+
+
+def _start_engine_host(rig: Rig, home: Path, name: str, stack: ExitStack) -> dict[str, str]:
+    """Start the scripted engine's host on the load's core, and give it as a target."""
+    data = home / name
+    data.mkdir(parents=True, exist_ok=True)
+    host = PinnedProcess(
+        f"{name}_host",
+        [sys.executable, "-m", "bench.scripted_host"],
+        rig.cores.load,
+        data,
+        **environment(data),
+        TOLLKEEPER_ENGINE_EMBEDDER="false",
+        SCRIPT_TOKENS=str(_ENGINE_TOKENS),
+    )
+    stack.callback(host.stop)
+    rig.counts_as_load(host.pid)
+    return {"kind": "engine", "url": f"unix://{data}/run/engine-default.sock"}
+
+
+def _rate(sample: Sample) -> float:
+    return sample.result.rps
+
+
+def _rate_of_cpu(sample: Sample) -> float:
+    return sample.result.rps / sample.measured_cores if sample.measured_cores else 0.0
+
+
+def _chunk_rate(sample: Sample) -> float:
+    return sample.result.chunks_per_s
+
+
+def _coalesced(sample: Sample) -> float:
+    result = sample.result
+    return 1 - result.measured_reads / result.measured_chunks if result.measured_chunks else 1.0
+
+
+def _of(quantiles: Quantiles | None, name: str) -> float:
+    if quantiles is None or not quantiles.n:
+        raise RuntimeError("the load client measured nothing to take a quantile of")
+    return float(getattr(quantiles, name))
+
+
+if __name__ == "__main__":
+    sys.exit(run_bench("gateway", measure))

@@ -1,0 +1,40 @@
+"""What is asked for answers: the mock itself, nginx, a gateway, a rival; and how nginx is started."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from bench.load.processes import PinnedProcess, answers_chat, free_ports
+
+MODEL: Final = "mock-model"
+_CONFIGURATION: Final = Path(__file__).resolve().parent / "nginx.conf"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where it listens, what a request to it needs, and whose CPU time counts (`None`: nobody's)."""
+
+    name: str
+    port: int
+    pid: int | None
+    model: str = MODEL
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
+    """Start nginx before the mock. Raises RuntimeError where it is not installed or does not start."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
+    if program is None:
+        raise RuntimeError("there is no nginx: apt-get install nginx-light")
+    folder = home / "nginx"
+    folder.mkdir()
+    port = free_ports()
+    template = Template(_CONFIGURATION.read_text())
+    # What is nginx's own variable or none at all stays as it is.
+    (folder / "nginx.conf").write_text(template.safe_substitute(port=port, upstream=upstream_port))
+    process = PinnedProcess("nginx", [program, "-p", folder, "-c", folder / "nginx.conf"], core, folder)
+    process.wait_for(lambda: answers_chat(port, MODEL, {}))
+    return process, Peer("nginx", port, process.pid)

@@ -1,0 +1,47 @@
+"""What the rules let a model make for one request at most, cut before it is asked."""
+
+from typing import Final
+
+from contracts.chat import GenerationRequest
+from gateway.grant import Grant
+from gateway.life import Life
+from gateway.limits.base import Counter
+from gateway.limits.demand import OUTPUT, TOKENS, Rates
+
+_NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+_UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
+
+
+def clip(grant: Grant, life: Life, now_ns: int) -> None:
+    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it.
+
+    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
+    nobody sees growing cannot be extended on its way, and is bounded by what there is now.
+    """
+    request, model = life.request, life.model
+    if not isinstance(request, GenerationRequest) or model is None:
+        return
+    choices = request.choice_count
+    most = (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * choices
+    is_seen = request.is_streamed or _UNSEEN_KIND not in life.snapshot.pools[model.pool].kinds
+    for line in grant.reservation.lines.capping:
+        counter, place = line
+        rule = counter.rule
+        if is_seen and rule.is_windowed:
+            if place not in (OUTPUT, TOKENS):
+                continue
+            allowed = rule.amount - (grant.input_tokens if place == TOKENS else 0)
+        else:
+            allowed = grant.output_tokens + _left_for_output(counter, place, grant.rates, now_ns, most)
+        if allowed < most:
+            most = max(allowed, choices)
+            grant.max_output, grant.clipped_by = most // choices, rule.id
+
+
+def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:
+    """Give how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
+    within = rates.output_within(place, counter.room(now_ns))
+    if within is None or within >= enough:
+        return enough
+    # What this process has may be a lease on more. A soft budget's room has no end and was enough above.
+    return rates.output_within(place, counter.state(now_ns).remaining) or 0

@@ -1,0 +1,28 @@
+"""What an admitted request holds, and how large it is expected to be."""
+
+from dataclasses import dataclass, field
+
+from gateway.limits.demand import Rates
+from gateway.limits.headers import Headers
+from gateway.limits.reservation import Reservation
+
+
+@dataclass(slots=True)
+class Grant:
+    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
+
+    reservation: Reservation
+    rates: Rates
+    input_tokens: int
+    output_tokens: int  # reserved, over all choices
+    max_output: int | None = None
+    clipped_by: str = ""  # the rule that cut `max_output`
+    headers: Headers = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a request is expected to be, in tokens."""
+
+    input_tokens: int
+    output_tokens: int

@@ -1,0 +1,29 @@
+"""What an answer used beyond its reservation, fetched from counters that are shared before it is charged.
+
+Nobody sees an upstream's whole answer grow, and a stream may come in one piece. Where counters are leased, what is
+here at that moment says little of what there is: without asking, the rest would be charged to nobody.
+"""
+
+import asyncio
+import contextlib
+
+from gateway.charging import used_by
+from gateway.clock import Clock
+from gateway.grant import Grant
+from gateway.life import Life
+from gateway.limits.base import CounterStore
+
+
+async def reserve_late(life: Life, grant: Grant | None, store: CounterStore, clock: Clock) -> None:
+    """Reserve what a request that has ended used beyond its grant, all of it or nothing. Raises nothing."""
+    if grant is None or not store.is_shared:
+        return
+    reservation = grant.reservation
+    lacking = reservation.lacking(used_by(life, grant))
+    if not any(lacking) or reservation.extend(lacking, clock.wall_ns()):
+        return
+    asked = [(counter, lacking[place]) for counter, place in reservation.lines.all if lacking[place]]
+    # The client may leave meanwhile: it is charged what could be reserved without asking.
+    with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+        if await store.seek_room(asked, "", clock.wall_ns()) is None:
+            reservation.extend(lacking, clock.wall_ns())
