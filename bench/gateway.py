@@ -4,6 +4,7 @@ The gateway has requests, tokens and money counted at three levels each and writ
 from every other. `bench/load/README.md` says how it is loaded and what a disturbed sample is.
 """
 
+import signal
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from typing import Final, Self
 
 from bench.load.gateway_process import Books, MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
-from bench.load.peers import MODEL, Peer, start_nginx
+from bench.load.peers import MODEL, NotInstalled, Peer, start_nginx
 from bench.load.probed_gateway import STEP_NS, read_beats
 from bench.load.processes import PinnedProcess, free_ports
 from bench.load.result import Load, Mode, Quantiles
@@ -77,9 +78,15 @@ def measure(report: Report) -> None:
         home = Path(folder)
         with Rig(cores, home, plan.patience) as rig:
             audit = Audit(report, rig)
-            _measure_relay(report, plan, rig, home, audit)
-            _measure_lag(report, plan, rig, home, audit)
-            _measure_engine(report, plan, rig, home, audit)
+            for part in (_measure_relay, _measure_lag, _measure_engine):
+                name = part.__name__.removeprefix("_measure_")
+                try:
+                    part(report, plan, rig, home, audit)
+                except NotInstalled as error:
+                    report.add_absent(f"{name}_measured", "of 1", str(error), must=1)
+                except RuntimeError as error:  # what was measured before is not lost
+                    print(f"gateway, {name}: {error}", file=sys.stderr)
+                    report.add(f"{name}_measured", 0, "of 1; what went wrong is on standard error", must=1)
             audit.add_rows()
             report.add("disturbed_samples", rig.disturbed, "samples", better="lower")
 
@@ -352,4 +359,5 @@ def _of(quantiles: Quantiles | None, name: str) -> float:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way out
     sys.exit(run_bench("gateway", measure))

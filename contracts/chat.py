@@ -4,7 +4,7 @@ Only what the gateway decides by is typed; fields it does not know stay in the b
 came. Limits on values are those of OpenAI's API reference (October 2026) where it states them.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -88,6 +88,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
 class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
     """What requests for generated text have in common, whichever way the prompt is put."""
 
+    prompt_field: ClassVar[str] = "messages"
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: PositiveInt | None = None

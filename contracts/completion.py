@@ -1,6 +1,6 @@
 """The text completion noun in OpenAI's older shape: a prompt is continued as it stands, without a chat's roles."""
 
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
@@ -14,6 +14,7 @@ MAX_TEXTS: Final = 1024  # that one request may have generated
 class CompletionRequest(GenerationRequest, frozen=True):
     """The body of POST /v1/completions. `prompt` is a text, texts, token ids, or lists of token ids."""
 
+    prompt_field: ClassVar[str] = "prompt"
     prompt: TokenInput
     best_of: ChoiceCount | None = None
     echo: bool | None = None

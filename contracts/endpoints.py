@@ -1,6 +1,5 @@
 """The names of the endpoints that a key may be held to: paths of the data plane below /v1, with dots for slashes."""
 
-from typing import Final, Literal, get_args
+from typing import Literal
 
 Endpoint = Literal["chat.completions", "completions", "embeddings"]
-ENDPOINTS: Final[tuple[Endpoint, ...]] = get_args(Endpoint)

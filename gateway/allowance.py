@@ -19,7 +19,9 @@ _MOST_LEAD: Final = 32  # tokens before the end at which more is asked for
 
 
 class Purse(Protocol):
-    """Where more output comes from."""
+    """Where more output comes from. `is_shared`: who asks may get what is not to be had at once."""
+
+    is_shared: bool
 
     def extend_now(self, tokens: int) -> bool:
         """Take more at once; say whether it was had."""
@@ -38,6 +40,7 @@ class Allowance:
         "_asking",
         "_end",
         "_has_ended",
+        "_is_refused",
         "_most",
         "_progress",
         "_purse",
@@ -65,6 +68,7 @@ class Allowance:
         self._start = 0  # tokens of earlier attempts that this one continues
         self._asking: asyncio.Task[None] | None = None
         self._has_ended = False
+        self._is_refused = False  # when it last asked
         self.next_at = 0
         self._aim(0, 0)
 
@@ -104,26 +108,35 @@ class Allowance:
             self._asking.cancel()
 
     def _get_more(self, purse: Purse, made: int) -> None:
-        more = min(max(self.reserved // 4, _LEAST_MORE), _MOST_MORE, self._most - self.reserved)
+        lacking = max(made - self.reserved, 0)  # what comes in large pieces may have gone past the end
+        more = min(min(max(self.reserved // 4, _LEAST_MORE), _MOST_MORE) + lacking, self._most - self.reserved)
         if purse.extend_now(more):
             self.reserved += more
-        elif made < self.reserved:
+        elif made < self.reserved or (purse.is_shared and not self._is_refused):
+            # What a target sends at once may go past the end before the answer comes: that is not yet a lack.
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.get_running_loop().create_task(self._ask(purse, more))
         else:
-            self._get_last(purse)
+            self._get_last(purse, made)
 
-    def _get_last(self, purse: Purse) -> None:
-        for last in _LAST_MORE:
-            if last <= self._most - self.reserved and purse.extend_now(last):
-                self.reserved += last
+    def _get_last(self, purse: Purse, made: int) -> None:
+        while made >= self.reserved < self._most:
+            left = self._most - self.reserved
+            last = next((last for last in _LAST_MORE if last <= left and purse.extend_now(last)), 0)
+            if not last:
+                self._stop(purse.why_not())
                 return
-        self._stop(purse.why_not())
+            self.reserved += last
 
     async def _ask(self, purse: Purse, more: int) -> None:
-        if await purse.extend(more) and not self._has_ended:
+        self._is_refused = not await purse.extend(more)
+        if self._has_ended:
+            return
+        if not self._is_refused:
             self.reserved += more
             self._aim(0, 0)
+        elif self._start + self._progress.tokens > self.reserved:
+            self._stop(purse.why_not())
 
     def _lead(self) -> int:
         return min(_MOST_LEAD, self.reserved // 4)

@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 import logging
-import re
 import signal
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
@@ -16,7 +15,6 @@ from backends.secret_files import SecretFiles
 from contracts.configuration import Snapshot
 from contracts.ids import uuid7
 from gateway.admission import Admission
-from gateway.authentication import Authenticator
 from gateway.clock import Clock
 from gateway.config_file import FileSource
 from gateway.counting import TokenEstimator
@@ -25,12 +23,18 @@ from gateway.dispatch import Dispatcher, Stages
 from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
+from gateway.identity.authentication import Authenticator
 from gateway.journal import Journal
 from gateway.limiter import Limiter
 from gateway.limits.budget_ledger import BudgetLedger
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.memory_store import MemoryStore
 from gateway.limits.window_file import WindowFile
+from gateway.metrics.endpoint import MetricsEndpoint
+from gateway.metrics.loop_lag import LoopLag
+from gateway.metrics.page import MetricsPage, Sources
+from gateway.metrics.request_counts import RequestCounts
+from gateway.metrics.service import MetricsService
 from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
 from gateway.routing import Router
@@ -48,8 +52,6 @@ if TYPE_CHECKING:
     from gateway.tracing import SpanEmitter
 
 _log = logging.getLogger(__name__)
-
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Gateway:
@@ -70,7 +72,8 @@ class Gateway:
         self._engines = EngineHosts(Taking(name, self.engine_records, wants_kv=settings.kv_events))
         self.targets = TargetRegistry({"engine": partial(EngineTarget, hosts=self._engines)})
         self._spans = _span_emitter(settings, name)
-        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None)
+        counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
+        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None, counts)
         self.admission = Admission(self.journal, settings.max_concurrent)
         self._publisher = _budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
@@ -99,7 +102,10 @@ class Gateway:
             queues=self.queues,
             recorder=self.recorder,
         )
-        self._endpoints = Endpoints(Dispatcher(stages, self._clock), self.directory, authenticator, self.health)
+        self._dispatcher = Dispatcher(stages, self._clock)
+        self._metrics = None if counts is None else self._metrics_service(counts)
+        metrics = self._metrics.on_the_data_plane if self._metrics else None
+        self._endpoints = Endpoints(self._dispatcher, self.directory, authenticator, self.health, metrics)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits)
         self._shipper: Shipper | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,6 +114,8 @@ class Gateway:
         """Build targets, bind the port, begin polling and shipping."""
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
         await self.counters.start()
+        if self._metrics is not None:
+            await self._metrics.start(self._settings.host)
         shares_port = self._settings.workers > 1
         await self._server.start(self._settings.host, self._settings.gateway_port, shares_port=shares_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
@@ -130,6 +138,8 @@ class Gateway:
         """Let requests finish, ship what can be shipped, close everything."""
         await self._server.stop(self._settings.drain_seconds)
         await self._endpoints.settled()
+        if self._metrics is not None:
+            await self._metrics.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -168,6 +178,7 @@ class Gateway:
         return {
             "status": "not_ready" if problems else "ready",
             "problems": problems,
+            "degraded": self._degraded(),
             "revision": self.directory.snapshot.revision,
             "control_plane": "away" if self.directory.is_source_away else "reachable",
             "collector": self._collector_state(),
@@ -192,6 +203,15 @@ class Gateway:
             **self._engine_health(),
         }
 
+    def _degraded(self) -> list[str]:
+        """Give what is not as it should be and keeps nobody from being served: for alerts."""
+        counters = self.counters.status()
+        found = ["counters_away"] if counters.get("reachable") is False else []
+        found += ["control_away"] if self.directory.is_source_away else []
+        found += ["budget_totals_not_written"] if self.ledger.is_broken else []
+        found += ["budget_states_away"] if self._watch.is_away else []
+        return found + (["misconfigured"] if self.directory.snapshot.misconfigured or self.targets.broken else [])
+
     def _engine_health(self) -> dict[str, object]:
         """Give how the engine hosts are. One that is away keeps only its own models from being served."""
         return {
@@ -211,6 +231,27 @@ class Gateway:
             "kv_records": self.engine_records.kv_records,
             "dropped_kv_records": self.engine_records.dropped_kv_records,
         }
+
+    def _metrics_service(self, counts: RequestCounts) -> MetricsService:
+        settings, loop_lag = self._settings, LoopLag(self._clock)
+        sources = Sources(
+            gateway=settings.name,
+            clock=self._clock,
+            requests=counts,
+            recorder=self.recorder,
+            admission=self.admission,
+            queues=self.queues,
+            counters=self.counters,
+            journal=self.journal,
+            directory=self.directory,
+            loop_lag=loop_lag,
+            shipper=lambda: self._shipper,
+            engines=self._engines.status,
+            connection_count=lambda: self._server.connection_count,
+            open_grants=lambda: self._dispatcher.open_grants,
+        )
+        endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
+        return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port)
 
     def _collector_state(self) -> str:
         if self._shipper is None:
@@ -245,7 +286,13 @@ def _counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> 
         return MemoryStore(watch.on_settled, watch.on_settled_late)
     from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
 
-    return RedisStore(settings.redis_url, name, on_settled=watch.on_settled, on_settled_late=watch.on_settled_late)
+    return RedisStore(
+        settings.redis_url,
+        name,
+        on_settled=watch.on_settled,
+        on_settled_late=watch.on_settled_late,
+        expected_gateways=settings.workers,
+    )
 
 
 def _window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:

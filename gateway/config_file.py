@@ -136,8 +136,10 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
 
 def _complaint(first: Mapping[str, Any]) -> str:
     reason = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return "there is no such field"
     value, place = first.get("input"), first["loc"]
-    is_shown = place and (place[0] in _SHOWN_BLOCKS or "queue" in place) and first["type"] != "extra_forbidden"
+    is_shown = place and (place[0] in _SHOWN_BLOCKS or "queue" in place)
     if not is_shown or not isinstance(value, str | int | float):
         return reason
     return f"{reason}, not {str(value)[:_MAX_SHOWN]!r}"

@@ -94,10 +94,14 @@ class _KnownNames:
         of_level = self._subjects.get(scope.level)
         if of_level is not None and subject != EACH and (rule.tenant, subject) not in of_level:
             if self._are_subjects_known:
-                raise Misplaced(
-                    (*place, "subject"), f"no key of tenant {rule.tenant!r} is of {scope.level} {subject!r}"
-                )
+                raise Misplaced((*place, "subject"), _nobody_of(rule.tenant, scope.level, subject))
         return scope
+
+
+def _nobody_of(tenant: str, level: str, subject: str) -> str:
+    if level == "key":
+        return f"tenant {tenant!r} has no key {subject!r}"
+    return f"no key of tenant {tenant!r} is of {level} {subject!r}"
 
 
 def _limit_spec(place: Place, limit: ConfiguredLimit, scope: Scope) -> LimitSpec:

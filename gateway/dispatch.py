@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from backends.llm.base import ModelCall
-from contracts.chat import ChatRequest, ReasoningEffort
+from contracts.chat import GenerationRequest, ReasoningEffort
 from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
 from gateway.admission import Admission, Ticket
 from gateway.allowance import Allowance
-from gateway.authentication import Authenticator
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
+from gateway.grant import Grant
 from gateway.guard import Guard
+from gateway.identity.authentication import Authenticator
+from gateway.late_charges import reserve_late
 from gateway.life import Attempt, Life
-from gateway.limiter import Grant, Limiter
+from gateway.limiter import Limiter
 from gateway.operations import Operation
 from gateway.reading import read_priority, read_retries, read_tags
 from gateway.recorder import Recorder
@@ -73,6 +75,7 @@ class Dispatcher:
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
         self._clock = clock
+        self.open_grants = 0  # held by requests under way
 
     async def serve(self, exchange: Exchange, operation: Operation) -> None:
         """Serve one request from its arrival to its record. Never raises."""
@@ -95,8 +98,10 @@ class Dispatcher:
             _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
             self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
         life.ended_ns = self._clock.monotonic_ns()
-        self._settle(life, passage)
+        await self._settle(life, passage)
         life.response_bytes = exchange.bytes_sent
+        if passage.reply is not None and life.attempts:
+            life.tool_calls, life.schema_failed = passage.reply.findings(is_complete=life.error is None)
         if passage.reply is not None and life.error is None:
             life.response_bytes += passage.reply.prepare_end(life.usage)
         try:
@@ -150,6 +155,7 @@ class Dispatcher:
         call = self._model_call(life, operation, bounds.reasoning_effort)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), retries=retries)
+        self.open_grants += grant is not None
         reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
         passage.allowance = self._allowance(life, passage, grant)
         if passage.allowance is not None:
@@ -185,12 +191,14 @@ class Dispatcher:
     def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
         """Give what watches the answer grow, where anything bounds it."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
-        if not isinstance(life.request, ChatRequest) or (grant is None and thinking_cap is None):
+        if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
             return None
         task = asyncio.current_task()
         assert task is not None
 
         def end(why: TollkeeperError) -> None:
+            if task.cancelling():  # the client has left: what was still under way must not make that a good end
+                return
             passage.ended_by = why
             task.cancel()
 
@@ -284,7 +292,8 @@ class Dispatcher:
         life.finish_reason = "length"
         reply.end_early(why)
 
-    def _settle(self, life: Life, passage: Passage) -> None:
+    async def _settle(self, life: Life, passage: Passage) -> None:
+        self.open_grants -= passage.grant is not None
         if passage.allowance is not None:
             passage.allowance.close()
         try:
@@ -294,6 +303,7 @@ class Dispatcher:
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
         if passage.place is not None:
             passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
+        await reserve_late(life, passage.grant, self._stages.limiter.store, self._clock)
         self._stages.limiter.settle(life, passage.grant)
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket, life.usage, life.cost)

@@ -1,4 +1,4 @@
-"""Which path is answered by what: chats and embeddings through the dispatcher, the rest at once."""
+"""Which path is answered by what: what a model answers through the dispatcher, the rest at once."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,21 @@ import msgspec
 
 from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError, UnknownModel
-from gateway.authentication import Authenticator
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.exchange import Exchange
-from gateway.operations import CHAT, EMBEDDINGS
+from gateway.identity.authentication import Authenticator
+from gateway.metrics.endpoint import PATH as METRICS
+from gateway.metrics.endpoint import MetricsEndpoint
+from gateway.operations import CHAT, COMPLETIONS, EMBEDDINGS
 from gateway.rendering import model_list, model_object
 from gateway.reply import JSON, send_error
 
 _log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
-_OPERATIONS: Final = {f"/v1{operation.path}": operation for operation in (CHAT, EMBEDDINGS)}
-_METHODS: Final = dict.fromkeys(_OPERATIONS, "POST") | dict.fromkeys((_MODELS, "/health", "/ready"), "GET")
+_OPERATIONS: Final = {f"/v1{operation.path}": operation for operation in (CHAT, COMPLETIONS, EMBEDDINGS)}
+_METHODS: Final = dict.fromkeys(_OPERATIONS, "POST") | dict.fromkeys((_MODELS, METRICS, "/health", "/ready"), "GET")
 
 
 class Endpoints:
@@ -35,11 +37,13 @@ class Endpoints:
         directory: Directory,
         authenticator: Authenticator,
         health: Callable[[], dict[str, object]],
+        metrics: MetricsEndpoint | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._directory = directory
         self._authenticator = authenticator
         self._health = health
+        self._metrics = metrics
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, exchange: Exchange) -> asyncio.Task[None] | None:
@@ -67,7 +71,7 @@ class Endpoints:
         """Answer at once, or in the task that is given: where a token must be verified first."""
         path, method = exchange.path, exchange.method
         expected = _method_of(path)
-        if not expected:
+        if not expected or (path == METRICS and self._metrics is None):
             raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
         if method != expected and (method, expected) != ("HEAD", "GET"):
             raise MethodNotAllowed(f"{path[:100]} answers {expected}, not {method}")
@@ -76,6 +80,9 @@ class Endpoints:
         elif path == "/ready":
             state = self._health()
             exchange.send(200 if state["status"] == "ready" else 503, JSON, msgspec.json.encode(state))
+        elif path == METRICS and self._metrics is not None:
+            self._metrics.check(exchange)
+            return self._start(self._metrics.answer(exchange))
         else:
             snapshot = self._directory.snapshot
             key = self._authenticator.recognise(exchange, snapshot)

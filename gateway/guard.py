@@ -8,10 +8,10 @@ from typing import Final
 
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot
-from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
 from contracts.generation import Result
 from contracts.reasoning import asked_effort, clip_effort
+from contracts.requests import AnyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ _UNBOUND: Final = Bounds()
 class Guard:
     """Checks before a model is called and after it has answered."""
 
-    def before(self, key: KeyEntry, request: ChatRequest | EmbeddingRequest, api: str, snapshot: Snapshot) -> ModelSpec:
+    def before(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec:
         """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
         if key.endpoints is not None and api not in key.endpoints:
             raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
@@ -47,7 +47,7 @@ class Guard:
             )
         return model
 
-    def bounds(self, key: KeyEntry | None, request: ChatRequest | EmbeddingRequest | None) -> Bounds:
+    def bounds(self, key: KeyEntry | None, request: AnyRequest | None) -> Bounds:
         """Hold a chat to the most its key may let a model think."""
         cap = key.policy.max_reasoning_effort if key is not None else None
         if cap is None or not isinstance(request, ChatRequest):

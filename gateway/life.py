@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from contracts.chat import ChatRequest
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
-from contracts.embedding import EmbeddingRequest
 from contracts.errors import (
     EngineUnavailable,
     InvalidRequest,
+    TargetMisconfigured,
     TollkeeperError,
     UpstreamRateLimited,
     UpstreamRejected,
@@ -20,6 +19,7 @@ from contracts.identity import ANONYMOUS, Identity
 from contracts.limits import PriorityClass
 from contracts.prices import UNPRICED, Cost
 from contracts.records import AttemptReason, CountMethod, Outcome
+from contracts.requests import AnyRequest
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.progress import Progress
 
@@ -29,6 +29,7 @@ NO_RESULT: Final = Result()
 NEVER_BEGUN: Final = (
     EngineUnavailable,
     InvalidRequest,
+    TargetMisconfigured,
     UpstreamRateLimited,
     UpstreamRejected,
     UpstreamUnreachable,
@@ -52,6 +53,11 @@ class Attempt:
     count_method: CountMethod = "none"
     cost: Cost = UNPRICED
 
+    @property
+    def was_begun(self) -> bool:
+        """Say whether the target may have worked on it: one that refused or was never reached has not."""
+        return self.error is None or self.progress.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
+
 
 @dataclass(slots=True)
 class Life:
@@ -67,7 +73,7 @@ class Life:
     key: KeyEntry | None = None
     who: Identity = ANONYMOUS
     is_authenticated: bool = False
-    request: ChatRequest | EmbeddingRequest | None = None
+    request: AnyRequest | None = None
     response_bytes: int = 0
     model: ModelSpec | None = None
     requested_model: str = ""
@@ -92,14 +98,13 @@ class Life:
     charges: list[tuple[int, int]] = field(default_factory=list)  # nanoseconds from the start, tokens
     charged_pico_usd: int | None = None
     overdraft_tokens: int | None = None
+    tool_calls: int | None = None  # in the answer, where tools were offered
+    schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
 
     @property
     def was_begun(self) -> bool:
-        """Say whether any model may have worked on it: one that refused or was never reached has not."""
-        return any(
-            attempt.error is None or attempt.progress.tokens > 0 or not isinstance(attempt.error, NEVER_BEGUN)
-            for attempt in self.attempts
-        )
+        """Say whether any model may have worked on it."""
+        return any(attempt.was_begun for attempt in self.attempts)
 
     @property
     def last_attempt(self) -> Attempt | None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from contracts.chat import ChatRequest
+from contracts.completion import CompletionRequest
 from contracts.embedding import EmbeddingRequest
+from contracts.requests import AnyRequest
+from gateway.completion_reply import CompletionReply
 from gateway.embedding_reply import EmbeddingReply
-from gateway.reading import read_chat, read_embedding
+from gateway.reading import read_chat, read_completion, read_embedding
 from gateway.reply import ChatReply, Reply, ReplyFacts
-
-AnyRequest = ChatRequest | EmbeddingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,16 @@ def _chat_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return ChatReply(facts, request)
 
 
+def _completion_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, CompletionRequest)
+    return CompletionReply(facts, request)
+
+
 def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     assert isinstance(request, EmbeddingRequest)
     return EmbeddingReply(facts, request)
 
 
 CHAT: Final = Operation("chat.completions", "chat", "/chat/completions", read_chat, _chat_reply)
+COMPLETIONS: Final = Operation("completions", "text_completion", "/completions", read_completion, _completion_reply)
 EMBEDDINGS: Final = Operation("embeddings", "embeddings", "/embeddings", read_embedding, _embedding_reply)

@@ -5,13 +5,15 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
-from contracts.chat import ChatRequest, ReasoningEffort, Role
+from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort, Role
+from contracts.completion import MAX_TEXTS, CompletionRequest
 from contracts.embedding import MAX_INPUTS, EmbeddingRequest
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
 from contracts.limits import PRIORITY_CLASSES, PriorityClass
 
 _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
+_completion_decoder: Final = msgspec.json.Decoder(CompletionRequest)
 _embedding_decoder: Final = msgspec.json.Decoder(EmbeddingRequest)
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
@@ -20,7 +22,7 @@ _CHOICES: Final = {"role": get_args(Role), "reasoning_effort": get_args(Reasonin
 _MAX_SHOWN: Final = 60
 _UNSEEN: Final = object()
 
-RequestT = TypeVar("RequestT", ChatRequest, EmbeddingRequest)
+RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest, EmbeddingRequest)
 
 
 def read_chat(content_type: str, body: bytes) -> ChatRequest:
@@ -29,8 +31,18 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
     request = _read(_chat_decoder, content_type, body)
-    if request.stream_options is not None and not request.is_streamed:
-        raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
+    _check_stream_options(request)
+    return request
+
+
+def read_completion(content_type: str, body: bytes) -> CompletionRequest:
+    """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may ask for."""
+    request = _read(_completion_decoder, content_type, body)
+    _check_stream_options(request)
+    for place, prompt in enumerate(request.prompts):
+        if prompt == []:
+            raise InvalidRequest(f"prompt[{place}] is an empty list of token ids", param="prompt")
+    _check_texts(request)
     return request
 
 
@@ -42,6 +54,33 @@ def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
     if request.input_count > MAX_INPUTS:
         raise InvalidRequest(f"input has {request.input_count} entries; at most {MAX_INPUTS} are taken", param="input")
     return request
+
+
+def _check_stream_options(request: GenerationRequest) -> None:
+    if request.stream_options is not None and not request.is_streamed:
+        raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
+
+
+def _check_texts(request: CompletionRequest) -> None:
+    """Hold a completion to what one request may have generated."""
+    choices = request.n or 1
+    best_of = request.best_of or choices
+    if best_of < choices:
+        raise InvalidRequest(f"best_of is {best_of}; it must be at least n, {choices}", param="best_of")
+    if best_of > choices and request.is_streamed:
+        raise InvalidRequest(
+            f"best_of is {best_of} and n is {choices}: the best are known at the end only, so stream must be false",
+            param="best_of",
+        )
+    texts = request.choice_count
+    if not texts:
+        raise InvalidRequest("prompt is empty; give a text, token ids, or a list of either", param="prompt")
+    if texts > MAX_TEXTS:
+        raise InvalidRequest(
+            f"prompt has {texts // best_of} entries and asks for {best_of} answers to each, together {texts}; "
+            f"at most {MAX_TEXTS} are taken",
+            param="prompt",
+        )
 
 
 def _read(decoder: "msgspec.json.Decoder[RequestT]", content_type: str, body: bytes) -> RequestT:

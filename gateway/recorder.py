@@ -6,6 +6,7 @@ from typing import Literal
 from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, gap_units, pack_gaps
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
+from gateway.metrics.request_counts import RequestCounts
 
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
@@ -14,11 +15,16 @@ class Recorder:
     """Writes the records of requests whose payer is known. Others are counted, not recorded: no flood fills a disk."""
 
     def __init__(
-        self, journal: Journal, gateway: str, emit_span: Callable[[RequestRecord], None] | None = None
+        self,
+        journal: Journal,
+        gateway: str,
+        emit_span: Callable[[RequestRecord], None] | None = None,
+        counts: RequestCounts | None = None,
     ) -> None:
         self._journal = journal
         self._gateway = gateway
         self._emit_span = emit_span
+        self._counts = counts
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
         self.unrecorded_rejections = 0
@@ -27,8 +33,12 @@ class Recorder:
         """Write a request's record, and its attempts' where there was more than one."""
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
+            if self._counts is not None:
+                self._counts.note_unknown_caller(life)
             return
         request_record = _request_record(life, self._gateway)
+        if self._counts is not None:
+            self._counts.note(life, request_record)
         if life.outcome == "rejected":
             # What lies above the bound, or is the disk's last, is for requests that were admitted; a client that
             # tries again and again must not fill it with its refusals, which used nothing.
@@ -113,6 +123,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         charge_offsets_ns=[offset for offset, _ in life.charges],
         charge_tokens=[tokens for _, tokens in life.charges],
         overdraft_tokens=life.overdraft_tokens,
+        tool_calls=life.tool_calls,
+        schema_failed=life.schema_failed,
     )
 
 

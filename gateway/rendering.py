@@ -1,7 +1,9 @@
 """OpenAI's JSON, written: errors, whole answers, stream chunks. Pure functions of facts."""
 
 import struct
+from abc import ABC, abstractmethod
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +18,7 @@ _string: Final = _encoder.encode
 
 DONE: Final = b"data: [DONE]\n\n"
 _TEXT_TAIL: Final = b'},"logprobs":null,"finish_reason":null}]}\n\n'
-_LEAST_LOGPROB: Final = -9999.0
+LEAST_LOGPROB: Final = -9999.0
 
 
 def error_object(error: TollkeeperError) -> dict[str, object]:
@@ -34,18 +36,70 @@ def error_event(error: TollkeeperError) -> bytes:
     return b"data: %b\n\n" % error_body(error)
 
 
-class StreamRenderer:
-    """Renders one stream's chunks. What all chunks share is encoded once."""
+class AnswerRenderer(ABC):
+    """Renders one answer in an API's shape, in chunks or whole. What all chunks share is encoded once."""
 
-    def __init__(self, reply_id: str, created_unix: int, model: str) -> None:
-        self._prefix = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
+    def __init__(self, names: tuple[str, str], reply_id: str, created_unix: int, model: str) -> None:
+        """`names` are the API's words for a whole answer and for a chunk of one."""
+        self._whole_name, chunk_name = names
+        self._reply_id = reply_id
+        self._created_unix = created_unix
+        self._model = model
+        self._prefix = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,' % (
             _string(reply_id),
+            _string(chunk_name),
             created_unix,
             _string(model),
         )
         self._text_heads: dict[int, bytes] = {}  # by choice: all of a chunk before its text
 
-    def role(self, index: int) -> bytes:
+    @abstractmethod
+    def opening(self, index: int) -> bytes:
+        """Render what opens a choice's stream."""
+
+    @abstractmethod
+    def delta(self, delta: Delta) -> bytes:
+        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+
+    @abstractmethod
+    def new_choice(self) -> "WholeText":
+        """Give a choice of a whole answer, to be put together."""
+
+    def usage(self, usage: Usage) -> bytes:
+        """Render the usage chunk that `stream_options.include_usage` asks for."""
+        return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n"
+
+    def ending(self, index: int, why: TollkeeperError) -> bytes:
+        """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
+        chunk = self.delta(Delta(tokens=0, index=index, finish_reason="length"))
+        cause = _encoder.encode({"ended_by": {"code": why.error_code, "message": why.message}})
+        return b'%b,"tollkeeper":%b}\n\n' % (chunk.removesuffix(b"}\n\n"), cause)
+
+    def whole(self, choices: "Sequence[WholeText]", usage: Usage) -> bytes:
+        """Render a complete answer."""
+        return _encoder.encode(
+            {
+                "id": self._reply_id,
+                "object": self._whole_name,
+                "created": self._created_unix,
+                "model": self._model,
+                "choices": [choice.rendered(index) for index, choice in enumerate(choices)],
+                "usage": openai_usage(usage),
+            }
+        )
+
+
+class ChatRenderer(AnswerRenderer):
+    """Renders a chat's answer."""
+
+    def __init__(self, reply_id: str, created_unix: int, model: str) -> None:
+        super().__init__(("chat.completion", "chat.completion.chunk"), reply_id, created_unix, model)
+
+    def new_choice(self) -> "WholeChoice":
+        """Give a choice of a whole answer, to be put together."""
+        return WholeChoice()
+
+    def opening(self, index: int) -> bytes:
         """Render the chunk that opens a choice."""
         return self._choice(index, b'{"role":"assistant","content":""}', b"null", b"null")
 
@@ -72,16 +126,6 @@ class StreamRenderer:
         finish = _string(reason) if reason else b"null"
         return self._choice(delta.index, b"{" + b",".join(fields) + b"}", logprobs, finish)
 
-    def usage(self, usage: Usage) -> bytes:
-        """Render the usage chunk that `stream_options.include_usage` asks for."""
-        return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n"
-
-    def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
-        chunk = self._choice(index, b"{}", b"null", b'"length"')
-        cause = _encoder.encode({"ended_by": {"code": why.error_code, "message": why.message}})
-        return b'%b,"tollkeeper":%b}\n\n' % (chunk.removesuffix(b"}\n\n"), cause)
-
     def _choice(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
         return self._prefix + b'"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]}\n\n' % (
             index,
@@ -105,33 +149,60 @@ class _CallPiece(msgspec.Struct):
 _calls_decoder: Final = msgspec.json.Decoder(list[_CallPiece])
 
 
-class WholeChoice:
+class WholeText(ABC):
     """One choice of a whole answer while it is being put together."""
 
-    __slots__ = ("_calls", "_logprobs", "_reasoning", "_text", "finish_reason")
+    __slots__ = ("_logprobs", "_text", "finish_reason")
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._reasoning: list[str] = []
         self._logprobs: list[TokenLogprob] = []
-        self._calls: dict[int, _CallPiece] = {}
         self.finish_reason: str | None = None
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a piece. Raises UpstreamBroken on one that cannot be read."""
         if delta.text:
             self._text.append(delta.text)
-        if delta.reasoning:
-            self._reasoning.append(delta.reasoning)
         if delta.logprobs:
             self._logprobs.extend(delta.logprobs)
-        if delta.tool_calls:
-            self._take_calls(delta.tool_calls)
         self.finish_reason = delta.finish_reason or self.finish_reason
 
     def end_early(self) -> None:
         """Say that the gateway ended the choice, unless it had ended."""
         self.finish_reason = self.finish_reason or "length"
+
+    @property
+    def spoken(self) -> str | None:
+        """Give the text, as far as it has come; `None` for a choice that does something else than speak."""
+        return "".join(self._text)
+
+    @abstractmethod
+    def rendered(self, index: int) -> dict[str, object]:
+        """Give the choice in the API's shape."""
+
+
+class WholeChoice(WholeText):
+    """One choice of a whole chat answer."""
+
+    __slots__ = ("_calls", "_reasoning")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reasoning: list[str] = []
+        self._calls: dict[int, _CallPiece] = {}
+
+    def take(self, delta: Delta) -> None:
+        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        super().take(delta)
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+        if delta.tool_calls:
+            self._take_calls(delta.tool_calls)
+
+    @property
+    def spoken(self) -> str | None:
+        """Give the text; `None` where the choice calls tools."""
+        return None if self._calls else super().spoken
 
     def rendered(self, index: int) -> dict[str, object]:
         """Give the choice in OpenAI's shape."""
@@ -169,20 +240,6 @@ class WholeChoice:
             call.function.arguments += piece.function.arguments
 
 
-def whole_reply(reply_id: str, created_unix: int, model: str, choices: list[WholeChoice], usage: Usage) -> bytes:
-    """Render a complete chat completion."""
-    return _encoder.encode(
-        {
-            "id": reply_id,
-            "object": "chat.completion",
-            "created": created_unix,
-            "model": model,
-            "choices": [choice.rendered(index) for index, choice in enumerate(choices)],
-            "usage": openai_usage(usage),
-        }
-    )
-
-
 def _logprobs(tokens: list[TokenLogprob]) -> dict[str, object]:
     return {
         "content": [
@@ -198,7 +255,7 @@ def _logprobs(tokens: list[TokenLogprob]) -> dict[str, object]:
 
 def _logprob(text: str, logprob: float) -> dict[str, object]:
     # JSON has no infinities; OpenAI's own floor for what was practically impossible is -9999.
-    return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(text.encode())}
+    return {"token": text, "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(text.encode())}
 
 
 def embedding_reply(model: str, vectors: Vectors, usage: Usage, *, as_base64: bool) -> bytes:

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, GenerationRequest
 from contracts.errors import BudgetExhausted, LimitExceeded, TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from gateway.allowance import Allowance
+from gateway.answer_facts import facts_wanted
 from gateway.clock import Clock
 from gateway.exchange import Exchange, Headers
 from gateway.progress import Progress
-from gateway.rendering import DONE, StreamRenderer, WholeChoice, error_body, error_event, whole_reply
+from gateway.rendering import DONE, AnswerRenderer, ChatRenderer, WholeText, error_body, error_event
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
@@ -116,6 +117,10 @@ class Reply:
 
     # what the dispatcher calls
 
+    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+        """Give how many tools the answer calls, and whether its text is not the JSON asked for; `None`: not known."""
+        return None, None
+
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
         return len(self._body or b"")
@@ -125,20 +130,19 @@ class Reply:
         self._exchange.send(200, JSON, self._body or b"", self._headers)
 
 
-class ChatReply(Reply):
-    """The sink of one chat request."""
+class GeneratedReply(Reply):
+    """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
 
-    def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
+    def __init__(self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer) -> None:
         super().__init__(facts)
         self._request = request
         self._is_streamed = request.is_streamed
-        self._reply_id = f"chatcmpl-{facts.request_id.hex}"
-        self._created_unix = facts.created_unix
-        self._renderer = StreamRenderer(self._reply_id, facts.created_unix, request.model)
-        self._choices: list[WholeChoice] = []
+        self._renderer = renderer
+        self._choices: list[WholeText] = []
         self._opened: set[int] = set()
         self._finished: set[int] = set()
         self._renders_usage = False
+        self._facts = facts_wanted(request)
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         super().begin_attempt(progress, resumes=resumes)
@@ -147,6 +151,8 @@ class ChatReply(Reply):
             self._opened = set()
             self._finished = set()
             self._renders_usage = False
+            if self._facts is not None:
+                self._facts.begin()
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
@@ -172,7 +178,7 @@ class ChatReply(Reply):
         else:
             self._opened.add(delta.index)
             self._renders_usage = True
-            self._send_event(self._renderer.role(delta.index) + self._renderer.delta(delta))
+            self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
         self._watch_growth()
 
     def end_early(self, why: TollkeeperError) -> None:
@@ -181,9 +187,23 @@ class ChatReply(Reply):
         for choice in self._choices:
             choice.end_early()
         if self._is_streamed:
-            for index in sorted(self._progress.choices - self._finished) or [0]:
+            unfinished = set(range(self._request.choice_count)) - self._finished
+            for index in sorted(unfinished & self._progress.choices or unfinished):
                 self._send_event(self._renderer.ending(index, why))
             self._renders_usage = True  # an upstream's own comes after its end, which it does not reach
+
+    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+        """Give what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
+        facts = self._facts
+        if facts is None:
+            return None, None
+        schema_failed: bool | None = None
+        if is_complete and not self._is_streamed:
+            if self._choices:
+                schema_failed = facts.judge([choice.spoken for choice in self._choices])
+            elif self._body is not None:
+                schema_failed = facts.read_whole(self._body)
+        return facts.tool_calls(is_complete=is_complete), schema_failed
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
@@ -191,7 +211,7 @@ class ChatReply(Reply):
             tail = self._renderer.usage(usage) if self._renders_usage and self._request.wants_usage else b""
             self._body = tail + DONE
         elif self._body is None:
-            self._body = whole_reply(self._reply_id, self._created_unix, self._request.model, self._choices, usage)
+            self._body = self._renderer.whole(self._choices, usage)
         return len(self._body)
 
     def conclude(self) -> None:
@@ -205,6 +225,8 @@ class ChatReply(Reply):
 
     def _take(self, delta: Delta, now_ns: int) -> None:
         self._progress.take(delta, now_ns)
+        if self._facts is not None and delta.tool_calls:
+            self._facts.take(delta)
         if self._on_tokens is not None and delta.tokens:
             self._on_tokens(delta.tokens)
         if delta.finish_reason is not None:
@@ -213,7 +235,8 @@ class ChatReply(Reply):
     def _watch_growth(self) -> None:
         allowance = self._allowance
         if allowance is not None and self._progress.tokens >= allowance.next_at:
-            allowance.reached()
+            if len(self._finished) < self._request.choice_count:  # what is complete needs no more, and no end of ours
+                allowance.reached()
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
@@ -222,8 +245,16 @@ class ChatReply(Reply):
 
     def _collect(self, delta: Delta) -> None:
         while len(self._choices) <= delta.index:
-            self._choices.append(WholeChoice())
+            self._choices.append(self._renderer.new_choice())
         self._choices[delta.index].take(delta)
+
+
+class ChatReply(GeneratedReply):
+    """The sink of one chat request."""
+
+    def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
+        renderer = ChatRenderer(f"chatcmpl-{facts.request_id.hex}", facts.created_unix, request.model)
+        super().__init__(facts, request, renderer)
 
 
 def send_error(exchange: Exchange, error: TollkeeperError, headers: Headers = ()) -> None:

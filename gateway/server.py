@@ -23,7 +23,9 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int, *, shares_port: bool = False) -> None:
+    async def start(
+        self, host: str, port: int, *, shares_port: bool = False, port_setting: str = "TOLLKEEPER_GATEWAY_PORT"
+    ) -> None:
         """Bind and listen. Raises ConfigurationError where the port cannot be had.
 
         `shares_port`: other processes of the same user listen on it too, and the kernel spreads connections.
@@ -38,7 +40,7 @@ class HttpServer:
                 reuse_port=shares_port or None,
             )
         except OSError as error:
-            raise ConfigurationError(_bind_failure(host, port, error)) from error
+            raise ConfigurationError(_bind_failure(host, port, port_setting, error)) from error
         self._sweeper = asyncio.create_task(self._sweep(), name="connection deadlines")
 
     @property
@@ -79,9 +81,9 @@ class HttpServer:
                 connection.check_deadline(now)
 
 
-def _bind_failure(host: str, port: int, error: OSError) -> str:
+def _bind_failure(host: str, port: int, setting: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; stop what holds it, or choose another with TOLLKEEPER_GATEWAY_PORT"
+        return f"port {port} on {host} is in use; stop what holds it, or choose another with {setting}"
     if isinstance(error, socket.gaierror):
         return f"host {host!r} cannot be resolved; set TOLLKEEPER_HOST to an address of this machine"
-    return f"port {port} on {host} cannot be bound: {error.strerror}; set TOLLKEEPER_HOST and TOLLKEEPER_GATEWAY_PORT"
+    return f"port {port} on {host} cannot be bound: {error.strerror}; set TOLLKEEPER_HOST and {setting}"

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.configuration import control_database_url
-from gateway.authentication import AuthenticationLimits
 from gateway.http import HttpLimits
+from gateway.identity.authentication import AuthenticationLimits
 
 
 def several_need_redis(workers: int) -> str:
@@ -50,6 +50,12 @@ class GatewaySettings(BaseSettings):
     invalid_keys_per_minute: int = Field(default=30, ge=1, le=1_000_000)
     stale_issuer_keys_seconds: float = Field(default=3600.0, ge=0)
 
+    metrics: bool = True  # GET /metrics, for Prometheus
+    metrics_port: int = Field(default=0, ge=0, le=65535)  # 0: the data plane's; the second worker takes the next
+    metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: who reaches the port
+    metrics_tenants: int = Field(default=0, ge=0, le=10_000)  # tenants that are counted by name
+    metrics_budgets: int = Field(default=20, ge=0, le=1000)  # budgets shown, those most used
+
     max_header_bytes: int = Field(default=32 * 1024, ge=1024)
     max_header_count: int = Field(default=100, ge=8)
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
@@ -76,6 +82,11 @@ class GatewaySettings(BaseSettings):
     def own(self, folder: str) -> Path:
         """Give a folder of the data directory that this worker has for itself."""
         return self.data / (folder if self.worker == 1 else f"{folder}-{self.worker}")
+
+    @property
+    def own_metrics_port(self) -> int:
+        """Give the port of this worker's metrics; 0 where they are on the data plane's."""
+        return self.metrics_port + self.worker - 1 if self.metrics_port else 0
 
     @property
     def database_address(self) -> str:

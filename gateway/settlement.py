@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime
 
-from contracts.chat import ChatRequest
-from contracts.embedding import EmbeddingRequest
 from contracts.prices import Cost, bill
 from contracts.records import CountMethod
+from contracts.requests import AnyRequest
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.life import Attempt, Life
@@ -21,8 +20,9 @@ class Settlement:
     def settle(self, life: Life) -> None:
         """Set usage and cost on every attempt and on the request, which pays for the answer it got.
 
-        A failed attempt's usage stands on its own record; the request's usage is its last attempt's. Where that
-        continued another's answer, the outputs of both are the request's, and the prompt is paid once.
+        A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which may
+        have begun. Where that continued another's answer, the outputs of both are the request's, and the prompt is
+        paid once.
         """
         request = life.request
         if request is None:
@@ -33,7 +33,8 @@ class Settlement:
         last = life.last_attempt
         if last is None:
             return
-        life.usage, life.count_method, life.cost = last.usage, last.count_method, last.cost
+        paid = next((attempt for attempt in reversed(life.attempts) if attempt.was_begun), last)
+        life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
         first, *others = life.answering_attempts
         if others:
             life.usage = first.usage
@@ -41,9 +42,7 @@ class Settlement:
                 life.usage = life.usage.plus(_outputs_of(attempt.usage))
             life.cost = _price(life.usage, last, request.model, life)
 
-    def _usage_of(
-        self, attempt: Attempt, request: ChatRequest | EmbeddingRequest, life: Life
-    ) -> tuple[Usage, CountMethod]:
+    def _usage_of(self, attempt: Attempt, request: AnyRequest, life: Life) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             if result.count_method in ("reported", "exact") and result.usage.input_tokens:

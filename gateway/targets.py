@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backends.llm.base import TARGET_KINDS, Target, TargetFactory
 from contracts.configuration import Snapshot, TargetSpec
-from contracts.errors import ConfigurationError, TollkeeperError, UpstreamError
+from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
 from contracts.generation import Continuation
 
 _log = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ class TargetRegistry:
         self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, spec: TargetSpec) -> Target:
-        """Give a target. Raises UpstreamError where its configuration cannot be used."""
+        """Give a target. Raises TargetMisconfigured where its configuration cannot be used."""
         key = (spec.pool, spec.id)
         target = self._targets.get(key)
         if target is None:
             reason = self._broken.get(key, "it has been removed")
-            raise UpstreamError(f"target {spec.id!r} cannot be used: {reason}", code="target_misconfigured")
+            raise TargetMisconfigured(f"target {spec.id!r} cannot be used: {reason}")
         return target
 
     def find(self, spec: TargetSpec) -> Target | None:

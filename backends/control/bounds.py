@@ -32,7 +32,7 @@ def refuse_beyond_bounds(session: Session, author: Author, level: str, subject: 
         if not _is_within_team(session, author, level, subject):
             raise PermissionDenied(
                 f"a lead of team {author.team_id!r} sets limits and budgets of the team's projects and keys, "
-                f"not of level {level!r} for {subject!r}; ask an administrator of the tenant"
+                f"not of level {level!r}{f' for {subject!r}' if subject else ''}; ask an administrator of the tenant"
             )
     elif author.tenant_id and level == "tenant":
         raise PermissionDenied(

@@ -201,7 +201,9 @@ def _checked_spec(session: Session, row: Budget) -> BudgetSpec:
     try:
         return spec_of(session, row)
     except ConfigurationError as error:
-        raise InvalidRequest(error.message, param=_blamed(row, error.message)) from error
+        # The caller knows what it asked for, and a new budget's id is nobody's yet.
+        message = error.message.removeprefix(f"budget {row.id!r}: ")
+        raise InvalidRequest(message, param=_blamed(row, message)) from error
 
 
 def _blamed(row: Budget, message: str) -> str:

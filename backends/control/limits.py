@@ -133,7 +133,9 @@ def _checked_spec(row: Limit) -> LimitSpec:
     try:
         return limit_spec(row)
     except ConfigurationError as error:
-        raise InvalidRequest(error.message, param=_blamed(row, error.message)) from error
+        # The caller knows what it asked for, and a new limit's id is nobody's yet.
+        message = error.message.removeprefix(f"limit {row.id!r}: ")
+        raise InvalidRequest(message, param=_blamed(row, message)) from error
 
 
 def _blamed(row: Limit, message: str) -> str:

@@ -16,6 +16,12 @@ def joined(parts: Sequence[int]) -> int:
     return parts[0] * _BASE + parts[1]
 
 
+def merge(changes: Mapping[int, int], into: dict[int, int]) -> None:
+    """Add changes by bucket to what is there."""
+    for bucket, amount in changes.items():
+        into[bucket] = into.get(bucket, 0) + amount
+
+
 def deltas(by_bucket: Mapping[int, int]) -> list[tuple[int, int, int]]:
     """Give changes by bucket as they travel: bucket and the two parts."""
     return [(bucket, *divmod(amount, _BASE)) for bucket, amount in by_bucket.items() if amount]

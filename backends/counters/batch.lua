@@ -8,7 +8,7 @@ local function line_of(parts, item)
         return {
             kind = WINDOW, key = KEYS[parts[2]], places_key = KEYS[parts[3]], amount = parts[4], buckets = parts[5],
             bucket_us = parts[6], lease = parts[7], hold = parts[8], align = parts[9], charges = parts[10],
-            leases = parts[11], need = parts[12], want = parts[13],
+            leases = parts[11], need = parts[12], want = parts[13], open_charges = parts[14], open_leases = parts[15],
         }
     end
     return {
@@ -30,8 +30,12 @@ local function extra_of(room_h, room_l, alive)
 end
 
 local function open_window(line, batch, item)
-    local window = batch.counters[line.key] or load_window(line.key)
-    batch.counters[line.key] = window
+    local window = batch.counters[line.key]
+    if not window then
+        window = load_window(line.key)
+        take_back(window, batch.gateways)
+        batch.counters[line.key] = window
+    end
     line.counter, line.k = window, math.floor(batch.now_us / line.bucket_us)
     age(window, line, line.k)
     for _, delta in ipairs(line.charges) do
@@ -138,6 +142,8 @@ local function finish_window(line, batch, item, is_granted)
         if n > newest and (value[1] > 0 or value[2] > 0) then newest = n end
     end
     local used_h, used_l = used_at(window, line, k)
+    for _, each in ipairs(leases) do window.leased[#window.leased + 1] = each end
+    keep_open(window, line, batch)
     save_window(window, line)
     window.changed, window.is_short = {}, false
     local is_short = batch.now_us - window.short < SHORT_US

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-_PARTS: Final = ("exact", "gateways", "sliding", "places", "escrow", "batch")  # each uses what stands before it
+_PARTS: Final = ("exact", "gateways", "sliding", "open", "places", "escrow", "batch")  # each uses what stands before it
 
 
 @cache

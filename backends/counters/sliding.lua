@@ -1,16 +1,19 @@
 -- A sliding window: a hash of amounts by bucket. c<n>: charged in bucket n, counts in the windows that end in n to
 -- n + B. l<e>: leased or charged at an uncertain moment up to bucket e, counts until e + B. h<j>: "count amount" of
 -- places held from bucket j on, for `hold` buckets; counts in j to j + hold + B until claimed, and not at all after
--- that time. x: when a request was last turned away.
+-- that time. x: when a request was last turned away. o<name>: what of c and l ends with a gateway (open.lua).
 local SHORT_US = 1000000
 
 local function load_window(key)
-    local window = { key = key, c = {}, l = {}, h = {}, short = 0, changed = {} }
+    local window = { key = key, c = {}, l = {}, h = {}, o = {}, leased = {}, short = 0, changed = {} }
     local flat = redis.call('HGETALL', key)
     for i = 1, #flat, 2 do
-        local kind, bucket = string.sub(flat[i], 1, 1), tonumber(string.sub(flat[i], 2))
+        local kind, name = string.sub(flat[i], 1, 1), string.sub(flat[i], 2)
+        local bucket = tonumber(name)
         if kind == 'x' then
             window.short = tonumber(flat[i + 1])
+        elseif kind == 'o' then
+            window.o[name] = flat[i + 1]
         elseif kind == 'h' then
             local count, amount = string.match(flat[i + 1], '^(%d+) (%d+)$')
             local high, low = parse(amount)
@@ -58,6 +61,9 @@ local function save_window(window, line)
     for field, value in pairs(window.changed) do
         if not value or (value[1] == 0 and value[2] == 0) then
             gone[#gone + 1] = field
+        elseif type(value) == 'string' then
+            set[#set + 1] = field
+            set[#set + 1] = value
         else
             local text = digits(value[1], value[2])
             if string.sub(field, 1, 1) == 'h' then text = string.format('%.0f ', math.max(value[3], 1)) .. text end

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from contracts.chat import ChatRequest, ReasoningEffort
+from contracts.chat import ReasoningEffort
 from contracts.configuration import TargetSpec
-from contracts.embedding import EmbeddingRequest
 from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
+from contracts.requests import AnyRequest
 from contracts.usage import Usage
 
 
@@ -25,7 +25,7 @@ class ModelCall:
 
     request_id: UUID
     path: str  # below the API's root: "/chat/completions"
-    request: ChatRequest | EmbeddingRequest
+    request: AnyRequest
     body: bytes
     tenant: str
     cache_salt: str
@@ -41,7 +41,20 @@ class ModelCall:
     on_held: Callable[[int, int], None] | None = None
 
 
-class Sink(Protocol):
+class DeltaSink(Protocol):
+    """What a target needs of a sink where it gives tokens and nothing else."""
+
+    def delta(self, delta: Delta) -> None:
+        """Take a piece of generated output."""
+
+    def account(self, result: Result) -> None:
+        """Take the account of a call that raises instead of returning one: cancelled, or failed on the way."""
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Register how to hold the producer back while the client is slow."""
+
+
+class Sink(DeltaSink, Protocol):
     """Takes what a target produces, as it is produced. Calls never block and never raise for a slow client.
 
     A target uses either `event` and `whole` (bytes of OpenAI's protocol that go through as they are) or `delta`
@@ -54,20 +67,11 @@ class Sink(Protocol):
     def whole(self, body: bytes) -> None:
         """Take a complete JSON reply."""
 
-    def delta(self, delta: Delta) -> None:
-        """Take a piece of generated output."""
-
     def vectors(self, vectors: Vectors) -> None:
         """Take embeddings, which the gateway renders."""
 
-    def account(self, result: Result) -> None:
-        """Take the account of a call that raises instead of returning one: cancelled, or failed on the way."""
-
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Take what is known of the usage before the end, such as the exact input count."""
-
-    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Register how to hold the producer back while the client is slow."""
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
+from backends.llm.engine_sampling import grammar_of, refuse_given, room_for, sampling_of, stops_of
 from backends.tokenizer import PromptFormat
 from contracts.chat import ChatRequest, Message, ReasoningEffort
 from contracts.embedding import EmbeddingRequest
@@ -15,14 +17,13 @@ from contracts.wire import Grammar, ModelHello, Sampling
 
 # Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
 _LONG_CHARACTERS: Final = 4096
-_SMALLEST_TOP_P: Final = 1e-6
 _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 _TEXT_PARTS: Final = ("text", "refusal")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat as token ids, with everything else its generation needs."""
+    """A prompt as token ids, with everything else its generation needs."""
 
     token_ids: list[int]
     sampling: Sampling
@@ -30,6 +31,7 @@ class Prompt:
     grammar: Grammar | None
     tools: bytes
     tool_choice: str = ""  # as in contracts.wire.Submit
+    is_raw: bool = False  # no chat: what is generated is text as it stands
 
 
 class _Unsupported(msgspec.Struct, frozen=True):
@@ -54,16 +56,6 @@ class _NamedFunction(msgspec.Struct, frozen=True):
 
 class _NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     function: _NamedFunction
-
-
-class _JsonSchema(msgspec.Struct, frozen=True):
-    schema: msgspec.Raw
-    name: str = ""
-
-
-class _ResponseFormat(msgspec.Struct, frozen=True):
-    type: str
-    json_schema: _JsonSchema | None = None
 
 
 _unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
@@ -93,11 +85,11 @@ async def prompt_of(
     `body` is what the application sent, searched for fields that cannot be honoured. `effort` replaces what it says
     of reasoning effort.
     """
-    _refuse_unsupported(request, body)
+    refuse_given(request, _unsupported_decoder.decode(body))
     if model.kind != "generate":
         raise InvalidRequest(f"the model {request.model!r} embeds; it does not chat", param="model")
     tools = _tools(request, form)
-    grammar = _grammar(request)
+    grammar = grammar_of(request)
     tool_choice = _forced_call(request, tools, grammar)
     messages = [_message(message, place, request.model) for place, message in enumerate(request.messages)]
     more = _template_variables(request, tools, effort)
@@ -105,28 +97,28 @@ async def prompt_of(
         token_ids = form.encode(form.render(messages, **more))
     else:
         token_ids = await asyncio.to_thread(lambda: form.encode_long(form.render(messages, **more)))
-    sampling = _sampling(request, _room(request, model, len(token_ids)))
-    return Prompt(token_ids, sampling, _stops(request), grammar, tools, tool_choice)
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+    sampling = sampling_of(request, room_for(request, model, len(token_ids)), logprobs)
+    return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice)
 
 
-def _refuse_unsupported(request: ChatRequest, body: bytes) -> None:
-    found = _unsupported_decoder.decode(body)
-    for name in _Unsupported.__struct_fields__:
-        if _is_given(getattr(found, name)) and bytes(getattr(found, name)) != b"false":
-            raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
+async def encode_entries(entries: Sequence[str | list[int]], form: PromptFormat) -> list[list[int]]:
+    """Encode the texts among the entries, each with the special tokens the model frames it with."""
+    texts = [one for one in entries if isinstance(one, str)]
+    if sum(map(len, texts)) <= _LONG_CHARACTERS:
+        encoded = iter(form.encode_inputs(texts))
+    else:
+        encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
+    return [next(encoded) if isinstance(one, str) else one for one in entries]
 
 
 async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFormat) -> Inputs:
     """Encode what is to be embedded. Raises InvalidRequest, naming the input that is too long."""
     if model.kind != "embed":
         raise InvalidRequest(f"the model {request.model!r} chats; it does not embed", param="model")
-    inputs = request.inputs
-    texts = [one for one in inputs if isinstance(one, str)]
-    if sum(map(len, texts)) <= _LONG_CHARACTERS:
-        encoded = iter(form.encode_inputs(texts))
-    else:
-        encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
-    all_ids = [next(encoded) if isinstance(one, str) else one for one in inputs]
+    all_ids = await encode_entries(request.inputs, form)
     for place, ids in enumerate(all_ids):
         where = f"input[{place}]" if len(all_ids) > 1 else "input"
         if not ids:
@@ -142,62 +134,6 @@ async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFo
             f"dimensions is {request.dimensions}; {request.model!r} has {model.dimensions}", param="dimensions"
         )
     return Inputs(all_ids)
-
-
-def _room(request: ChatRequest, model: ModelHello, prompt_tokens: int) -> int:
-    """Give how many tokens may be generated: what was asked for, else what the context leaves."""
-    wanted, context = request.output_limit, model.context_tokens
-    room = context - prompt_tokens
-    if room < 1 or (wanted is not None and wanted > room):
-        asked = "max_tokens is not given" if wanted is None else f"max_tokens is {wanted}"
-        raise InvalidRequest(
-            f"the prompt has {prompt_tokens} tokens and {asked}; the context of {request.model!r} holds {context} "
-            "tokens of both together",
-            param="messages" if room < 1 or wanted is None else "max_tokens",
-            code="context_length_exceeded",
-        )
-    return room if wanted is None else wanted
-
-
-def _sampling(request: ChatRequest, max_tokens: int) -> Sampling:
-    if request.top_logprobs is not None and not request.logprobs:
-        raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
-    min_tokens = request.min_tokens or 0
-    if min_tokens > max_tokens:
-        raise InvalidRequest(f"min_tokens is {min_tokens}, more than max_tokens, {max_tokens}", param="min_tokens")
-    return Sampling(
-        max_tokens=max_tokens,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_k=max(request.top_k or 0, 0),
-        top_p=1.0 if request.top_p is None else max(request.top_p, _SMALLEST_TOP_P),
-        min_p=request.min_p or 0.0,
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=request.repetition_penalty or 1.0,
-        seed=request.seed,
-        n=request.choice_count,
-        min_tokens=min_tokens,
-        ignore_eos=request.ignore_eos is True,
-        stop_token_ids=request.stop_token_ids or [],
-        logit_bias=_logit_bias(request),
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-    )
-
-
-def _logit_bias(request: ChatRequest) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for name, bias in (request.logit_bias or {}).items():
-        if not name.isdecimal() or not name.isascii() or len(name) > 9:
-            raise InvalidRequest("a key of logit_bias is not a token id", param="logit_bias")
-        found[int(name)] = bias
-    return found
-
-
-def _stops(request: ChatRequest) -> list[str]:
-    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    if not all(stops):
-        raise InvalidRequest("stop holds an empty string", param="stop")
-    return stops
 
 
 def _message(message: Message, place: int, model: str) -> dict[str, object]:
@@ -284,61 +220,3 @@ def _template_variables(request: ChatRequest, tools: bytes, effort: ReasoningEff
         if request.reasoning_effort == "none":
             variables.setdefault("enable_thinking", False)
     return variables
-
-
-def _grammar(request: ChatRequest) -> Grammar | None:
-    """Find what the output must match. Raises InvalidRequest where it is stated more than once."""
-    found = [*_from_response_format(request), *_from_extensions(request)]
-    if len(found) > 1:
-        names = " and ".join(name for name, _ in found)
-        raise InvalidRequest(f"{names} each say what the output must match; give one of them", param=found[1][0])
-    return found[0][1] if found else None
-
-
-def _from_response_format(request: ChatRequest) -> list[tuple[str, Grammar]]:
-    if bytes(request.response_format) in (b"", b"null"):
-        return []
-    try:
-        stated = msgspec.json.decode(request.response_format, type=_ResponseFormat)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"response_format: {error}", param="response_format") from None
-    if stated.type == "text":
-        return []
-    if stated.type == "json_object":
-        return [("response_format", Grammar(kind="json_object", text=""))]
-    if stated.type == "json_schema" and stated.json_schema is not None:
-        return [("response_format", Grammar(kind="json_schema", text=bytes(stated.json_schema.schema).decode()))]
-    raise InvalidRequest(
-        "response_format.type must be 'text', 'json_object', or 'json_schema' with a json_schema beside it",
-        param="response_format",
-    )
-
-
-def _from_extensions(request: ChatRequest) -> list[tuple[str, Grammar]]:
-    outputs = request.structured_outputs
-    schemas = [("guided_json", request.guided_json)]
-    regexes = [("guided_regex", request.guided_regex)]
-    choices = [("guided_choice", request.guided_choice)]
-    grammars = [("guided_grammar", request.guided_grammar)]
-    if outputs is not None:
-        schemas.append(("structured_outputs.json", outputs.json))
-        regexes.append(("structured_outputs.regex", outputs.regex))
-        choices.append(("structured_outputs.choice", outputs.choice))
-        grammars.append(("structured_outputs.grammar", outputs.grammar))
-    found = [(name, _schema(stated)) for name, stated in schemas if stated is not None]
-    found += [(name, Grammar(kind="regex", text=text)) for name, text in regexes if text is not None]
-    found += [
-        (name, Grammar(kind="choice", text=json.dumps(options))) for name, options in choices if options is not None
-    ]
-    found += [(name, Grammar(kind="lark", text=text)) for name, text in grammars if text is not None]
-    if outputs is not None and outputs.json_object:
-        found.append(("structured_outputs.json_object", Grammar(kind="json_object", text="")))
-    return found
-
-
-def _is_given(raw: msgspec.Raw) -> bool:
-    return bytes(raw) not in (b"", b"null")
-
-
-def _schema(stated: dict[str, Any] | str) -> Grammar:
-    return Grammar(kind="json_schema", text=stated if isinstance(stated, str) else json.dumps(stated))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from backends.llm.base import Sink
+from backends.llm.base import DeltaSink
 from contracts.errors import TollkeeperError
 from contracts.generation import Delta
 from contracts.usage import UNKNOWN_USAGE, Usage
@@ -36,7 +36,7 @@ class EngineStream:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: DeltaSink,
         prompt_tokens: int,
         choices: int,
         given_ids: tuple[int, ...] = (),

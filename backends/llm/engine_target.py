@@ -5,16 +5,20 @@ A call that is cut short, by its client or by a fault, still learns what the eng
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from backends.llm.base import ModelCall, Sink
+from backends.llm.base import DeltaSink, ModelCall, Sink
+from backends.llm.engine_batch import NOTHING_USED, generate_all
+from backends.llm.engine_completion import prompts_of
 from backends.llm.engine_formats import FormatKey, format_key
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_prompt import Inputs, Prompt, inputs_of, prompt_of
 from backends.llm.engine_stream import EngineStream
-from contracts.chat import ChatRequest
+from contracts.chat import ChatRequest, GenerationRequest
+from contracts.completion import CompletionRequest
 from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import (
@@ -27,21 +31,20 @@ from contracts.errors import (
     UpstreamTimeout,
 )
 from contracts.generation import Continuation, Result, Vectors
+from contracts.requests import AnyRequest
 from contracts.usage import Usage
 from contracts.wire import Embed, Embedded, Finished, ModelHello, Sampling, Submit
 
 _ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the engine's account of it
 
-NOTHING_USED: Final = Result(
-    usage=Usage(input_text=0, cache_read_text=0, output_text=0), count_method="exact", gap_clock="engine"
-)
+_PROMPT: Final = "prompt"  # whichever field holds it
 # An engine's codes for faults of the request itself, and the field that they are about.
 _REQUEST_FAULTS: Final = {
     "invalid_request": None,
-    "context_length_exceeded": "messages",
+    "context_length_exceeded": _PROMPT,
     "invalid_grammar": "response_format",
-    "invalid_continuation": "messages",
-    "token_out_of_range": "messages",
+    "invalid_continuation": _PROMPT,
+    "token_out_of_range": _PROMPT,
     "unknown_adapter": "model",
 }
 # What says of this host only that it cannot serve the request now.
@@ -77,7 +80,8 @@ class EngineTarget:
         try:
             if isinstance(call.request, EmbeddingRequest):
                 return (await self._prepare_inputs(call, call.request))[1].tokens
-            return len((await self._prepare(call, call.request))[1].token_ids)
+            _, prompts = await self._prepare(call, call.request)
+            return sum(len(prompt.token_ids) for prompt in prompts)
         except EngineUnavailable:
             return None
 
@@ -89,7 +93,7 @@ class EngineTarget:
         try:
             if isinstance(call.request, EmbeddingRequest):
                 return await self._embed(call, call.request, sink)
-            return await self._chat(call, call.request, sink)
+            return await self._generate_all(call, call.request, sink)
         finally:
             self._calls.discard(task)
 
@@ -108,24 +112,38 @@ class EngineTarget:
             await asyncio.wait(self._calls)
         await self._hosts.leave(self.spec.url)
 
-    async def _chat(self, call: ModelCall, request: ChatRequest, sink: Sink) -> Result:
+    async def _generate_all(self, call: ModelCall, request: GenerationRequest, sink: Sink) -> Result:
         try:
-            model, prompt = await self._prepare(call, request)
-            given = call.continuation.token_ids if call.continuation is not None else ()
-            stream = EngineStream(sink, len(prompt.token_ids), request.choice_count, given, call.on_held)
-            self._host.submit(self._submit(call, model, prompt, given), stream)
+            model, prompts = await self._prepare(call, request)
         except (asyncio.CancelledError, TollkeeperError):
+            sink.account(NOTHING_USED)
+            raise
+        if len(prompts) == 1:
+            return await self._generate(model, call, prompts[0], sink)
+        return await generate_all(call, prompts, sink, partial(self._generate, model))
+
+    async def _generate(self, model: ModelHello, call: ModelCall, prompt: Prompt, sink: DeltaSink) -> Result:
+        given = call.continuation.token_ids if call.continuation is not None else ()
+        stream = EngineStream(sink, len(prompt.token_ids), prompt.sampling.n, given, call.on_held)
+        try:
+            self._host.submit(self._submit(call, model, prompt, given), stream)
+        except TollkeeperError:
             sink.account(NOTHING_USED)
             raise
         return await self._follow(call, model, stream, sink, len(given))
 
-    async def _prepare(self, call: ModelCall, request: ChatRequest) -> tuple[ModelHello, Prompt]:
+    async def _prepare(self, call: ModelCall, request: GenerationRequest) -> tuple[ModelHello, list[Prompt]]:
         model = self._host.model(self.spec.model or request.model)
         effort = call.reasoning_effort
         key = (*format_key(model), effort or "")
         prepared = call.prepared.get(key)
-        if not isinstance(prepared, Prompt):
-            prepared = await prompt_of(request, call.body, model, await self._hosts.formats.get(model), effort)
+        if not isinstance(prepared, list):
+            form = await self._hosts.formats.get(model)
+            if isinstance(request, CompletionRequest):
+                prepared = await prompts_of(request, call.body, model, form)
+            else:
+                assert isinstance(request, ChatRequest)
+                prepared = [await prompt_of(request, call.body, model, form, effort)]
             call.prepared[key] = prepared
         return model, prepared
 
@@ -157,9 +175,12 @@ class EngineTarget:
             template_hash=template_hash,
             tools=prompt.tools,
             tool_choice=prompt.tool_choice,
+            parse_reasoning=not prompt.is_raw,
         )
 
-    async def _follow(self, call: ModelCall, model: ModelHello, stream: EngineStream, sink: Sink, given: int) -> Result:
+    async def _follow(
+        self, call: ModelCall, model: ModelHello, stream: EngineStream, sink: DeltaSink, given: int
+    ) -> Result:
         """Wait for a request's end, whichever it is, and account for it."""
         request_id = call.request_id.bytes
         sink.attach_flow(stream.pause, stream.resume)
@@ -168,8 +189,10 @@ class EngineTarget:
             final = await stream.finished()
         except asyncio.CancelledError:
             self._host.abort(request_id)
-            final = await stream.finished_within(_ACCOUNT_SECONDS)
-            sink.account(self._result(model, stream, final, given))
+            try:
+                final = await stream.finished_within(_ACCOUNT_SECONDS)
+            finally:  # also where the client leaves while the end that we made is accounted for
+                sink.account(self._result(model, stream, final, given))
             raise
         except UpstreamError:
             if not stream.is_complete:
@@ -181,7 +204,7 @@ class EngineTarget:
             self._host.forget(request_id)
         result = self._result(model, stream, final, given)
         if final is not None and (final.error_code or final.finish_reason == "error"):
-            error = _error_of(self.spec.id, final.error_code, final.error_message)
+            error = _error_of(self.spec.id, final.error_code, final.error_message, call.request)
             continuation = _continuation(model, stream, call) if error.retryable else None
             sink.account(msgspec.structs.replace(result, continuation=continuation))
             raise error
@@ -226,12 +249,12 @@ class EngineTarget:
         except asyncio.CancelledError:
             sink.account(used)
             raise
-        return self._embedded(answer, used, len(inputs.token_ids), sink)
+        return self._embedded(answer, used, len(inputs.token_ids), sink, request)
 
-    def _embedded(self, answer: Embedded, used: Result, inputs: int, sink: Sink) -> Result:
+    def _embedded(self, answer: Embedded, used: Result, inputs: int, sink: Sink, request: EmbeddingRequest) -> Result:
         if answer.error_code:
             sink.account(NOTHING_USED)
-            raise _error_of(self.spec.id, answer.error_code, answer.error_message)
+            raise _error_of(self.spec.id, answer.error_code, answer.error_message, request)
         if answer.dimensions < 1 or len(answer.vectors) != 4 * answer.dimensions * inputs:
             raise UpstreamBroken(
                 f"target {self.spec.id!r} sent {len(answer.vectors)} bytes for {inputs} vectors of "
@@ -256,9 +279,12 @@ def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> C
     return Continuation(request.model, tuple(stream.token_ids), model.weights_hash, *format_key(model))
 
 
-def _error_of(target: str, code: str, message: str) -> TollkeeperError:
+def _error_of(target: str, code: str, message: str, request: AnyRequest) -> TollkeeperError:
     if code in _REQUEST_FAULTS:
-        return InvalidRequest(message, code=code, param=_REQUEST_FAULTS[code])
+        param = _REQUEST_FAULTS[code]
+        if param == _PROMPT:
+            param = request.prompt_field if isinstance(request, GenerationRequest) else "input"
+        return InvalidRequest(message, code=code, param=param)
     if code == UpstreamTimeout.code:
         return UpstreamTimeout(message)
     if code in _UNAVAILABLE:

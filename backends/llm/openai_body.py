@@ -6,7 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from backends.llm.base import ModelCall
-from contracts.chat import ChatRequest, ReasoningEffort
+from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort
+from contracts.completion import CompletionRequest
 
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -56,12 +57,12 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     """Give the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
     request = call.request
     renamed = bool(server.model) and server.model != request.model
-    chat = request if isinstance(request, ChatRequest) else None
-    needs_usage = chat is not None and chat.is_streamed and not chat.wants_usage
-    needs_limit = chat is not None and call.max_output is not None and _exceeds(chat, call.max_output)
-    effort = call.reasoning_effort if chat is not None and server.sends_reasoning_effort else None
-    ranks = chat is not None and server.sends_priority
-    if not (renamed or needs_usage or needs_limit or effort or ranks):
+    generates = isinstance(request, GenerationRequest)
+    needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not request.wants_usage
+    limit = _new_limit(request, call.max_output) if isinstance(request, GenerationRequest) else None
+    effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
+    ranks = generates and server.sends_priority
+    if not (renamed or needs_usage or limit or effort or ranks):
         return call.body
     body = _Body(call.body)
     if renamed:
@@ -69,8 +70,8 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if needs_usage:
         options = body.get("stream_options")
         body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
-    if needs_limit and call.max_output is not None:
-        _limit(body, call.max_output, server.output_limit)
+    if limit is not None:
+        _limit(body, limit, "max_tokens" if isinstance(request, CompletionRequest) else server.output_limit)
     if effort is not None:
         _set_effort(body, effort)
     if ranks:
@@ -78,10 +79,14 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     return body.encoded()
 
 
-def _exceeds(request: ChatRequest, max_output: int) -> bool:
-    # Servers differ in which of the two names they heed, so neither may say more.
-    given = [limit for limit in (request.max_tokens, request.max_completion_tokens) if limit is not None]
-    return not given or max(given) > max_output
+def _new_limit(request: GenerationRequest, max_output: int | None) -> int | None:
+    """Give the limit that the server is to be told in place of what the body says; `None`: leave it as it is."""
+    stated = request.stated_limits
+    if not stated:  # an API's default is told as well: servers have defaults of their own
+        known = [limit for limit in (request.output_limit, max_output) if limit is not None]
+        return min(known, default=None)
+    # Servers differ in which of two names they heed, so neither may say more.
+    return max_output if max_output is not None and max(stated) > max_output else None
 
 
 def _limit(body: _Body, max_output: int, unless_given: str) -> None:

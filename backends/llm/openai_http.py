@@ -18,6 +18,7 @@ from contracts.embedding import EmbeddingReply, EmbeddingRequest
 from contracts.errors import (
     ConfigurationError,
     InvalidUsage,
+    TargetMisconfigured,
     TollkeeperError,
     UpstreamBroken,
     UpstreamError,
@@ -167,7 +168,7 @@ class _ReplyReader:
         try:
             chunk = _chunk_decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent an event that is not a chat chunk") from error
+            raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
         if chunk.error and bytes(chunk.error) != b"null":
             raise UpstreamBroken(_message_in(data) or f"target {self._target!r} reported an error in its stream")
         if chunk.usage is not None:
@@ -181,7 +182,7 @@ class _ReplyReader:
         self._sink.event(event, deltas, is_usage_only=chunk.usage is not None and not choices)
 
     def _conclude_whole(self, body: bytes) -> None:
-        expected = "embedding reply" if self._embeds else "chat completion"
+        expected = "embedding reply" if self._embeds else "completion"
         try:
             reply = (_embedding_decoder if self._embeds else _reply_decoder).decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -218,11 +219,11 @@ class _ReplyReader:
                 retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
             )
         if self._status == 404:  # the model or the path: the target is set up wrong, another need not be
-            return UpstreamError(
+            return TargetMisconfigured(
                 f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
             )
         if self._status in (401, 403):
-            return UpstreamError(
+            return TargetMisconfigured(
                 f"target {self._target!r} refused the gateway's credentials", code="upstream_credentials_refused"
             )
         return UpstreamError(f"target {self._target!r} failed with status {self._status}")
@@ -243,6 +244,7 @@ def _delta_of(choice: ChunkChoice) -> Delta:
         reasoning=delta.reasoning_content or delta.reasoning or "",
         index=choice.index,
         finish_reason=choice.finish_reason,
+        tool_calls=bytes(delta.tool_calls) if delta.tool_calls else b"",
         reasoning_tokens=1 if delta.is_reasoning else 0,
     )
 

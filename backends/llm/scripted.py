@@ -1,7 +1,8 @@
 """A model that plays a script of tokens, delays and faults: the only fake in the project, and a real target.
 
 Its tokenizer is one token a word with the space before it, for prompts and replies alike, so that every count in a
-test can be done by hand. Part of the script can be given in the last message: `[[script tokens=5 gap_ms=20]]`.
+test can be done by hand. Part of the script can be given in the last message or prompt:
+`[[script tokens=5 gap_ms=20]]`.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from backends.llm.base import ModelCall, Sink
-from contracts.chat import ChatRequest, Message
+from contracts.chat import ChatRequest, GenerationRequest, Message
+from contracts.completion import CompletionRequest
 from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
@@ -63,7 +65,7 @@ class ScriptedTarget:
         self.running = 0  # calls under way: what a test of cancellation looks at
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the words of all messages; `None` for what is no chat."""
+        """Count the words of all messages or prompts; `None` where nothing is generated."""
         return None if isinstance(call.request, EmbeddingRequest) else _prompt_tokens(call, call.request)
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -71,6 +73,8 @@ class ScriptedTarget:
         request = call.request
         if isinstance(request, EmbeddingRequest):
             raise InvalidRequest(f"the model {request.model!r} plays a script; it does not embed", param="model")
+        if isinstance(request, CompletionRequest):
+            _refuse_unplayed(request)
         script = self._script_for(request)
         prompt_tokens = _prompt_tokens(call, request)
         cached = min(script.cached, prompt_tokens)
@@ -100,14 +104,16 @@ class ScriptedTarget:
     async def close(self) -> None:
         """Nothing to free."""
 
-    async def _play(self, script: Script, call: ModelCall, request: ChatRequest, sink: Sink) -> tuple[str, int, int]:
+    async def _play(
+        self, script: Script, call: ModelCall, request: GenerationRequest, sink: Sink
+    ) -> tuple[str, int, int]:
         """Give why it ended, how many tokens were made, and how many of these were reasoning."""
         words = _words(script)
         limit = min((limit for limit in (request.output_limit, call.max_output) if limit is not None), default=None)
         finish_reason = "stop"
         if limit is not None and limit < len(words):
             words, finish_reason = words[:limit], "length"
-        thoughts = 0 if (call.reasoning_effort or asked_effort(request)) == "none" else script.reasoning
+        thoughts = script.reasoning if _may_think(call, request) else 0
         made = thought = 0
         for piece, thinks in _pieces(words, thoughts, script.burst):
             if made:
@@ -132,8 +138,9 @@ class ScriptedTarget:
             raise UpstreamBroken("the target closed the connection in the middle of its reply")
         await asyncio.Event().wait()  # stall: until the caller gives up
 
-    def _script_for(self, request: ChatRequest) -> Script:
-        found = _DIRECTIVE.search(_text(request.messages[-1]))
+    def _script_for(self, request: GenerationRequest) -> Script:
+        last = _inputs(request)[-1]
+        found = _DIRECTIVE.search(last) if isinstance(last, str) else None
         if found is None:
             return self._script
         base = self._fields if isinstance(self._fields, dict) else {}
@@ -141,15 +148,39 @@ class ScriptedTarget:
         try:
             return _script({**base, **given})
         except msgspec.ValidationError as error:
-            raise InvalidRequest(f"[[script ...]] in the last message: {error}", param="messages") from error
+            field = request.prompt_field
+            raise InvalidRequest(f"[[script ...]] in the last of {field}: {error}", param=field) from error
 
 
-def count_prompt_tokens(request: ChatRequest) -> int:
-    """Count a request's input tokens by the scripted tokenizer: the words of all messages."""
-    return sum(len(_WORD.findall(_text(message))) for message in request.messages)
+def count_prompt_tokens(request: GenerationRequest) -> int:
+    """Count a request's input tokens by the scripted tokenizer: the words of all messages or prompts."""
+    return sum(len(_WORD.findall(one)) if isinstance(one, str) else len(one) for one in _inputs(request))
 
 
-def _prompt_tokens(call: ModelCall, request: ChatRequest) -> int:
+def _inputs(request: GenerationRequest) -> list[str | list[int]]:
+    if isinstance(request, CompletionRequest):
+        return request.prompts
+    assert isinstance(request, ChatRequest)
+    return [_text(message) for message in request.messages]
+
+
+def _may_think(call: ModelCall, request: GenerationRequest) -> bool:
+    return isinstance(request, ChatRequest) and (call.reasoning_effort or asked_effort(request)) != "none"
+
+
+def _refuse_unplayed(request: CompletionRequest) -> None:
+    """Refuse what would make the answer another than the script's."""
+    for name, is_asked in (
+        ("best_of", (request.best_of or 1) > 1),
+        ("echo", request.echo is True),
+        ("suffix", bool(request.suffix)),
+        ("logprobs", request.logprobs is not None),
+    ):
+        if is_asked:
+            raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
+
+
+def _prompt_tokens(call: ModelCall, request: GenerationRequest) -> int:
     counted = call.prepared.get(_COUNTED)
     if not isinstance(counted, int):
         counted = call.prepared[_COUNTED] = count_prompt_tokens(request)

@@ -103,7 +103,7 @@ def wait_until_calm(cores: Cores, within_seconds: float) -> bool:
         before, began = busy_now(cores), time.monotonic()
         time.sleep(_LOOK_SECONDS)
         seconds = time.monotonic() - began
-        if all(now - then < _CALM_SHARE * seconds for now, then in zip(busy_now(cores), before, strict=True)):
+        if all(after - then < _CALM_SHARE * seconds for after, then in zip(busy_now(cores), before, strict=True)):
             return True
         if time.monotonic() > deadline:
             return False

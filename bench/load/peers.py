@@ -13,6 +13,10 @@ MODEL: Final = "mock-model"
 _CONFIGURATION: Final = Path(__file__).resolve().parent / "nginx.conf"
 
 
+class NotInstalled(RuntimeError):
+    """What is compared with is not on this machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Where it listens, what a request to it needs, and whose CPU time counts (`None`: nobody's)."""
@@ -25,10 +29,10 @@ class Peer:
 
 
 def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
-    """Start nginx before the mock. Raises RuntimeError where it is not installed or does not start."""
+    """Start nginx before the mock. Raises NotInstalled, or RuntimeError where it does not start."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
     if program is None:
-        raise RuntimeError("there is no nginx: apt-get install nginx-light")
+        raise NotInstalled("there is no nginx: apt-get install nginx-light")
     folder = home / "nginx"
     folder.mkdir()
     port = free_ports()

@@ -21,7 +21,8 @@ MOCK_PORTS: Final = 4  # so that a router has several workers
 _INTO_WARMTH_SECONDS: Final = 0.1  # CPU is looked at from so long after the warm-up
 _BEFORE_END_SECONDS: Final = 0.2  # ... until so long before the end
 _END_SECONDS: Final = 30.0
-_TRAIL_SECONDS: Final = 0.5
+_TRAIL_SECONDS: Final = 0.25
+_LEAST_SECONDS: Final = 0.5
 _PAUSE_SECONDS: Final = 2.0
 
 
@@ -76,10 +77,10 @@ class Rig:
         self._load_pids.append(pid)
 
     def alternate(self, peers: Sequence[Peer], load: Load, rounds: int) -> Series:
-        """Measure all peers in turn, so many times."""
+        """Measure all peers in turn, so many times; every other time in the opposite order."""
         series = Series([peer.name for peer in peers])
-        for _ in range(rounds):
-            for peer in peers:
+        for turn in range(rounds):
+            for peer in peers if turn % 2 == 0 else reversed(peers):
                 series.add(peer.name, self.measure(peer, load))
         self.disturbed += series.disturbed
         return series
@@ -92,12 +93,13 @@ class Rig:
             if self._patience.calm_seconds:
                 wait_until_calm(self.cores, self._patience.calm_seconds)
             sample = self._sample(peer, load)
+            print(f"{peer.name}: {sample.brief}", file=sys.stderr)
             if not sample.is_disturbed:
                 break
         return sample
 
     def trail(self, peer: Peer, load: Load, requests_so_far: Callable[[], int]) -> list[tuple[float, float]]:
-        """Load without a pause and note (requests so far, resident MiB) twice a second."""
+        """Load without a pause and note (requests so far, resident MiB) four times a second."""
         client = self._start_client(peer, load)
         points = []
         while client.poll() is None:
@@ -112,7 +114,7 @@ class Rig:
         time.sleep(load.warm_up_seconds + _INTO_WARMTH_SECONDS)
         began, busy, peer_before = time.monotonic(), busy_now(self.cores), spent_by(peer.pid)
         load_before = sum(spent_by(pid).cpu_seconds for pid in pids)
-        time.sleep(max(load.seconds - _INTO_WARMTH_SECONDS - _BEFORE_END_SECONDS, _TRAIL_SECONDS))
+        time.sleep(max(load.seconds - _INTO_WARMTH_SECONDS - _BEFORE_END_SECONDS, _LEAST_SECONDS))
         seconds, busy_after, peer_after = time.monotonic() - began, busy_now(self.cores), spent_by(peer.pid)
         load_after = sum(spent_by(pid).cpu_seconds for pid in pids)
         result = self._finish(client, peer, load)

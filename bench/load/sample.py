@@ -33,6 +33,15 @@ class Sample:
         return self.foreign > MOST_FOREIGN
 
     @property
+    def brief(self) -> str:
+        """Give what a person who waits wants to see, on one line."""
+        result = self.result
+        what = f"{result.chunks_per_s:.0f} chunks/s" if result.chunks_per_s else f"{result.rps:.0f} requests/s"
+        disturbed = ", disturbed" if self.is_disturbed else ""
+        times = f"p50 {result.lat_us.p50:.0f} us, p99 {result.lat_us.p99:.0f} us"
+        return f"{what}, {times}, {self.measured_cores:.2f} cores, {self.foreign:.2f} foreign{disturbed}"
+
+    @property
     def cpu_ms_per_1k_chunks(self) -> float:
         """Give the peer's CPU milliseconds for a thousand chunks."""
         return self.measured_cores / self.result.chunks_per_s * 1e6 if self.result.chunks_per_s else float("inf")

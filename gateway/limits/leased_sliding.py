@@ -3,16 +3,19 @@
 Time is cut into buckets as in memory (`sliding.py`), by Redis' clock. A lease may be used up to its end bucket e and
 counts in every window up to e's last; once its use at bucket n is reported it counts as a charge in n. A use whose
 bucket is uncertain, as the clocks are known only within some error, stays counted as the lease.
+
+Leases and charges that are not settled bind to the gateway's life: Redis frees them once it has ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from backends.counters.amounts import deltas, joined, split
+from backends.counters.amounts import deltas, joined, merge, split
 from backends.counters.courier import Keys
 from contracts.limits import LimitSpec, Window
 from gateway.limits.base import CounterState, Mark
 from gateway.limits.lease_link import Link, Pace
+from gateway.limits.open_charges import OpenCharges
 
 _MILLISECOND_NS: Final = 1_000_000
 _SECOND_NS: Final = 1_000_000_000
@@ -70,6 +73,7 @@ class LeasedSliding:
         self._reserved = 0
         self._charged: dict[int, int] = {}  # by this gateway, by bucket
         self._uncertain: dict[int, int] = {}  # ... and what of it is counted as a lease, by end bucket
+        self._open = OpenCharges()
         self._moved: tuple[dict[int, int], dict[int, int]] = ({}, {})  # to report, of the two
         self._sent: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._own_when_sent = 0
@@ -87,9 +91,10 @@ class LeasedSliding:
         mono_ns = self._clock.now_ns(now_ns)
         if mono_ns >= self._first_end_ns:
             self._end_leases(mono_ns)
+        usable = self._pool if mono_ns < self._link.usable_until_ns else 0
         if self._link.is_away and self.rule.when_away == "share":
-            return max(self._pool, self.rule.amount // self._link.gateways - self._own(mono_ns))
-        return self._pool
+            return max(usable, self.rule.amount // self._link.gateways - self._own(mono_ns))
+        return usable
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, of the leases that end first. What they do not cover is charged all the same."""
@@ -121,6 +126,7 @@ class LeasedSliding:
             charges[bucket] = charges.get(bucket, 0) + left
             self._charged[bucket] = self._charged.get(bucket, 0) + left
             pieces.append((False, bucket, left))
+        self._open.begin(pieces)
         self._reserved += amount
         self._pace.take(amount, mono_ns)
         self._link.takes += 1
@@ -131,6 +137,9 @@ class LeasedSliding:
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         assert isinstance(mark, Charge)
         self._reserved -= taken
+        self._open.end(mark.pieces)
+        self._open.is_told = False
+        self._link.active[self] = None
         back = taken - charged
         oldest = self._bucket_at(self._clock.now_ns(now_ns)) - self._buckets
         while back and mark.pieces:
@@ -144,7 +153,6 @@ class LeasedSliding:
             book, moved = (self._uncertain, self._moved[1]) if is_uncertain else (self._charged, self._moved[0])
             book[bucket] = book.get(bucket, 0) - part
             moved[bucket] = moved.get(bucket, 0) - part
-            self._link.active[self] = None
 
     def state(self, now_ns: int) -> CounterState:
         """Give how the counter stands: this gateway's charges as they are, the others' as last heard."""
@@ -182,11 +190,13 @@ class LeasedSliding:
                 self._pool -= part
                 amount -= part
                 aside.append((lease, part))
+        self._open.begin([(True, lease.end, part) for lease, part in aside])
         return aside
 
     def release(self, aside: Sequence[tuple[Lease, int]]) -> None:
         """Put back what was set aside."""
         mono_ns = self._clock.now_ns()
+        self._open.end([(True, lease.end, part) for lease, part in aside])
         for lease, part in aside:
             if lease.until_ns > mono_ns:
                 self._add(lease.end, part, lease.until_ns)
@@ -201,8 +211,8 @@ class LeasedSliding:
         self._reduce_to(0 if is_seek else 2 * target)
         self._own_when_sent = self._own(mono_ns) + self._pool
         charges, leases = self._moved
-        _merge(charges, self._sent[0])
-        _merge(leases, self._sent[1])
+        merge(charges, self._sent[0])
+        merge(leases, self._sent[1])
         self._moved = ({}, {})
         self._told_ns = mono_ns
         want = 0 if self._is_asked else max(target - self._pool, 0)
@@ -221,20 +231,24 @@ class LeasedSliding:
             deltas(leases),
             split(need),
             split(want),
+            *self._open.pack(
+                self._bucket_at(mono_ns) - self._buckets, [(each.end, each.left) for each in self._leases]
+            ),
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
         """Take what was leased, and how the window stands for all gateways."""
         granted, used, self._others_newest, _, is_short, _ = result
         mono_ns = self._clock.now_ns()
-        gained = 0
+        gained: dict[int, int] = {}
         for end, *parts in granted:
             amount = joined(parts)
-            gained += amount
+            merge({end: amount}, gained)
             end_ns = (end + 1) * self._width_ns - self._clock.offset_ns
             until_ns = end_ns - 2 * self._clock.error_ns(mono_ns) - max(end_ns - mono_ns, 0) // 2500
             self._add(end, amount, until_ns)
-        self._others = max(joined(used) - gained - self._own_when_sent, 0)
+        self._open.deliver(gained)
+        self._others = max(joined(used) - sum(gained.values()) - self._own_when_sent, 0)
         self._is_short = bool(is_short)
         self._is_asked = False
         self._sent = ({}, {})
@@ -244,8 +258,9 @@ class LeasedSliding:
     def undo(self) -> None:
         """Report again what was not taken."""
         for sent, moved in zip(self._sent, self._moved, strict=True):
-            _merge(sent, moved)
+            merge(sent, moved)
         self._sent = ({}, {})
+        self._open.undo()
         self._is_asked = False
         self._link.active[self] = None
 
@@ -256,7 +271,7 @@ class LeasedSliding:
         passed_seconds = (now_ns - self._told_ns) / _SECOND_NS
         if passed_seconds < _GRIDS["second"][6]:
             return False
-        if any(self._moved[0].values()) or any(self._moved[1].values()):
+        if not self._is_reported():
             if passed_seconds >= self._every:
                 return True
         if self._is_short:
@@ -268,21 +283,23 @@ class LeasedSliding:
 
     def is_settled(self) -> bool:
         """Say whether there is nothing to report, nothing leased and nothing expected."""
-        return (
-            not self._pool
-            and not any(self._moved[0].values())
-            and not any(self._moved[1].values())
-            and not self._target(self._clock.now_ns())
-        )
+        return not self._pool and self._is_reported() and not self._target(self._clock.now_ns())
 
     def forget_grants(self) -> None:
-        """Leases count by their time, whichever life of the gateway they were given to."""
+        """Use no lease of a life that has ended, and report what Redis took back with it: what still runs counts."""
+        self._reduce_to(0)
+        for told, moved in zip(self._open.forget_told(), self._moved, strict=True):
+            merge(told, moved)
+        if not self._is_reported():
+            self._link.active[self] = None
 
     def forget_data(self) -> None:
         """Let go of leases that Redis knows nothing of, and report all charges that still count."""
         self._leases, self._pool, self._first_end_ns = [], 0, 1 << 100
         self._own(self._clock.now_ns())
         self._moved = (dict(self._charged), dict(self._uncertain))
+        self._open.forget_told()
+        self._open.is_told = False
         self._others = 0
         self._link.active[self] = None
 
@@ -303,6 +320,9 @@ class LeasedSliding:
             lacking -= charged
             gone_ns = (bucket + self._buckets + 1) * self._width_ns - self._clock.offset_ns
         return max(gone_ns - mono_ns, 0) / _SECOND_NS
+
+    def _is_reported(self) -> bool:
+        return self._open.is_told and not any(self._moved[0].values()) and not any(self._moved[1].values())
 
     def _target(self, now_ns: int) -> int:
         if self._link.is_closing:
@@ -368,11 +388,6 @@ class LeasedSliding:
             lease.left -= part
             self._pool -= part
             self._give_back(lease.end, part)
-
-
-def _merge(changes: Mapping[int, int], into: dict[int, int]) -> None:
-    for bucket, amount in changes.items():
-        into[bucket] = into.get(bucket, 0) + amount
 
 
 def _end(lease: Lease) -> int:

@@ -89,10 +89,6 @@ class PlanBook:
                 self._plans.popitem(last=False)
         return plan
 
-    def rules_of(self, tenant: str) -> Sequence[Rule]:
-        """Give the rules of a tenant."""
-        return self._by_tenant.get(tenant, ())
-
     def _take_rules(self, snapshot: Snapshot) -> None:
         self._limits, self._budgets = snapshot.limits, snapshot.budgets
         self._generation = self._store.generation

@@ -1,5 +1,7 @@
 """The queues of all pools of a snapshot; what waits in one lives through changes of its configuration."""
 
+from collections.abc import Iterator
+
 from contracts.configuration import Snapshot
 from gateway.clock import Clock
 from gateway.scheduling.pool_queue import PoolQueue, RoomOf
@@ -29,6 +31,10 @@ class PoolQueues:
             elif queue.spec != pool_spec.queue:
                 queue.reconfigure(pool_spec.queue)
 
+    def with_spec(self) -> Iterator[PoolQueue]:
+        """Give the queues of the pools that have one."""
+        return (queue for queue in self._queues.values() if queue.spec is not None)
+
     def state(self) -> dict[str, object]:
         """Give what GET /ready shows: every pool that has a queue."""
-        return {name: queue.state() for name, queue in self._queues.items() if queue.spec is not None}
+        return {queue.pool: queue.state() for queue in self.with_spec()}

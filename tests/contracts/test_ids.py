@@ -6,7 +6,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.ids import unix_ms_of, uuid7
+from contracts.ids import sibling_of, unix_ms_of, uuid7
 
 SOME = settings(max_examples=100, deadline=None)
 TIMES_NS = st.integers(0, (2**48 - 1) * 1_000_000 + 999_999)
@@ -55,3 +55,17 @@ def test_ids_of_one_moment_differ_in_all_their_random_bits():
 def test_the_rfcs_example_reads_as_its_time():
     # RFC 9562, appendix A.6: 2022-02-22 14:22:22 -05:00
     assert unix_ms_of(UUID("017F22E2-79B0-7CC3-98C4-DC0C0C07398F")) == 1_645_557_742_000
+
+
+@SOME
+@given(TIMES_NS, st.integers(1, 10_000))
+def test_the_ids_of_a_requests_parts_are_as_it_is_and_each_is_another(unix_ns, place):
+    whole = uuid7(unix_ns)
+    part = sibling_of(whole, place)
+    assert sibling_of(whole, 0) == whole != part != sibling_of(whole, place + 1)
+    assert (part.version, part.variant, unix_ms_of(part)) == (7, RFC_4122, unix_ms_of(whole))
+
+
+def test_the_last_of_all_ids_has_siblings_too():
+    last = UUID(int=uuid7(0).int | (1 << 62) - 1)
+    assert sibling_of(last, 1).variant == RFC_4122 and sibling_of(last, 1) != last

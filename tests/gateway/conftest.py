@@ -21,6 +21,7 @@ __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
 KEY = "tk-" + "A" * 43
 BODY: dict[str, Any] = {"model": "scripted-1", "messages": [{"role": "user", "content": "one two three"}]}
+COMPLETION: dict[str, Any] = {"model": "scripted-1", "prompt": "one two three"}
 
 
 def pytest_asyncio_loop_factories(config, item):
@@ -147,11 +148,19 @@ class Running:
         """Send one chat request."""
         return await self.ask(self.request(body, headers, **fields))
 
+    async def complete(self, headers: Mapping[str, str] | None = None, **fields: Any) -> Answer:
+        """Send one text completion."""
+        return await self.ask(self.request(COMPLETION, headers, path="/v1/completions", **fields))
+
     @staticmethod
     def request(
-        body: object = None, headers: Mapping[str, str] | None = None, version: str = "1.1", **fields: Any
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        version: str = "1.1",
+        path: str = "/v1/chat/completions",
+        **fields: Any,
     ) -> bytes:
-        """Write one chat request."""
+        """Write one request, of a chat unless told otherwise."""
         data = body if isinstance(body, bytes) else json.dumps({**(body or BODY), **fields}).encode()  # type: ignore[dict-item]
         given = {
             "Host": "gateway",
@@ -161,7 +170,7 @@ class Running:
             **(headers or {}),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items() if value)
-        return f"POST /v1/chat/completions HTTP/{version}\r\n{lines}\r\n".encode("latin-1") + data
+        return f"POST {path} HTTP/{version}\r\n{lines}\r\n".encode("latin-1") + data
 
     async def close(self) -> None:
         for client in self._clients:

@@ -11,7 +11,8 @@ from gateway.progress import Progress
 class Purse:
     """Gives up to `left` tokens at once, and `later` more to whoever asks the shared counters."""
 
-    def __init__(self, left=0, later=0):
+    def __init__(self, left=0, later=0, *, is_shared=False):
+        self.is_shared = is_shared
         self.left = left
         self.later = later
         self.asked = []
@@ -137,3 +138,38 @@ async def test_an_answer_begun_anew_has_all_of_its_room_again():
     answer.progress = Progress()
     answer.allowance.begin_attempt(answer.progress, 0)
     assert answer.make(500) == 100
+
+
+async def test_what_comes_at_once_runs_on_until_the_shared_counters_answer():
+    purse = Purse(later=5000, is_shared=True)
+    answer = Answer(100, NEVER, purse)
+    assert answer.make(400) == 400, "nobody has refused it anything"
+    await asyncio.sleep(0.01)
+    assert not answer.ended
+    answer.make(1)
+    await asyncio.sleep(0.01)
+    assert answer.allowance.reserved >= 401, "what it ran ahead is asked for as well"
+
+
+async def test_what_ran_ahead_ends_when_the_shared_counters_refuse():
+    answer = Answer(100, NEVER, Purse(is_shared=True))
+    answer.make(130)
+    await asyncio.sleep(0.01)
+    assert len(answer.ended) == 1
+
+
+async def test_after_a_refusal_nothing_runs_past_the_end():
+    answer = Answer(100, NEVER, Purse(left=10, is_shared=True))
+    answer.make(80)
+    await asyncio.sleep(0.01)
+    assert answer.make(1000) == 30, "the 20 that were left, and the last 10 that were to be had"
+
+
+def test_an_answer_in_large_pieces_ends_with_the_piece_that_its_limit_does_not_cover():
+    answer = Answer(100, NEVER, Purse(left=200))
+    while not answer.ended:
+        answer.progress.take(Delta(tokens=50, text="x"), 0)
+        if answer.progress.tokens >= answer.allowance.next_at:
+            answer.allowance.reached()
+    assert answer.progress.tokens == 300, "300 tokens were to be had: what follows would be paid by nobody"
+    assert answer.allowance.reserved == 300

@@ -10,9 +10,9 @@ from contracts.errors import AuthenticationFailed, ControlUnavailable
 from contracts.identity import Identity
 from contracts.keys import digest_of
 from contracts.prices import PriceBook
-from gateway.authentication import Authenticator
 from gateway.clock import Clock
 from gateway.directory import Directory
+from gateway.identity.authentication import Authenticator
 
 KEY = "tk-" + "K" * 43
 PEPPER = b"pepper"

@@ -104,6 +104,15 @@ async def test_a_streamed_call_is_put_together_by_the_sdk(tools) -> None:
     assert answer.usage.completion_tokens == whole.usage.completion_tokens > 0
 
 
+async def test_calls_are_counted_on_the_record_streamed_or_not(tools) -> None:
+    await create(tools, n=2, tools=TOOLS, tool_choice="required")
+    async for _ in await create(tools, n=2, tools=TOOLS, tool_choice="required", stream=True):
+        pass
+    await create(tools, response_format={"type": "json_object"}, max_tokens=1)
+    counts = [(record.tool_calls, record.schema_failed) for record in tools.requests()]
+    assert counts == [(2, None), (2, None), (None, True)], "one token is no JSON object"
+
+
 async def test_reasoning_stands_apart_and_is_counted(tools) -> None:
     answer = await create(
         tools, max_tokens=12, extra_body={"chat_template_kwargs": {"think": True}, "ignore_eos": True}

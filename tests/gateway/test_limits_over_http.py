@@ -298,3 +298,19 @@ async def test_a_client_that_polls_without_listening_is_admitted_as_soon_as_the_
         statuses.append((await gateway.chat()).status)
         await asyncio.sleep(0.05)
     assert statuses.count(200) >= 2, "once, and again when a second had passed"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_limit_below_the_first_estimate_of_output_does_not_lock_its_key(start, is_streamed):
+    gateway = await start([rule("tokens", 120, "minute")], script={"tokens": 20})
+    reply = await gateway.chat(stream=is_streamed)
+    assert reply.status == 200
+    [record] = gateway.requests()
+    assert (record.outcome, sum(record.charge_tokens)) == ("ok", 3 + 20)
+
+
+async def test_a_prompt_above_the_whole_limit_is_refused_for_good(start):
+    gateway = await start([rule("tokens", 2, "minute")])
+    refused = await gateway.chat()
+    assert refused.status == 429 and "more than it ever allows" in refused.error["message"]
+    assert refused.headers["x-should-retry"] == "false"

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
-from contracts.errors import ClientGone, UpstreamError
+from contracts.errors import ClientGone, UpstreamError, UpstreamUnreachable
 from contracts.generation import Delta, Result
 from contracts.prices import PriceBook, price_card
 from contracts.usage import Usage
@@ -126,3 +126,10 @@ def test_reports_teach_the_estimate_and_estimates_do_not(settlement):
         life = life_with(attempt(1, result=Result(finish_reason="stop")))
         settlement.settle(life)
         assert life.usage.input_text == 40
+
+
+def test_a_request_pays_for_the_attempt_that_began_whichever_failed_last(settlement):
+    broken, refused = attempt(2, error=UpstreamError("broke")), attempt(error=UpstreamUnreachable("refused"))
+    for life in (life_with(broken, refused), life_with(refused, broken)):
+        settlement.settle(life)
+        assert life.usage == Usage(10, output_text=2) and life.cost == broken.cost

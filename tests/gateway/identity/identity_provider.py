@@ -14,7 +14,7 @@ from contracts.configuration import IssuerSpec, Snapshot
 from contracts.errors import AuthenticationFailed
 from contracts.prices import PriceBook
 from gateway.clock import Clock
-from gateway.token_issuers import TokenIssuers
+from gateway.identity.token_issuers import TokenIssuers
 
 AUDIENCE = "tollkeeper"
 NOW = 1_800_000_000  # where a test holds the clock

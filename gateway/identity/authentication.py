@@ -1,7 +1,7 @@
 """Who is calling: a key, or an identity provider's token in its place, becomes an identity.
 
 No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
-in `gateway/token_issuers.py`.
+in `gateway/identity/token_issuers.py`.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from contracts.errors import (
     PermissionDenied,
 )
 from contracts.keys import KEY_PREFIX, digest_of, is_well_formed
-from gateway.caller_address import Address, AddressRanges, TrustedProxies
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
-from gateway.guess_limit import GuessLimit, UnknownCredential
+from gateway.identity.caller_address import Address, AddressRanges, TrustedProxies
+from gateway.identity.guess_limit import GuessLimit, UnknownCredential
 
 if TYPE_CHECKING:
-    from gateway.token_issuers import TokenIssuers
+    from gateway.identity.token_issuers import TokenIssuers
 
 _KEY_HEADERS: Final = (b"x-api-key", b"api-key")  # Anthropic's SDK and Azure's
 _TICK_SECONDS: Final = 1.0
@@ -179,7 +179,7 @@ class Authenticator:
 
 
 def _import_token_issuers() -> "type[TokenIssuers]":
-    from gateway.token_issuers import TokenIssuers  # here: see _load_token_issuers
+    from gateway.identity.token_issuers import TokenIssuers  # here: see _load_token_issuers
 
     return TokenIssuers
 

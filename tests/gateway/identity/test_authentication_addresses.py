@@ -8,8 +8,8 @@ from msgspec import structs
 
 from contracts.configuration import KeyPolicy
 from contracts.errors import ConfigurationError
-from gateway import caller_address
-from gateway.caller_address import AddressRanges, TrustedProxies, address_of
+from gateway.identity import caller_address
+from gateway.identity.caller_address import AddressRanges, TrustedProxies, address_of
 
 PEER = "10.1.0.1"
 

@@ -10,7 +10,7 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from contracts.errors import AuthenticationFailed, LimitExceeded
-from gateway.caller_address import Address
+from gateway.identity.caller_address import Address
 
 _MINUTE_NS: Final = 60_000_000_000
 MAX_ADDRESSES: Final = 50_000  # about 13 MiB

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from contracts.errors import LimitExceeded
-from gateway.guess_limit import MAX_ADDRESSES, GuessLimit, UnknownCredential
+from gateway.identity.guess_limit import MAX_ADDRESSES, GuessLimit, UnknownCredential
 
 SECOND = 1_000_000_000
 FAILURE = UnknownCredential("unknown")

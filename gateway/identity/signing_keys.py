@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from contracts.configuration import IssuerSpec
 from contracts.errors import TollkeeperError, Unavailable
 from gateway.clock import Clock
-from gateway.issuer_documents import IssuerDocuments
+from gateway.identity.issuer_documents import IssuerDocuments
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from contracts.configuration import KeyPolicy
 from contracts.control.organisation import SLUG_PATTERN
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.limits import TenantSpec
-from gateway import token_issuers
-from gateway.guess_limit import UnknownCredential
-from gateway.token_issuers import TokenIssuers
-from tests.gateway.identity_provider import (
+from gateway.identity import token_issuers
+from gateway.identity.guess_limit import UnknownCredential
+from gateway.identity.token_issuers import TokenIssuers
+from tests.gateway.identity.identity_provider import (
     AUDIENCE,
     NOW,
     STALE_SECONDS,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from contracts.errors import Unavailable
-from gateway.guess_limit import UnknownCredential
-from tests.gateway.identity_provider import (
+from gateway.identity.guess_limit import UnknownCredential
+from tests.gateway.identity.identity_provider import (
     NOW,
     STALE_SECONDS,
     ec_key,

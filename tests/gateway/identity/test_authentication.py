@@ -9,7 +9,7 @@ import pytest
 
 from contracts.configuration import KeyPolicy
 from contracts.limits import TenantSpec
-from tests.gateway.identity_provider import ec_key, provider, public_jwk, rsa_key
+from tests.gateway.identity.identity_provider import ec_key, provider, public_jwk, rsa_key
 
 __all__ = ["provider"]  # fixture
 
@@ -158,7 +158,7 @@ async def test_a_key_that_the_provider_rotates_in_is_taken_once_it_may_be_asked_
     rotated = bearer(token_of(provider, key=rsa_key(2), key_id="r2"))
     refused = await gateway.chat(headers=rotated)
     assert refused.status == 401 and "s at the earliest" in refused.error["message"]
-    monkeypatch.setattr("gateway.signing_keys.LEAST_INTERVAL_NS", 0)
+    monkeypatch.setattr("gateway.identity.signing_keys.LEAST_INTERVAL_NS", 0)
     assert (await gateway.chat(headers=rotated)).status == 200
 
 

@@ -18,9 +18,9 @@ from contracts.configuration import IssuerSpec, KeyEntry, Snapshot
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.identity import MAX_USER_LENGTH, Identity
 from gateway.clock import Clock
-from gateway.guess_limit import UnknownCredential
-from gateway.issuer_documents import IssuerDocuments
-from gateway.signing_keys import SigningKeys
+from gateway.identity.guess_limit import UnknownCredential
+from gateway.identity.issuer_documents import IssuerDocuments
+from gateway.identity.signing_keys import SigningKeys
 
 MAX_REMEMBERED: Final = 10_000
 LEEWAY_SECONDS: Final = 30  # between the provider's clock and ours

@@ -1,0 +1,66 @@
+"""A text completion becomes what an engine host is given: each prompt as it stands, without a chat template."""
+
+from typing import Final
+
+import msgspec
+
+from backends.llm.engine_prompt import Prompt, encode_entries
+from backends.llm.engine_sampling import grammar_of, refuse_given, room_for, sampling_of, stops_of
+from backends.tokenizer import PromptFormat
+from contracts.completion import CompletionRequest
+from contracts.errors import InvalidRequest
+from contracts.wire import ModelHello
+
+
+class _Unsupported(msgspec.Struct, frozen=True):
+    """Fields of OpenAI's API or of vLLM's that would change the answer and that engine hosts do not know."""
+
+    echo: msgspec.Raw = msgspec.Raw()
+    prompt_embeds: msgspec.Raw = msgspec.Raw()
+    prompt_logprobs: msgspec.Raw = msgspec.Raw()
+    use_beam_search: msgspec.Raw = msgspec.Raw()
+    bad_words: msgspec.Raw = msgspec.Raw()
+    allowed_token_ids: msgspec.Raw = msgspec.Raw()
+    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw()
+    return_token_ids: msgspec.Raw = msgspec.Raw()
+
+
+_unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
+
+
+async def prompts_of(request: CompletionRequest, body: bytes, model: ModelHello, form: PromptFormat) -> list[Prompt]:
+    """Encode and check every prompt of a completion. Raises InvalidRequest, naming the field and the limit.
+
+    `body` is what the application sent, searched for fields that cannot be honoured.
+    """
+    refuse_given(request, _unsupported_decoder.decode(body))
+    if (request.best_of or 1) > 1:
+        raise InvalidRequest(
+            f"best_of is {request.best_of}; {request.model!r} gives every answer it makes, so it may be 1 at most",
+            param="best_of",
+        )
+    if request.suffix:
+        raise InvalidRequest(f"suffix is not supported for the model {request.model!r}; leave it out", param="suffix")
+    if model.kind != "generate":
+        raise InvalidRequest(f"the model {request.model!r} embeds; it does not complete", param="model")
+    all_ids = await encode_entries(request.prompts, form)
+    grammar, stops = grammar_of(request), stops_of(request)
+    prompts: list[Prompt] = []
+    for place, ids in enumerate(all_ids):
+        where = f"prompt[{place}]" if len(all_ids) > 1 else "prompt"
+        _check_ids(request, where, ids, model)
+        sampling = sampling_of(request, room_for(request, model, len(ids)), request.logprobs)
+        prompts.append(Prompt(ids, sampling, stops, grammar, b"", is_raw=True))
+    return prompts
+
+
+def _check_ids(request: CompletionRequest, where: str, ids: list[int], model: ModelHello) -> None:
+    if not ids:
+        raise InvalidRequest(f"{where} is empty, and {request.model!r} begins with nothing of its own", param="prompt")
+    highest = max(ids)
+    if model.vocabulary and highest >= model.vocabulary:
+        raise InvalidRequest(
+            f"{where} holds the token id {highest}; those of {request.model!r} are 0 to {model.vocabulary - 1}",
+            param="prompt",
+            code="token_out_of_range",
+        )

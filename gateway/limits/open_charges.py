@@ -1,0 +1,71 @@
+"""What one gateway has not settled of one window, and what Redis knows of that: it is void once the gateway is dead.
+
+Redis counts these amounts like any others. Should this gateway not be heard of in time, they are taken back there;
+where it lives after all, it reports them anew.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from backends.counters.amounts import deltas, merge
+
+_Books: TypeAlias = tuple[dict[int, int], dict[int, int]]  # by bucket: charges; by end bucket: leases
+
+
+class OpenCharges:
+    """Amounts by bucket that were charged or set aside and may still be given back: as charges and as leases."""
+
+    __slots__ = ("_books", "_sent", "_told", "is_told")
+
+    def __init__(self) -> None:
+        self._books: _Books = ({}, {})
+        self._sent: _Books | None = None
+        self._told: _Books = ({}, {})  # what Redis holds as open, leases without a use included
+        self.is_told = True  # that what was settled is not open any more
+
+    def begin(self, pieces: Iterable[tuple[bool, int, int]]) -> None:
+        """Count amounts, as (is a lease, bucket, amount), as open."""
+        for is_lease, bucket, amount in pieces:
+            book = self._books[is_lease]
+            book[bucket] = book.get(bucket, 0) + amount
+
+    def end(self, pieces: Iterable[tuple[bool, int, int]]) -> None:
+        """Count them as open no longer."""
+        for is_lease, bucket, amount in pieces:
+            book = self._books[is_lease]
+            left = book.get(bucket, 0) - amount
+            if left > 0:
+                book[bucket] = left
+            else:
+                book.pop(bucket, None)  # it may have left the window before
+
+    def pack(self, oldest: int, leases: Iterable[tuple[int, int]]) -> list[list[tuple[int, int, int]]]:
+        """Give what is open, as it travels: charges, and leases with those not in use, given as (end, amount).
+
+        What was charged before bucket `oldest` counts no more and is let go.
+        """
+        for book in self._books:
+            for bucket in [bucket for bucket in book if bucket < oldest]:
+                del book[bucket]
+        charges, leased = self._books[0].copy(), self._books[1].copy()
+        for end, amount in leases:
+            leased[end] = leased.get(end, 0) + amount
+        self._sent = (charges, leased)
+        self.is_told = True
+        return [deltas(charges), deltas(leased)]
+
+    def deliver(self, granted: Mapping[int, int]) -> None:
+        """Take it that Redis knows what was packed, and what it has leased since, by end bucket."""
+        if self._sent is not None:
+            self._told, self._sent = self._sent, None
+        merge(granted, self._told[1])
+
+    def undo(self) -> None:
+        """Take it that Redis does not know what was packed."""
+        self._sent = None
+        self.is_told = False
+
+    def forget_told(self) -> _Books:
+        """Take it that Redis has none of it any more; give what it had, charges and leases."""
+        told, self._told = self._told, ({}, {})
+        return told

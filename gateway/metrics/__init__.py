@@ -1,0 +1,1 @@
+"""What the data plane tells Prometheus: numbers it keeps anyway, rendered when they are asked for."""

@@ -1,0 +1,160 @@
+"""What gateways that are killed or cut off had reserved and leased of windows: free after the expiry, used once."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from contracts.errors import CountersUnavailable
+from contracts.limits import MAX_AMOUNT, LimitSpec
+from gateway.limits.base import Counter, Mark, Shortage
+from gateway.limits.leased_sliding import LeasedSliding
+from gateway.limits.redis_store import RedisStore
+from tests.backends.counters.redis_server import RedisServer, happens
+from tests.gateway.limits.counting import limit
+from tests.gateway.limits.redis_gateways import Gateways, admit
+
+pytestmark = pytest.mark.service
+
+EXPIRY_SECONDS = 1.0
+REPORTED_SECONDS = 0.6  # by then a minute's or a second's uses are reported
+
+
+@pytest.fixture
+async def gateways(redis_server: RedisServer) -> AsyncIterator[Gateways]:
+    opened = Gateways(redis_server, expiry_seconds=EXPIRY_SECONDS, timeout_seconds=0.25)
+    yield opened
+    await opened.close()
+
+
+def sliding(store: RedisStore, rule: LimitSpec) -> LeasedSliding:
+    counter = store.open(rule, "")
+    assert isinstance(counter, LeasedSliding)
+    return counter
+
+
+async def take(store: RedisStore, counter: Counter, amount: int) -> Mark:
+    taken = await admit(store, [(counter, amount)])
+    assert not isinstance(taken, Shortage), taken
+    return taken[0]
+
+
+async def is_refused(store: RedisStore, counter: Counter, amount: int) -> bool:
+    return isinstance(await admit(store, [(counter, amount)]), Shortage)
+
+
+async def fields_of_gateways(server: RedisServer, counter: LeasedSliding) -> list[str]:
+    async with Redis.from_url(server.url, decode_responses=True) as client:
+        return [str(name) for name in await client.hkeys(counter.key) if str(name).startswith("o")]
+
+
+class NoWay:
+    """A connection that is cut."""
+
+    async def run_batch(self, keys: object, payload: bytes) -> bytes:
+        raise CountersUnavailable("it was cut")
+
+
+@pytest.mark.parametrize(
+    "rule", [limit(1000, "minute"), limit(1000, "day"), limit(MAX_AMOUNT, "day", metric="pico_usd")], ids=str
+)
+@pytest.mark.parametrize("after_seconds", [0.0, REPORTED_SECONDS], ids=["at once", "reported"])
+async def test_what_runs_at_a_killed_gateway_is_free_after_its_expiry(gateways: Gateways, rule, after_seconds):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    await take(first, sliding(first, rule), rule.amount)
+    await asyncio.sleep(after_seconds)
+    assert await is_refused(second, sliding(second, rule), 1)
+    await gateways.kill(first)
+    killed = time.monotonic()
+    while await is_refused(second, sliding(second, rule), rule.amount):
+        assert time.monotonic() - killed < EXPIRY_SECONDS + 0.5
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("window", ["minute", "day"])
+async def test_what_a_killed_gateway_had_settled_stays_charged_and_what_it_had_leased_does_not(
+    gateways: Gateways, redis_server: RedisServer, window
+):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    rule = limit(1000, window)
+    counter = sliding(first, rule)
+    for _ in range(10):
+        counter.settle(await take(first, counter, 20), 20, 15, time.time_ns())
+    await asyncio.sleep(REPORTED_SECONDS)
+    await take(first, counter, 5)
+    assert counter._pool, "nothing is leased ahead, so nothing is shown"
+    await gateways.kill(first)
+    await asyncio.sleep(EXPIRY_SECONDS + 0.1)
+    other = sliding(second, rule)
+    assert await is_refused(second, other, 851)
+    assert not await is_refused(second, other, 850)
+    assert await fields_of_gateways(redis_server, other) == ["ob"]
+
+
+async def test_a_charge_settled_whole_is_not_open_any_more(gateways: Gateways, redis_server: RedisServer):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    rule = limit(100, "minute")
+    counter = sliding(first, rule)
+    mark = await take(first, counter, 100)
+    await asyncio.sleep(REPORTED_SECONDS)
+    assert await fields_of_gateways(redis_server, counter) == ["oa"]
+    counter.settle(mark, 100, 100, time.time_ns())
+    await asyncio.sleep(REPORTED_SECONDS)
+    assert await fields_of_gateways(redis_server, counter) == []
+    await gateways.kill(first)
+    await asyncio.sleep(EXPIRY_SECONDS + 0.1)
+    assert await is_refused(second, sliding(second, rule), 1)
+
+
+async def test_what_still_runs_at_a_gateway_that_was_cut_off_counts_again_and_is_given_back_once(gateways: Gateways):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    rule = limit(100, "minute")
+    counter, other = sliding(first, rule), sliding(second, rule)
+    mark = await take(first, counter, 60)
+    await asyncio.sleep(REPORTED_SECONDS)
+    connection, first._courier._connection = first._courier._connection, NoWay()  # type: ignore[assignment]
+    await asyncio.sleep(EXPIRY_SECONDS + 0.1)
+    await take(second, other, 30)
+    assert await is_refused(second, other, 71)  # and keeps no leases for a second
+    first._courier._connection = connection
+    await happens(lambda: first.status()["reachable"] is True, "coming back")
+    await asyncio.sleep(REPORTED_SECONDS)
+    assert await is_refused(second, other, 11)
+    await take(second, other, 10)
+    counter.settle(mark, 60, 20, time.time_ns())
+    await asyncio.sleep(REPORTED_SECONDS)
+    assert await is_refused(second, other, 41)
+    assert not await is_refused(second, other, 40)
+
+
+async def test_a_gateway_that_is_cut_off_stops_using_its_leases_before_others_may_have_them(gateways: Gateways):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    rule = replace(limit(1000, "day"), when_away="refuse")
+    counter, other = sliding(first, rule), sliding(second, rule)
+    await take(first, counter, 100)
+    await happens(lambda: counter._pool >= 100, "leasing ahead")
+    connection, first._courier._connection = first._courier._connection, NoWay()  # type: ignore[assignment]
+    cut = time.monotonic()
+    while not await is_refused(first, counter, 1):
+        assert time.monotonic() - cut < EXPIRY_SECONDS
+        await asyncio.sleep(0.01)
+        assert counter._pool > 10, "it ended for want of leases"
+    await asyncio.sleep(EXPIRY_SECONDS)
+    await take(second, other, 1000)
+    assert await is_refused(first, counter, 1)
+    first._courier._connection = connection
+    await happens(lambda: first.status()["reachable"] is True, "coming back")
+    assert await is_refused(first, counter, 1)
+
+
+async def test_a_gateway_started_again_after_a_kill_has_nothing_reserved_of_its_former_life(gateways: Gateways):
+    first = await gateways.start("a")
+    rule = limit(100, "minute")
+    await take(first, sliding(first, rule), 100)
+    await gateways.kill(first)
+    again = await gateways.start("a")
+    await take(again, sliding(again, rule), 100)
+    assert await is_refused(again, sliding(again, rule), 1)

@@ -1,0 +1,44 @@
+"""Limits and budgets over HTTP where counters are leased from Redis: what is not leased here is not yet a lack."""
+
+import pytest
+
+from tests.backends.counters.redis_server import RedisServer
+
+pytestmark = pytest.mark.service
+
+LIMIT = {"id": "tokens", "tenant": "acme", "level": "tenant", "metric": "tokens", "window": "minute"}
+BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": "100"}
+
+
+@pytest.fixture
+def start(start_gateway, upstream, kit, require_service):
+    """Start a gateway that counts in a Redis of its own and has one upstream."""
+    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
+    server = RedisServer()
+    server.start()
+    config = kit.configuration(
+        ("scripted-1", [kit.http_target(upstream.url)]), limits=[LIMIT | {"amount": 1_000_000}], budgets=[BUDGET]
+    )
+    yield lambda: start_gateway(config, redis_url=server.url)
+    server.close()
+
+
+async def test_a_stream_that_comes_all_at_once_is_not_cut_where_there_is_room(start, upstream):
+    pieces = [upstream.piece(upstream.chunk("x")) for _ in range(3000)]
+    pieces += [upstream.piece(upstream.chunk(finish="stop")), upstream.piece(upstream.event(b"[DONE]")), upstream.END]
+    upstream.always(upstream.stream_head() + b"".join(pieces))
+    gateway = await start()
+    answer = await gateway.chat(stream=True)
+    assert b'"length"' not in answer.body
+    [record] = gateway.requests()
+    assert (record.finish_reason, record.usage.output_tokens, record.overdraft_tokens) == ("stop", 3000, 0)
+    assert sum(record.charge_tokens) == record.usage.input_tokens + 3000
+
+
+async def test_a_whole_answer_longer_than_its_reservation_is_charged_in_full(start, upstream):
+    upstream.always(upstream.whole(upstream.completion(prompt=5, output=5000)))
+    gateway = await start()
+    assert (await gateway.chat()).status == 200
+    [record] = gateway.requests()
+    assert (sum(record.charge_tokens), record.overdraft_tokens) == (5005, 0)
+    assert record.charged_pico_usd == record.cost_pico_usd == (5 + 2 * 5000) * 1_000_000
