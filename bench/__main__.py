@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-BENCHMARKS: Final = ("records", "attribution", "engine", "engine_wire", "identity", "admission", "gateway")
+BENCHMARKS: Final = ("records", "attribution", "engine", "engine_wire", "identity", "admission", "fairness", "gateway")
 
 
 def main(arguments: Sequence[str]) -> int:

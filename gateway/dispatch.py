@@ -314,3 +314,4 @@ class Dispatcher:
             send_error(exchange, life.error, headers + self._stages.limiter.headers_at_end(life, passage.grant))
         elif passage.reply is not None:
             passage.reply.conclude()
+        passage.reply = passage.allowance = None  # they lead back here, and would wait for the cycle collector

@@ -203,6 +203,8 @@ class Limiter:
         """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
         claimant = "" if retries == 0 else life.who.key_id
+        choices = life.request.choice_count if life.request is not None else 1
+        least = min(tokens_out, max(_LEAST_OUTPUT, choices))
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.wall_ns()
@@ -212,11 +214,11 @@ class Limiter:
                 now_ns,
                 may_claim=retries != 0,
                 most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
-                least=_asked(lines, rates.at_start(tokens_in, min(tokens_out, _LEAST_OUTPUT)), of=amounts),
+                least=_asked(lines, rates.at_start(tokens_in, least), of=amounts),
             )
             if shortage is not None:
                 smaller = _what_is_left(shortage, rates, amounts)
-                if smaller is None or not min(_LEAST_OUTPUT, tokens_out) <= smaller < tokens_out:
+                if smaller is None or not least <= smaller < tokens_out:
                     break
                 tokens_out = smaller
             now_ns = self._clock.wall_ns()

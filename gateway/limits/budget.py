@@ -10,6 +10,7 @@ from gateway.limits.escrow import EscrowCounter, Ledger
 
 UNLIMITED: Final = 1 << 100  # room where a budget does not refuse: it is soft, has not begun, or has ended
 _SECOND_NS: Final = 1_000_000_000
+_SOON_NS: Final = _SECOND_NS
 _PAST_KEPT_NS: Final = 3600 * _SECOND_NS
 _ALWAYS_NS: Final = 1 << 100  # later than any time
 _NEVER_NS: Final = -1  # earlier than any time
@@ -71,6 +72,11 @@ class BudgetCounter(EscrowCounter):
     def settled(self) -> int:
         """Give what is settled in the period under way."""
         return 0 if self._period is None else self._period.settled
+
+    @property
+    def settled_by_all(self) -> int:
+        """Give what all gateways that share the budget have settled in the period under way: here, this one."""
+        return self.settled
 
     @property
     def reserved(self) -> int:
@@ -164,10 +170,15 @@ class BudgetCounter(EscrowCounter):
         return not self._past and not self._ledger.reserved and (self._period is None or not self._period.settled)
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Give when the next period begins where this one lacks the room; `None` where no other follows."""
+        """Give when the next period begins where this one lacks the room; `None` where no other follows.
+
+        Where it lacks it only until requests that run have been settled, when may not be known: soon.
+        """
         if self.room(now_ns) >= amount:
             return from_ns
         period = self._period
+        if period is not None and self.settled_by_all + amount <= self._ceiling:
+            return max(from_ns, now_ns + _SOON_NS)
         if amount > self._ceiling or period is None or period.period_end_ns is None:
             return None
         end_ns = period.period_end_ns

@@ -346,6 +346,11 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         self._link, self._grants = link, {}
         self._tell_total = on_settled
 
+    @property
+    def settled_by_all(self) -> int:
+        """Give what all gateways have settled in the period under way, as far as is known."""
+        return self.grant.total
+
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)

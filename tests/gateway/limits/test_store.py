@@ -188,7 +188,8 @@ async def test_a_soft_budget_counts_and_refuses_nothing(counting: Counting):
 
 async def test_a_spent_budget_says_when_its_next_period_begins(counting: Counting):
     counter = counting.store.open(budget(1000), "")
-    await counting.take(counter, 1000)
+    mark = await counting.take(counter, 1000)
+    counter.settle(mark, 1000, 1000, counting.now_ns())
     refused = await counting.refusal(counter, 1, "key")
     assert not refused.is_held
     until_midnight = DAY_SECONDS - (counting.now_ns() / SECOND_NS) % DAY_SECONDS
@@ -200,8 +201,18 @@ async def test_a_spent_budget_says_when_its_next_period_begins(counting: Countin
 
 async def test_a_spent_total_says_that_waiting_does_not_help(counting: Counting):
     counter = counting.store.open(budget(1000, "total"), "")
-    await counting.take(counter, 1000)
+    mark = await counting.take(counter, 1000)
+    counter.settle(mark, 1000, 1000, counting.now_ns())
     assert (await counting.refusal(counter, 1)).wait_seconds is None
+
+
+async def test_a_budget_that_is_merely_reserved_sends_nobody_away_until_its_next_period(counting: Counting):
+    counter = counting.store.open(budget(1000), "")
+    mark = await counting.take(counter, 1000)
+    refused = await counting.refusal(counter, 400)
+    assert refused.wait_seconds is not None and refused.wait_seconds <= 2 and not refused.is_held
+    counter.settle(mark, 1000, 600, counting.now_ns())
+    await counting.take(counter, 400)
 
 
 async def test_a_reservation_is_settled_in_the_period_it_was_made_in(counting: Counting):
@@ -229,7 +240,8 @@ async def test_a_budget_binds_only_between_its_dates(counting: Counting):
     await counting.take(counter, 1_000_000)
     assert counter.state(counting.now_ns()).used == 0
     await counting.jump(3601)
-    await counting.take(counter, 10)
+    mark = await counting.take(counter, 10)
+    counter.settle(mark, 10, 10, counting.now_ns())
     refused = await counting.refusal(counter, 1)
     assert refused.wait_seconds is None
     await counting.jump(3600)
