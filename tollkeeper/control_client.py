@@ -1,8 +1,9 @@
 """The command line's side of the control plane's HTTP. Every failure is one sentence that says what to do."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
@@ -11,6 +12,7 @@ from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
 
+TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # of those who have a token of their own, which has its own role
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -39,13 +41,15 @@ class ControlClient:
     def of_installation(cls, data: Path, control_url: str, default_port: int) -> "ControlClient":
         """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the default port.
 
-        Raises ConfigurationError where the installation has no admin token yet.
+        The token is the caller's own where TOLLKEEPER_ADMIN_TOKEN holds one, else the installation's. Raises
+        ConfigurationError where there is neither.
         """
         installation = Installation(data)
-        token = SecretFiles(installation.secrets).get("admin_token")
+        token = os.environ.get(TOKEN_VARIABLE) or SecretFiles(installation.secrets).get("admin_token")
         if token is None:
             raise ConfigurationError(
-                f"{installation.data} holds no admin token; run `tollkeeper up` once, or name another --data"
+                f"{installation.data} holds no admin token; run `tollkeeper up` once, or name another --data, or set "
+                f"{TOKEN_VARIABLE}"
             )
         url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
         return cls(url, token)

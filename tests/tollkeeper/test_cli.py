@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from contracts.keys import is_well_formed
 from tests.ports import find_free_port
 from tollkeeper.cli import app
+from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 
 
@@ -165,3 +166,9 @@ def test_up_refuses_a_held_directory_a_held_port_and_a_file_in_one_line(tmp_path
 
 def test_the_version_is_printed() -> None:
     assert run("version").stdout.strip() == "0.1.0"
+
+
+def test_the_command_line_uses_the_token_that_its_caller_has(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOLLKEEPER_ADMIN_TOKEN", "tk-admin-of-finance")
+    with ControlClient.of_installation(data, "http://127.0.0.1:1", 8081) as client:
+        assert client._client.headers["authorization"] == "Bearer tk-admin-of-finance"
