@@ -2,12 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from backends.counters.amounts import joined
+from backends.counters.courier import Keys
 from contracts.errors import CountersUnavailable
 from contracts.limits import MAX_AMOUNT, LimitSpec
 from gateway.limits.base import Counter, Mark, Shortage
@@ -47,8 +51,15 @@ async def is_refused(store: RedisStore, counter: Counter, amount: int) -> bool:
 
 
 async def fields_of_gateways(server: RedisServer, counter: LeasedSliding) -> list[str]:
-    async with Redis.from_url(server.url, decode_responses=True) as client:
-        return [str(name) for name in await client.hkeys(counter.key) if str(name).startswith("o")]
+    async with Redis.from_url(server.url) as client:
+        fields: Any = await client.hgetall(counter.key)
+    return [name.decode() for name in fields if name[:1] == b"o"]
+
+
+async def counted(server: RedisServer, counter: LeasedSliding) -> int:
+    async with Redis.from_url(server.url) as client:
+        window = await client.hgetall(counter.key)
+    return sum(int(amount) for name, amount in window.items() if name[:1] in (b"c", b"l"))
 
 
 class NoWay:
@@ -56,6 +67,17 @@ class NoWay:
 
     async def run_batch(self, keys: object, payload: bytes) -> bytes:
         raise CountersUnavailable("it was cut")
+
+
+@contextmanager
+def cut_off(store: RedisStore) -> Iterator[None]:
+    """Let nothing through to Redis and back."""
+    connection = store._courier._connection
+    store._courier._connection = NoWay()  # type: ignore[assignment]  # all that the courier uses
+    try:
+        yield
+    finally:
+        store._courier._connection = connection
 
 
 @pytest.mark.parametrize(
@@ -109,17 +131,28 @@ async def test_a_charge_settled_whole_is_not_open_any_more(gateways: Gateways, r
     assert await is_refused(second, sliding(second, rule), 1)
 
 
+async def test_leases_set_aside_for_a_request_are_reported_as_open(gateways: Gateways):
+    store = await gateways.start("a")
+    counter = sliding(store, limit(1000, "day"))
+    await take(store, counter, 100)
+    await happens(lambda: counter._pool >= 100, "leasing ahead")
+    aside = counter.earmark(60)
+    packed: list[Any] = counter.pack(Keys([]), 0, True)
+    assert [sum(joined(parts) for _, *parts in open_amounts) for open_amounts in packed[-2:]] == [100, 60]
+    counter.undo()
+    counter.release(aside)
+
+
 async def test_what_still_runs_at_a_gateway_that_was_cut_off_counts_again_and_is_given_back_once(gateways: Gateways):
     first, second = await gateways.start("a"), await gateways.start("b")
     rule = limit(100, "minute")
     counter, other = sliding(first, rule), sliding(second, rule)
     mark = await take(first, counter, 60)
     await asyncio.sleep(REPORTED_SECONDS)
-    connection, first._courier._connection = first._courier._connection, NoWay()  # type: ignore[assignment]
-    await asyncio.sleep(EXPIRY_SECONDS + 0.1)
-    await take(second, other, 30)
-    assert await is_refused(second, other, 71)  # and keeps no leases for a second
-    first._courier._connection = connection
+    with cut_off(first):
+        await asyncio.sleep(EXPIRY_SECONDS + 0.1)
+        await take(second, other, 30)
+        assert await is_refused(second, other, 71)  # and keeps no leases for a second
     await happens(lambda: first.status()["reachable"] is True, "coming back")
     await asyncio.sleep(REPORTED_SECONDS)
     assert await is_refused(second, other, 11)
@@ -130,22 +163,37 @@ async def test_what_still_runs_at_a_gateway_that_was_cut_off_counts_again_and_is
     assert not await is_refused(second, other, 40)
 
 
+async def test_leases_that_were_taken_back_are_not_given_back_as_well(gateways: Gateways, redis_server: RedisServer):
+    first, second = await gateways.start("a"), await gateways.start("b")
+    rule = limit(1000, "day")
+    counter, other = sliding(first, rule), sliding(second, rule)
+    await take(first, counter, 100)
+    await happens(lambda: counter._pool >= 100, "leasing ahead")
+    with cut_off(first):
+        await asyncio.sleep(EXPIRY_SECONDS + 0.1)
+        await take(second, other, 30)
+        await happens(lambda: other._pool > 0, "leasing ahead")
+        assert await counted(redis_server, other) == 30 + other._pool
+    await happens(lambda: first.status()["reachable"] is True, "coming back")
+    await asyncio.sleep(2 * REPORTED_SECONDS)
+    assert await counted(redis_server, other) == 100 + 30 + counter._pool + other._pool
+
+
 async def test_a_gateway_that_is_cut_off_stops_using_its_leases_before_others_may_have_them(gateways: Gateways):
     first, second = await gateways.start("a"), await gateways.start("b")
     rule = replace(limit(1000, "day"), when_away="refuse")
     counter, other = sliding(first, rule), sliding(second, rule)
     await take(first, counter, 100)
     await happens(lambda: counter._pool >= 100, "leasing ahead")
-    connection, first._courier._connection = first._courier._connection, NoWay()  # type: ignore[assignment]
-    cut = time.monotonic()
-    while not await is_refused(first, counter, 1):
-        assert time.monotonic() - cut < EXPIRY_SECONDS
-        await asyncio.sleep(0.01)
-        assert counter._pool > 10, "it ended for want of leases"
-    await asyncio.sleep(EXPIRY_SECONDS)
-    await take(second, other, 1000)
-    assert await is_refused(first, counter, 1)
-    first._courier._connection = connection
+    with cut_off(first):
+        cut = time.monotonic()
+        while not await is_refused(first, counter, 1):
+            assert time.monotonic() - cut < EXPIRY_SECONDS
+            await asyncio.sleep(0.01)
+            assert counter._pool > 10, "it ended for want of leases"
+        await asyncio.sleep(EXPIRY_SECONDS)
+        await take(second, other, 1000)
+        assert await is_refused(first, counter, 1)
     await happens(lambda: first.status()["reachable"] is True, "coming back")
     assert await is_refused(first, counter, 1)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.service
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 share = st.floats(0, 1)
-asks = st.tuples(st.integers(0, 2), st.integers(1, 15), st.integers(1, 40), st.booleans())
+asks = st.tuples(st.integers(0, 2), st.integers(1, 31), st.integers(1, 40), st.booleans())
 step = st.one_of(
     st.tuples(st.just("ask"), asks),
     st.tuples(st.just("ask"), asks),
@@ -78,12 +78,8 @@ class Schedule:
 
     def __init__(self, server: RedisServer) -> None:
         self.clock = ManualClock(START_NS)
-        rules: list[LimitSpec | BudgetSpec] = [
-            limit(100, "second"),
-            limit(150, "minute", name="min"),
-            slots(60),
-            budget(120),
-        ]
+        windows = [limit(100, "second"), limit(150, "minute", name="min"), limit(200, "hour", name="hour")]
+        rules: list[LimitSpec | BudgetSpec] = [*windows, slots(60), budget(300)]
         # Shares while Redis is away come on top of what others were granted, and are not what is tested.
         self.rules: list[Rule] = [replace(rule, when_away="refuse") for rule in rules]
         self._url = server.url
@@ -180,27 +176,36 @@ class Schedule:
         for each in asked:
             await self.ask(which, *each[1:])
         await self.expire([which])
-        await self.ask((which + step) % 3, 15, 40, False)
+        other = (which + step) % 3
+        for choice, amount in ((31, 40), (4, 60), (4, 30), (4, 15), (4, 8), (4, 4), (4, 2), (4, 1)):
+            await self.ask(other, choice, amount, False)
+        await self.ask(which, 4, 5, False)
         self.ways[which].is_cut = False
         await self.rest(which)
-        await self.ask(which, 15, 40, False)
+        for gateway in (which, other):
+            await self.ask(gateway, 31, 20, False)
+            await self.ask(gateway, 4, 20, False)
 
     async def check_what_is_counted(self, lapsed: Sequence[int]) -> None:
         """What was reserved and leased by gateways that lapsed is not counted; what they settled is."""
-        living = [which for which in range(3) if which not in lapsed]
-        counters = {which: self.stores[which].open(self.rules[1], "") for which in living}
-        for which, counter in counters.items():
-            assert isinstance(counter, LeasedSliding)
-            self.stores[which]._courier.post(SyncParcel(counter))
-            await self.rest(which)
-        oldest = self.clock.now_ns() // SECOND_NS - 60
-        expected = sum(counter._pool for counter in counters.values() if isinstance(counter, LeasedSliding))
-        for charge in self.charges:
-            if charge.at_ns // SECOND_NS >= oldest and any(each.rule is self.rules[1] for each in charge.counters):
-                expected += 0 if charge.is_open and charge.which in lapsed else charge.amount
-        async with Redis.from_url(self._url, decode_responses=False) as client:
-            window = await client.hgetall(next(iter(counters.values())).key)  # type: ignore[attr-defined]
-        assert sum(int(amount) for name, amount in window.items() if name[:1] in (b"c", b"l")) == expected
+        for place, bucket_seconds in ((1, 1), (2, 60)):
+            rule = self.rules[place]
+            expected, key = 0, ""
+            for which in set(range(3)) - set(lapsed):
+                counter = self.stores[which].open(rule, "")
+                assert isinstance(counter, LeasedSliding)
+                self.stores[which]._courier.post(SyncParcel(counter))
+                await self.rest(which)
+                expected, key = expected + counter._pool, counter.key
+            oldest = self.clock.now_ns() // SECOND_NS // bucket_seconds - 60
+            for charge in self.charges:
+                if charge.at_ns // SECOND_NS // bucket_seconds < oldest:
+                    continue
+                if any(each.rule is rule for each in charge.counters):
+                    expected += 0 if charge.is_open and charge.which in lapsed else charge.amount
+            async with Redis.from_url(self._url, decode_responses=False) as client:
+                window = await client.hgetall(key)
+            assert sum(int(amount) for name, amount in window.items() if name[:1] in (b"c", b"l")) == expected
 
     async def rest(self, which: int) -> None:
         pump = self.stores[which]._courier._pump
@@ -213,7 +218,8 @@ class Schedule:
             own = [charge for charge in self.charges if not charge.is_lost]
             own = [charge for charge in own if any(counter.rule is rule for counter in charge.counters)]
             if isinstance(rule, LimitSpec) and rule.window is not None:
-                oldest_ns = now_ns - (SECOND_NS if rule.window == "second" else 60 * SECOND_NS)
+                seconds = {"second": 1, "minute": 60, "hour": 3600}[rule.window]
+                oldest_ns = now_ns - seconds * SECOND_NS
                 own = [charge for charge in own if charge.at_ns > oldest_ns]
             elif isinstance(rule, LimitSpec):
                 own = [charge for charge in own if charge.is_open]
