@@ -146,6 +146,7 @@ class Gateway:
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
         await self.targets.close()
+        await self.directory.close()
         await self._watch.tell()
         if self._windows is not None:
             await self._windows.write()

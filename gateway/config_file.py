@@ -75,6 +75,9 @@ class FileSource:
         """Give nothing: a file is read at start."""
         return None
 
+    def close(self) -> None:
+        """Nothing to close."""
+
     def _parse(self) -> tuple[ConfigurationFile, yaml.Node | None]:
         try:
             text = self.path.read_text()

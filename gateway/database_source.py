@@ -39,3 +39,7 @@ class DatabaseSource:
             raise
         self._was_away = False
         return self._last.snapshot
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self._database.close()

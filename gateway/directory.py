@@ -21,6 +21,9 @@ class SnapshotSource(Protocol):
     def poll(self, known_revision: int) -> Snapshot | None:
         """Give a newer snapshot, or `None` where nothing has changed."""
 
+    def close(self) -> None:
+        """Let go of connections."""
+
 
 class Directory:
     """Holds the current snapshot and swaps it whole.
@@ -72,6 +75,10 @@ class Directory:
             _log.info("control plane back")
         self.is_source_away = False
         self._seen_ns = self._clock.monotonic_ns()
+
+    async def close(self) -> None:
+        """Let go of the source's connections. `run` has ended."""
+        await asyncio.to_thread(self._source.close)
 
     def _swap(self, newer: Snapshot) -> None:
         known = frozenset(self.snapshot.misconfigured)

@@ -62,8 +62,9 @@ async def replicas(control_database: ControlDatabase) -> AsyncIterator[list[Dire
     for task in polling:
         task.cancel()
     await asyncio.gather(*polling, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()  # a poll under way has a connection in its hands
     for source in sources:
-        source._database.close()
+        source.close()
 
 
 async def seen_within_a_second(replicas: list[Directory], is_seen: Callable[[Directory], bool]) -> None:
