@@ -60,7 +60,7 @@ def _part(report: Report, name: str, part: Callable[[Report, str], None]) -> Non
     with RedisServer() as redis:
         try:
             part(report, redis.url)
-        except RuntimeError as error:
+        except (RuntimeError, OSError, EOFError, TimeoutError) as error:
             print(f"admission, {name}: {error}", file=sys.stderr)
             report.add(f"{name}_measured", 0, "of 1; what went wrong is on standard error", must=1)
 

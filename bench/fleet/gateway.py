@@ -47,6 +47,7 @@ class GatewayProcess:
             "TOLLKEEPER_DATA": str(self._data),
             "TOLLKEEPER_GATEWAY_CONFIG": str(file),
             "TOLLKEEPER_GATEWAY_NAME": name,
+            "TOLLKEEPER_IDLE_SECONDS": "3600",  # what is compared takes turns, and keeps its connections meanwhile
             "TOLLKEEPER_GATEWAY_PORT": str(self.port),
             "TOLLKEEPER_REDIS_URL": redis_url,
         }
