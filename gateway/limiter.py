@@ -7,6 +7,7 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 
 import logging
 from collections.abc import Awaitable, Callable
+from operator import le
 from typing import Final
 
 from contracts.chat import GenerationRequest
@@ -73,7 +74,13 @@ class Limiter:
         if lines.counts_gpu and not _is_ours(model, life):
             lines = lines.without(GPU)  # nobody measures what it runs on
         now_ns = self._clock.wall_ns()
-        tokens_in = await self._input_tokens(lines, life, count_input, now_ns) if lines.counts_tokens else 0
+        tokens_in = 0
+        if lines.counts_tokens:
+            tokens_in = _possible(lines, self._inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
+            # A flood that no counter has room for is not tokenized.
+            if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
+                exact = await count_input()
+                tokens_in = tokens_in if exact is None else exact
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
             lines = _without_money(lines, model.id)
@@ -81,9 +88,12 @@ class Limiter:
         if isinstance(request, GenerationRequest) and lines.counts_tokens:
             limit, choices = request.output_limit, request.choice_count
             tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
+        wanted = rates.at_start(tokens_in, tokens_out)
+        if not all(map(le, wanted, lines.bounds)):
             tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
+            wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
-        portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
+        portion = take(lines, wanted, now_ns, claimant)
         if portion is not None:
             grant = Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
         else:
@@ -232,15 +242,6 @@ class Limiter:
         life.limit = shortage.counter.rule.id
         raise refusal_of(shortage)
 
-    async def _input_tokens(self, lines: Lines, life: Life, count_input: CountInput, now_ns: int) -> int:
-        """Count the prompt, exactly where that can be done and the request has any chance: a flood is not tokenized."""
-        estimate = self._inputs.upper(life.who.tenant, life.requested_model, prompt_bytes(life.body))
-        pool = life.snapshot.pools[life.model.pool] if life.model is not None else None
-        if pool is None or pool.kinds == _UNCOUNTED or nothing_fits(lines, now_ns):
-            return _possible(lines, estimate)
-        exact = await count_input()
-        return _possible(lines, estimate) if exact is None else exact
-
     def _rates(self, lines: Lines, life: Life, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
         rates = FREE
         if lines.counts_money:
@@ -318,7 +319,7 @@ def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tu
 
 def _possible(lines: Lines, estimate: int) -> int:
     """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
-    return min([estimate, *(counter.rule.amount for counter, place in lines.all if place in (INPUT, TOKENS))])
+    return min(estimate, lines.bounds[INPUT], lines.bounds[TOKENS])
 
 
 def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -> int:

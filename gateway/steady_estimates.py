@@ -28,7 +28,7 @@ class SteadyEstimates:
         """Give the output tokens to reserve for all choices, each at most `max_tokens`."""
         newest = self._estimator.estimate(tenant, model)
         said = self._said.get((tenant, model))
-        if said is None or abs(newest - said) > _TOLERANCE * said:
+        if newest != said and (said is None or abs(newest - said) > _TOLERANCE * said):
             said = self._said[tenant, model] = newest
             if len(self._said) > _MAX_PAIRS:
                 self._said.popitem(last=False)

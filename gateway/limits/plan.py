@@ -6,23 +6,29 @@ from typing import Final, TypeAlias
 
 from contracts.configuration import Snapshot
 from contracts.identity import Identity
-from contracts.limits import BudgetSpec, LimitSpec, Rule
+from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, CounterStore
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
 
+_NO_BOUND: Final = 1 << 100
 _MAX_PLANS: Final = 200_000
 
 
 class Lines:
     """The counters that one request passes, and what is to be known of it to ask them. Immutable."""
 
-    __slots__ = ("all", "capping", "counts_gpu", "counts_money", "counts_tokens", "requests", "tokens")
+    __slots__ = ("all", "bounds", "capping", "counts_gpu", "counts_money", "counts_tokens", "requests", "tokens")
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.all = lines
         places = {place for _, place in lines}
+        # The least that any rule allows of each metric: what is within needs no further look.
+        bounds = [_NO_BOUND] * len(METRICS)
+        for counter, place in lines:
+            bounds[place] = min(bounds[place], counter.rule.amount)
+        self.bounds = tuple(bounds)
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
         self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
