@@ -165,6 +165,22 @@ class ChatRequest(GenerationRequest, frozen=True):
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
 
+class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
+    """A chat that was asked for in the words of another API.
+
+    Targets and limits see a chat; `chat_body` is what they are given in place of the application's bytes. `origin` is
+    the request as it was asked, for the answer to be put into the same API's words.
+    """
+
+    chat_body: bytes
+    origin: msgspec.Struct
+
+    @property
+    def wants_usage(self) -> bool:
+        """Say no: the other API has a place of its own for the usage, and chunks of the chat are not passed on."""
+        return False
+
+
 class DeltaPart(msgspec.Struct, frozen=True):
     """A part of a delta's content where it is a list, as Mistral's reasoning models stream it."""
 

@@ -2,4 +2,14 @@
 
 from typing import Literal
 
-Endpoint = Literal["chat.completions", "completions", "embeddings"]
+Endpoint = Literal[
+    "chat.completions",
+    "completions",
+    "embeddings",
+    "rerank",
+    "score",
+    "responses",
+    "messages",
+    "files",
+    "batches",
+]

@@ -8,7 +8,7 @@ import msgspec
 from contracts.completion import CompletionRequest
 from contracts.generation import Delta
 from contracts.wire import TokenLogprob
-from gateway.rendering import LEAST_LOGPROB, AnswerRenderer, WholeText
+from gateway.rendering import LEAST_LOGPROB, OpenAIRenderer, WholeText
 from gateway.reply import GeneratedReply, ReplyFacts
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -23,7 +23,7 @@ class CompletionReply(GeneratedReply):
         super().__init__(facts, request, renderer)
 
 
-class CompletionRenderer(AnswerRenderer):
+class CompletionRenderer(OpenAIRenderer):
     """Renders a completion. Whole answers and chunks of them have one name."""
 
     def __init__(self, reply_id: str, created_unix: int, model: str) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from backends.llm.base import ModelCall
-from contracts.chat import GenerationRequest, ReasoningEffort
-from contracts.configuration import TargetSpec
+from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
+from contracts.configuration import KeyEntry, TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
@@ -77,12 +77,15 @@ class Dispatcher:
         self._clock = clock
         self.open_grants = 0  # held by requests under way
 
-    async def serve(self, exchange: Exchange, operation: Operation) -> None:
-        """Serve one request from its arrival to its record. Never raises."""
+    async def serve(self, exchange: Exchange, operation: Operation, key: KeyEntry | None = None) -> None:
+        """Serve one request from its arrival to its record. Never raises.
+
+        `key` is whose it is where that is known already, as of a request that a batch holds.
+        """
         life = self._begin(exchange, operation)
         passage = Passage()
         try:
-            passage.reply = await self._understand(life, exchange, operation)
+            passage.reply = await self._understand(life, exchange, operation, key)
             passage.ticket = self._stages.admission.admit(life.who)
             call = await self._admit(life, passage, exchange, operation)
             life.admitted_ns = self._clock.monotonic_ns()
@@ -104,10 +107,19 @@ class Dispatcher:
             life.tool_calls, life.schema_failed = passage.reply.findings(is_complete=life.error is None)
         if passage.reply is not None and life.error is None:
             life.response_bytes += passage.reply.prepare_end(life.usage)
+            if operation.keeps:
+                await self._keep(life, passage.reply)
         try:
             self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
         finally:
-            self._conclude(life, exchange, passage)
+            self._conclude(life, exchange, operation, passage)
+
+    async def _keep(self, life: Life, reply: Reply) -> None:
+        """Keep the answer, which is a good one also where that fails."""
+        try:
+            await reply.keep()
+        except (TollkeeperError, asyncio.CancelledError):
+            _log.exception("an answer could not be kept", extra={"request_id": str(life.id)})
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
@@ -125,10 +137,10 @@ class Dispatcher:
             span_id=os.urandom(8) if trace.trace_id else b"",
         )
 
-    async def _understand(self, life: Life, exchange: Exchange, operation: Operation) -> Reply:
+    async def _understand(self, life: Life, exchange: Exchange, operation: Operation, key: KeyEntry | None) -> Reply:
         """Find out who asks for what. Raises what is wrong with either."""
         authenticator = self._stages.authenticator
-        key = authenticator.recognise(exchange, life.snapshot)
+        key = key or authenticator.recognise(exchange, life.snapshot)
         if key is None:
             key = await authenticator.verify(exchange, life.snapshot)
         life.key, life.who = key, key.identity
@@ -137,6 +149,8 @@ class Dispatcher:
         life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
         request = life.request = operation.read(exchange.header(b"content-type"), exchange.body)
         life.requested_model = request.model
+        if operation.resolve is not None:
+            request = life.request = await operation.resolve(request, key)
         tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
         life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
         life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), key.policy.priority)
@@ -269,7 +283,7 @@ class Dispatcher:
             request_id=life.id,
             path=operation.path,
             request=life.request,
-            body=life.body,
+            body=life.request.chat_body if isinstance(life.request, TranslatedChat) else life.body,
             tenant=life.who.tenant,
             cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
             trace_parent=trace.header() if trace.trace_id else "",
@@ -308,10 +322,11 @@ class Dispatcher:
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket, life.usage, life.cost)
 
-    def _conclude(self, life: Life, exchange: Exchange, passage: Passage) -> None:
+    def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:
-            headers = ((b"x-request-id", str(life.id).encode()),)
-            send_error(exchange, life.error, headers + self._stages.limiter.headers_at_end(life, passage.grant))
+            at_end = self._stages.limiter.headers_at_end(life, passage.grant)
+            headers = ((b"x-request-id", str(life.id).encode()), *at_end)
+            send_error(exchange, life.error, headers, operation.errors)
         elif passage.reply is not None:
             passage.reply.conclude()
         passage.reply = passage.allowance = None  # they lead back here, and would wait for the cycle collector

@@ -3,29 +3,29 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote
 
 import msgspec
 
 from contracts.configuration import KeyEntry, Snapshot
-from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError, UnknownModel
+from contracts.errors import MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.exchange import Exchange
 from gateway.identity.authentication import Authenticator
 from gateway.metrics.endpoint import PATH as METRICS
 from gateway.metrics.endpoint import MetricsEndpoint
-from gateway.operations import CHAT, COMPLETIONS, EMBEDDINGS
-from gateway.rendering import model_list, model_object
+from gateway.operations import OPERATIONS, Operation
+from gateway.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
 from gateway.reply import JSON, send_error
+from gateway.resource import Resource
 
 _log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
-_OPERATIONS: Final = {f"/v1{operation.path}": operation for operation in (CHAT, COMPLETIONS, EMBEDDINGS)}
-_METHODS: Final = dict.fromkeys(_OPERATIONS, "POST") | dict.fromkeys((_MODELS, METRICS, "/health", "/ready"), "GET")
+_READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
 
 
 class Endpoints:
@@ -38,21 +38,25 @@ class Endpoints:
         authenticator: Authenticator,
         health: Callable[[], dict[str, object]],
         metrics: MetricsEndpoint | None = None,
+        operations: Sequence[Operation] = OPERATIONS,
+        resources: Sequence[Resource] = (),
     ) -> None:
         self._dispatcher = dispatcher
         self._directory = directory
         self._authenticator = authenticator
         self._health = health
         self._metrics = metrics
+        self._operations = {path: operation for operation in operations for path in operation.paths}
+        self._resources = resources
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer an exchange; what goes to a model runs in the task that is returned."""
-        operation = _OPERATIONS.get(exchange.path)
+        operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
             return self._start(self._dispatcher.serve(exchange, operation))
         task: asyncio.Task[None] | None = None
-        with _errors_as_answers(exchange):
+        with self._errors_as_answers(exchange, OPENAI_ERRORS if operation is None else operation.errors):
             task = self._answer_now(exchange)
         return task
 
@@ -70,11 +74,14 @@ class Endpoints:
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""
         path, method = exchange.path, exchange.method
-        expected = _method_of(path)
+        expected = self._methods_of(path)
         if not expected or (path == METRICS and self._metrics is None):
             raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
-        if method != expected and (method, expected) != ("HEAD", "GET"):
-            raise MethodNotAllowed(f"{path[:100]} answers {expected}, not {method}")
+        if method not in expected and not (method == "HEAD" and "GET" in expected):
+            raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
+        resource = self._resource_of(path)
+        if resource is not None:
+            return self._start(self._answer_resource(exchange, resource))
         if path == "/health":
             exchange.send(200, JSON, b'{"status":"ok"}')
         elif path == "/ready":
@@ -92,9 +99,20 @@ class Endpoints:
         return None
 
     async def _verify_and_answer_models(self, exchange: Exchange, snapshot: Snapshot) -> None:
-        with _errors_as_answers(exchange):
+        with self._errors_as_answers(exchange, OPENAI_ERRORS):
             key = await self._authenticator.verify(exchange, snapshot)
             self._answer_models(exchange, key, snapshot)
+
+    async def _answer_resource(self, exchange: Exchange, resource: Resource) -> None:
+        with self._errors_as_answers(exchange, resource.errors):
+            snapshot = self._directory.snapshot
+            key = self._authenticator.recognise(exchange, snapshot)
+            if key is None:
+                key = await self._authenticator.verify(exchange, snapshot)
+            if key.endpoints is not None and resource.endpoint not in key.endpoints:
+                allowed = ", ".join(sorted(key.endpoints))
+                raise PermissionDenied(f"this key may not use {resource.endpoint}; it may use {allowed}")
+            await resource.answer(exchange, key, snapshot)
 
     def _answer_models(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         visible = {name: model for name, model in snapshot.models.items() if key.models is None or name in key.models}
@@ -106,19 +124,26 @@ class Endpoints:
             raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
         exchange.send(200, JSON, model_object(name, visible[name].created_unix))
 
+    def _resource_of(self, path: str) -> Resource | None:
+        return next((resource for resource in self._resources if resource.methods(path)), None)
 
-@contextlib.contextmanager
-def _errors_as_answers(exchange: Exchange) -> Iterator[None]:
-    try:
-        yield
-    except MethodNotAllowed as error:
-        send_error(exchange, error, ((b"allow", _method_of(exchange.path).encode()),))
-    except TollkeeperError as error:
-        send_error(exchange, error)
-    except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
-        _log.exception("request failed by a fault of the gateway", extra={"path": exchange.path[:100]})
-        send_error(exchange, TollkeeperError("the gateway failed; its log says why"))
+    def _methods_of(self, path: str) -> tuple[str, ...]:
+        """Give what a path answers; nothing where there is none."""
+        resource = self._resource_of(path)
+        found = resource.methods(path) if resource is not None else ()
+        if path in self._operations:
+            return ("POST", *found)
+        return ("GET",) if path in _READ or path.startswith(_MODELS + "/") else found
 
-
-def _method_of(path: str) -> str:
-    return "GET" if path.startswith(_MODELS + "/") else _METHODS.get(path, "")
+    @contextlib.contextmanager
+    def _errors_as_answers(self, exchange: Exchange, shape: ErrorShape) -> Iterator[None]:
+        try:
+            yield
+        except MethodNotAllowed as error:
+            allowed = ", ".join(self._methods_of(exchange.path)).encode()
+            send_error(exchange, error, ((b"allow", allowed),), shape)
+        except TollkeeperError as error:
+            send_error(exchange, error, shape=shape)
+        except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
+            _log.exception("request failed by a fault of the gateway", extra={"path": exchange.path[:100]})
+            send_error(exchange, TollkeeperError("the gateway failed; its log says why"), shape=shape)

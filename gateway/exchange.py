@@ -52,6 +52,7 @@ class Exchange:
         "is_started",
         "method",
         "path",
+        "query",
         "received_at",
         "version",
     )
@@ -68,6 +69,7 @@ class Exchange:
         keep_alive: bool,
         address: str,
         received_at: float,
+        query: str = "",
     ) -> None:
         self._line = line
         self._keep_alive = keep_alive
@@ -75,6 +77,7 @@ class Exchange:
         self._is_finished = False
         self.method = method
         self.path = path
+        self.query = query  # as it came, without the question mark
         self.version = version
         self.headers = headers  # names in lower case; the last of a repeated header holds
         self.body = body

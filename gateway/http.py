@@ -210,10 +210,12 @@ class HttpConnection(asyncio.Protocol):
         self._in_body = False
         self._unparsed_bytes = 0
         pieces = self._pieces
+        path, _, query = self._url.partition(b"?")
         exchange = Exchange(
             self,
             method=self._parser.get_method().decode("ascii"),
-            path=self._url.partition(b"?")[0].decode("latin-1"),
+            path=path.decode("latin-1"),
+            query=query.decode("latin-1"),
             version=self._parser.get_http_version(),
             headers=self._headers,
             body=pieces[0] if len(pieces) == 1 else b"".join(pieces),

@@ -1,28 +1,38 @@
 """What the data plane does for applications: how each operation's body is read, and what its answer is."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from contracts.chat import ChatRequest
 from contracts.completion import CompletionRequest
+from contracts.configuration import KeyEntry
 from contracts.embedding import EmbeddingRequest
 from contracts.requests import AnyRequest
 from gateway.completion_reply import CompletionReply
 from gateway.embedding_reply import EmbeddingReply
 from gateway.reading import read_chat, read_completion, read_embedding
+from gateway.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.reply import ChatReply, Reply, ReplyFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One kind of request. `name` is `gen_ai.operation.name`, `path` is below the API's root."""
+    """One kind of request. `name` is `gen_ai.operation.name`.
+
+    `path` is where a target answers it, below its API's root; `paths` is where applications find it here.
+    """
 
     api: str
     name: str
     path: str
+    paths: tuple[str, ...]
     read: Callable[[str, bytes], AnyRequest]  # content type, body; raises InvalidRequest
     reply: Callable[[ReplyFacts, AnyRequest], Reply]
+    errors: ErrorShape = OPENAI_ERRORS
+    # Looks up what a request refers to, such as an earlier answer of the same payer. Raises InvalidRequest, NotFound.
+    resolve: Callable[[AnyRequest, KeyEntry], Awaitable[AnyRequest]] | None = None
+    keeps: bool = False  # its answers are kept, before the client has their end: `Reply.keep`
 
 
 def _chat_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
@@ -40,6 +50,13 @@ def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return EmbeddingReply(facts, request)
 
 
-CHAT: Final = Operation("chat.completions", "chat", "/chat/completions", read_chat, _chat_reply)
-COMPLETIONS: Final = Operation("completions", "text_completion", "/completions", read_completion, _completion_reply)
-EMBEDDINGS: Final = Operation("embeddings", "embeddings", "/embeddings", read_embedding, _embedding_reply)
+CHAT: Final = Operation(
+    "chat.completions", "chat", "/chat/completions", ("/v1/chat/completions",), read_chat, _chat_reply
+)
+COMPLETIONS: Final = Operation(
+    "completions", "text_completion", "/completions", ("/v1/completions",), read_completion, _completion_reply
+)
+EMBEDDINGS: Final = Operation(
+    "embeddings", "embeddings", "/embeddings", ("/v1/embeddings",), read_embedding, _embedding_reply
+)
+OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)

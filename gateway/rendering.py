@@ -3,7 +3,8 @@
 import struct
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -36,8 +37,47 @@ def error_event(error: TollkeeperError) -> bytes:
     return b"data: %b\n\n" % error_body(error)
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How an API puts an error: as a body, and as the event that ends a stream which had begun."""
+
+    body: Callable[[TollkeeperError], bytes]
+    event: Callable[[TollkeeperError], bytes]
+
+
+OPENAI_ERRORS: Final = ErrorShape(error_body, error_event)
+
+
 class AnswerRenderer(ABC):
-    """Renders one answer in an API's shape, in chunks or whole. What all chunks share is encoded once."""
+    """Renders one answer in an API's shape, in chunks or whole."""
+
+    @abstractmethod
+    def opening(self, index: int) -> bytes:
+        """Render what opens a choice's stream."""
+
+    @abstractmethod
+    def delta(self, delta: Delta) -> bytes:
+        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+
+    @abstractmethod
+    def new_choice(self) -> "WholeText":
+        """Give a choice of a whole answer, to be put together."""
+
+    @abstractmethod
+    def ending(self, index: int, why: TollkeeperError) -> bytes:
+        """Render what ends a choice which the gateway cut, naming what cut it."""
+
+    @abstractmethod
+    def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
+        """Render what ends a good answer's stream."""
+
+    @abstractmethod
+    def whole(self, choices: "Sequence[WholeText]", usage: Usage) -> bytes:
+        """Render a complete answer."""
+
+
+class OpenAIRenderer(AnswerRenderer):
+    """Renders in the shape that OpenAI's chats and completions share. What all chunks have is encoded once."""
 
     def __init__(self, names: tuple[str, str], reply_id: str, created_unix: int, model: str) -> None:
         """`names` are the API's words for a whole answer and for a chunk of one."""
@@ -53,21 +93,11 @@ class AnswerRenderer(ABC):
         )
         self._text_heads: dict[int, bytes] = {}  # by choice: all of a chunk before its text
 
-    @abstractmethod
-    def opening(self, index: int) -> bytes:
-        """Render what opens a choice's stream."""
-
-    @abstractmethod
-    def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
-
-    @abstractmethod
-    def new_choice(self) -> "WholeText":
-        """Give a choice of a whole answer, to be put together."""
-
-    def usage(self, usage: Usage) -> bytes:
-        """Render the usage chunk that `stream_options.include_usage` asks for."""
-        return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n"
+    def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
+        """Render the stream's last event, after the usage chunk that `stream_options.include_usage` asks for."""
+        if not wants_usage:
+            return DONE
+        return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n" + DONE
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
         """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
@@ -89,7 +119,7 @@ class AnswerRenderer(ABC):
         )
 
 
-class ChatRenderer(AnswerRenderer):
+class ChatRenderer(OpenAIRenderer):
     """Renders a chat's answer."""
 
     def __init__(self, reply_id: str, created_unix: int, model: str) -> None:

@@ -20,7 +20,7 @@ from gateway.answer_facts import facts_wanted
 from gateway.clock import Clock
 from gateway.exchange import Exchange, Headers
 from gateway.progress import Progress
-from gateway.rendering import DONE, AnswerRenderer, ChatRenderer, WholeText, error_body, error_event
+from gateway.rendering import OPENAI_ERRORS, AnswerRenderer, ChatRenderer, ErrorShape, WholeText
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
@@ -125,6 +125,9 @@ class Reply:
         """Render what is still to be sent of a good answer and give its size in bytes."""
         return len(self._body or b"")
 
+    async def keep(self) -> None:
+        """Keep the answer that `prepare_end` rendered, where the operation says that its answers are kept."""
+
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
         self._exchange.send(200, JSON, self._body or b"", self._headers)
@@ -208,8 +211,8 @@ class GeneratedReply(Reply):
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
         if self._is_streamed:
-            tail = self._renderer.usage(usage) if self._renders_usage and self._request.wants_usage else b""
-            self._body = tail + DONE
+            wants_usage = self._renders_usage and self._request.wants_usage
+            self._body = self._renderer.closing(usage, wants_usage=wants_usage)
         elif self._body is None:
             self._body = self._renderer.whole(self._choices, usage)
         return len(self._body)
@@ -257,16 +260,18 @@ class ChatReply(GeneratedReply):
         super().__init__(facts, request, renderer)
 
 
-def send_error(exchange: Exchange, error: TollkeeperError, headers: Headers = ()) -> None:
+def send_error(
+    exchange: Exchange, error: TollkeeperError, headers: Headers = (), shape: ErrorShape = OPENAI_ERRORS
+) -> None:
     """Answer with an error: as a body where nothing was sent yet, as the stream's last event where it had begun.
 
     A stream that ends by an error has no [DONE], so that no client takes it for complete.
     """
     if exchange.is_started:
-        exchange.end(error_event(error))
+        exchange.end(shape.event(error))
         return
     headers = (*headers, *_retry_headers(error))
-    exchange.send(error.status, JSON, error_body(error), headers)
+    exchange.send(error.status, JSON, shape.body(error), headers)
 
 
 def _retry_headers(error: TollkeeperError) -> Headers:
