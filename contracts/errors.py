@@ -275,6 +275,12 @@ class ControlUnavailable(Unavailable):
     code = "control_unavailable"
 
 
+class ObjectsUnavailable(Unavailable):
+    """The database of files, batches and kept answers does not answer."""
+
+    code = "objects_unavailable"
+
+
 # Start-up and data.
 
 

@@ -31,6 +31,7 @@ class GatewaySettings(BaseSettings):
     gateway_name: str = ""  # on every record; empty: host name and port
     gateway_config: Path | None = None  # a YAML file instead of database and store
     database_url: str = ""  # empty: SQLite in the data directory
+    objects_url: str = ""  # files, batches and kept answers; empty: SQLite in the data directory, beside the other
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 
@@ -92,6 +93,11 @@ class GatewaySettings(BaseSettings):
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
+
+    @property
+    def objects_address(self) -> str:
+        """Give the URL of the database of files, batches and kept answers."""
+        return self.objects_url or f"sqlite:///{(self.data / 'objects.db').absolute()}"
 
     @property
     def ships_to(self) -> str:

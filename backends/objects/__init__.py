@@ -1,0 +1,1 @@
+"""What applications keep at the gateway: files, batches, answers."""

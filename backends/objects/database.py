@@ -1,0 +1,93 @@
+"""The database of what applications keep at the gateway: SQLite beside the journal, or PostgreSQL for several gateways.
+
+It is not the control database: what lies here is large, short-lived, and wanted by the data plane alone.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engine, event, select
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+
+from backends.control.database import database_url
+from contracts.errors import NewerSchema, ObjectsUnavailable
+
+SCHEMA_VERSION: Final = 1  # of the tables as a whole; a step from each to the next is added below when it rises
+METADATA: Final = MetaData()
+_BUSY_MILLISECONDS: Final = 5000
+_CONNECT_SECONDS: Final = 5
+_POSTGRES_THREADS: Final = 4
+
+_schema: Final = Table("objects_schema", METADATA, Column("version", Integer, primary_key=True))
+
+ResultT = TypeVar("ResultT")
+
+
+class ObjectsDatabase:
+    """Runs short transactions in threads of its own. Tables are made at first use."""
+
+    def __init__(self, url: str) -> None:
+        """Take a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        self._url = database_url(url)
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        # SQLite has one writer: one thread waits for nothing and never meets a lock of its own.
+        self._threads = ThreadPoolExecutor(1 if self._is_sqlite else _POSTGRES_THREADS, thread_name_prefix="objects")
+        options: dict[str, Any] = {} if self._is_sqlite else {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
+        self._engine = create_engine(self._url, pool_pre_ping=not self._is_sqlite, **options)
+        if self._is_sqlite:
+            event.listen(self._engine, "connect", _prepare_sqlite)
+        self._tables_made = 0
+        self._making = Lock()
+
+    async def run(self, work: Callable[[Connection], ResultT]) -> ResultT:
+        """Run `work` in one transaction, off the event loop. Raises ObjectsUnavailable where that cannot be done."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
+
+    async def close(self) -> None:
+        """Wait for what runs and close every connection."""
+        await asyncio.to_thread(self._threads.shutdown)
+        self._engine.dispose()
+
+    def _run(self, work: Callable[[Connection], ResultT]) -> ResultT:
+        try:
+            if self._tables_made < len(METADATA.tables):
+                self._make_tables()
+            with self._engine.begin() as connection:
+                return work(connection)
+        except DBAPIError as error:
+            shown = self._url.render_as_string(hide_password=True)
+            raise ObjectsUnavailable(
+                f"the database of files, batches and kept answers ({shown}) does not answer or refused a statement; "
+                "check TOLLKEEPER_OBJECTS_URL, the server and the disk"
+            ) from error
+
+    def _make_tables(self) -> None:
+        """Make the tables of every module that is loaded by now."""
+        with self._making:
+            wanted = len(METADATA.tables)
+            try:
+                METADATA.create_all(self._engine)
+            except (ProgrammingError, IntegrityError):
+                METADATA.create_all(self._engine)  # another gateway was making the same ones
+            self._check_version()
+            self._tables_made = wanted
+
+    def _check_version(self) -> None:
+        with self._engine.begin() as connection:
+            found = connection.execute(select(_schema.c.version)).scalar()
+            if found is None:
+                connection.execute(_schema.insert().values(version=SCHEMA_VERSION))
+            elif found > SCHEMA_VERSION:
+                raise NewerSchema(
+                    f"the database of files, batches and kept answers is at version {found}, this version of "
+                    f"Tollkeeper knows up to {SCHEMA_VERSION}; install the version that made it, or a later one"
+                )
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:
+    for pragma in (f"busy_timeout = {_BUSY_MILLISECONDS}", "journal_mode = WAL", "synchronous = FULL"):
+        connection.execute(f"PRAGMA {pragma}").close()
