@@ -9,12 +9,14 @@ WORKDIR /app
 # copies nothing of ours; the next stage puts the code where PYTHONPATH looks.
 COPY pyproject.toml README.md ./
 COPY constraints constraints
-RUN /venv/bin/pip install -c constraints/base.txt -e ".[$EXTRAS]"
+# "providers" is LiteLLM's environment, which has none of the others' parts.
+RUN if [ "$EXTRAS" = providers ]; then /venv/bin/pip install --no-deps -r constraints/providers.txt; \
+    else /venv/bin/pip install -c constraints/base.txt -e ".[$EXTRAS]"; fi
 
 FROM python:3.11-slim
 # Volumes mounted on these directories start with their owner and mode.
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin tollkeeper \
-    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/secrets /run/tollkeeper
+    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/secrets /run/tollkeeper /run/keys
 COPY --from=build /venv /venv
 COPY . /app
 # PYTHONPATH puts our packages before any installed one of the same name.

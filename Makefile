@@ -2,16 +2,21 @@
 
 VENV := .venv
 STAMP := $(VENV)/.installed
+# LiteLLM's, which needs an older OpenAI SDK: for targets of hosted providers, and the tests of those.
+PROVIDERS := .venv-providers
+PROVIDERS_STAMP := $(PROVIDERS)/.installed
 ARGS ?=
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup up demo test check format bench clean
+.PHONY: help setup providers up demo test check format bench clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
 
 setup: $(STAMP)  ## install everything into .venv
+
+providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers; `up` does it where a target needs it
 
 up: $(STAMP)  ## run every process on this machine, until Ctrl-C
 	@$(VENV)/bin/tollkeeper up $(ARGS)
@@ -20,6 +25,7 @@ demo: $(STAMP)  ## up, with three example tenants and a minute of traffic
 	@$(VENV)/bin/tollkeeper demo $(ARGS)
 
 test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k prices" runs a part, WORKERS= one by one
+	@$(MAKE) --no-print-directory providers || echo "tests of hosted providers are skipped"
 	@$(VENV)/bin/python -m pytest $(WORKERS) --durations=10 $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, import layers
@@ -36,7 +42,7 @@ bench: $(STAMP)  ## every benchmark; ARGS=--quick or ARGS=--json
 	@$(VENV)/bin/python -m bench $(ARGS)
 
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(PROVIDERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Any of these may be a version manager's stub or lack venv, so each is tried, not only looked up.
@@ -59,3 +65,7 @@ $(VENV)/bin/python:
 $(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/base.txt -e '.[all,dev]'
 	@touch $(STAMP)
+
+$(PROVIDERS_STAMP): constraints/providers.txt | $(STAMP)
+	@$(VENV)/bin/python -m tollkeeper.provider_environment
+	@touch $(PROVIDERS_STAMP)

@@ -9,12 +9,15 @@ import contextlib
 import logging
 import ssl
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
-from urllib.parse import urlsplit
 
 import httptools
+import msgspec
 
+from backends.http_origin import Origin
+from backends.tls import TlsFiles, client_tls, tls_refusal
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
@@ -30,7 +33,10 @@ _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait, in seconds: to connect, for the reply's first byte of body, between pieces, in total."""
+    """How long to wait, in seconds: to connect, until the reply first gets on, until it does again, in total.
+
+    It gets on with each piece of its body, unless the receiver says that a piece only kept it alive.
+    """
 
     connect: float = 5.0
     first_byte: float = 300.0
@@ -43,37 +49,6 @@ class Timeouts:
                 raise ConfigurationError(f"timeout {name!r} must be > 0 seconds, not {getattr(self, name)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where an HTTP server is: scheme, host, port, and the path prefix below which its API lies."""
-
-    scheme: str
-    host: str
-    port: int
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str) -> "Origin":
-        """Read a base URL. Raises ConfigurationError on anything but http(s)://host[:port][/path]."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise ConfigurationError(f"{url!r} is not a URL: {error}") from error
-        if not url.isascii() or any(character <= " " for character in url):
-            raise ConfigurationError(f"{url!r} is not a URL: it contains spaces or characters that must be escaped")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise ConfigurationError(f"{url!r} must look like http://host:port/path, without query or user")
-        default_port = 443 if parts.scheme == "https" else 80
-        return cls(parts.scheme, parts.hostname, port or default_port, parts.path.rstrip("/"))
-
-    @property
-    def authority(self) -> str:
-        """Give the Host header's value."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 class _StaleConnection(UpstreamBroken):
     """The target had closed an idle connection before the request reached it: it may be sent again."""
 
@@ -82,7 +57,8 @@ class Receiver(Protocol):
     """Takes a reply as it arrives. All calls happen on the event loop; none may block."""
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
-    def on_body(self, data: bytes) -> None: ...
+    def on_body(self, data: bytes) -> bool | None:
+        """Take a piece. False: the reply has not got on by it, it was only kept alive."""
 
 
 class _Connection(asyncio.Protocol):
@@ -97,7 +73,9 @@ class _Connection(asyncio.Protocol):
         self.deadline = 0.0
         self.expires = 0.0
         self._stale_until = 0.0
-        self._parser: httptools.HttpResponseParser | None = None
+        # One for all replies of a connection: it begins anew after each that keeps the connection.
+        self._parser = httptools.HttpResponseParser(self)
+        self._is_awaited = False  # a reply, from the request's sending to its end
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
         self._has_head = False
@@ -111,14 +89,13 @@ class _Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
 
     def data_received(self, data: bytes) -> None:
-        parser = self._parser
-        if parser is None:  # bytes nobody asked for: the connection cannot be trusted any more
+        if not self._is_awaited:  # bytes nobody asked for: the connection cannot be trusted any more
             self.abort()
             return
         if not self._has_head:
             self._head_bytes += len(data)
         try:
-            parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             # What a receiver raises in a callback, the parser carries as its error's context.
             raised = error.__context__
@@ -127,17 +104,19 @@ class _Connection(asyncio.Protocol):
             self._fail(raised)
             return
         if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
-            self._fail(UpstreamBroken(f"the target's reply headers exceed {_MAX_REPLY_HEAD_BYTES} bytes"))
+            self._fail(_too_long_a_head())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pool.forget(self)
-        parser, self._parser = self._parser, None
+        was_awaited, self._is_awaited = self._is_awaited, False
         if self.done is None or self.done.done():
             return
-        if parser is not None and self._has_head and exc is None and self._ends_with_connection():
+        if was_awaited and self._has_head and exc is None and self._ends_with_connection():
             self.done.set_result(None)
         elif self._has_head:
             self.done.set_exception(UpstreamBroken("the target closed the connection in the middle of its reply"))
+        elif isinstance(exc, ssl.SSLError):  # under TLS 1.3 a refused certificate of ours shows only now
+            self.done.set_exception(tls_refusal(self.pool.origin.authority, exc))
         else:
             kind = _StaleConnection if self._was_stale(exc) else UpstreamBroken
             self.done.set_exception(kind("the target closed the connection before it replied"))
@@ -152,22 +131,24 @@ class _Connection(asyncio.Protocol):
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        assert self._parser is not None and self.receiver is not None
+        assert self.receiver is not None
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue and the like are not the reply
             self._headers = {}
             return
+        if self._head_bytes > _MAX_REPLY_HEAD_BYTES and _size_of(self._headers) > _MAX_REPLY_HEAD_BYTES:
+            raise _too_long_a_head()
         self._has_head = True
         self.receiver.on_head(status, self._headers)
 
     def on_body(self, data: bytes) -> None:
-        self._has_body = True
-        self.deadline = self.pool.clock() + self.pool.timeouts.between
         assert self.receiver is not None
-        self.receiver.on_body(data)
+        if self.receiver.on_body(data) is not False:
+            self._has_body = True
+            self.deadline = self.pool.clock() + self.pool.timeouts.between
 
     def on_message_complete(self) -> None:
-        if self._parser is None or not self._has_head:
+        if not self._is_awaited or not self._has_head:
             return
         # Later the parser has forgotten: asked outside this callback it always says no.
         self._keep = self._parser.should_keep_alive()
@@ -180,26 +161,25 @@ class _Connection(asyncio.Protocol):
         """Begin an exchange; the future ends with the reply, or with an UpstreamError."""
         assert self.transport is not None
         self.receiver = request.receiver
-        self._parser = httptools.HttpResponseParser(self)
+        self._is_awaited = True
         self._headers = {}
         self._head_bytes = 0
         self._has_head = self._has_body = self._keep = False
         self.deadline = now + self.pool.timeouts.first_byte
         self.expires = now + self.pool.timeouts.total
         self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
-        self.done = asyncio.get_running_loop().create_future()
+        self.done = self.pool.loop.create_future()
         self.transport.writelines((request.head, request.body))
         return self.done
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""
         self.receiver = None
-        self._parser = None
-        finished = self.done is not None and self.done.done() and not self.done.cancelled()
-        if finished and self.done is not None and self.done.exception() is not None:
-            finished = False
-        self.done = None
-        self.resume()
+        self._is_awaited = False
+        done, self.done = self.done, None
+        finished = done is not None and done.done() and not done.cancelled() and done.exception() is None
+        if self._is_paused:
+            self.resume()
         if finished and self._keep and self.transport is not None and not self.transport.is_closing():
             self.pool.keep(self)
         else:
@@ -246,8 +226,7 @@ class _Connection(asyncio.Protocol):
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """What is sent, and who takes the reply."""
 
     head: bytes
@@ -298,12 +277,15 @@ class Exchange:
 class HttpPool:
     """Connections to one origin. Not for use from several event loops."""
 
-    def __init__(self, origin: Origin, timeouts: Timeouts, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, origin: Origin, timeouts: Timeouts, tls: ssl.SSLContext | None = None, server_name: str = ""
+    ) -> None:
+        """`server_name` is what the server's certificate must be for, where that is not the origin's host."""
         self.origin = origin
         self.timeouts = timeouts
-        if origin.scheme == "https" and tls is None:
-            tls = ssl.create_default_context()
-        self._tls = tls if origin.scheme == "https" else None
+        self._tls = (tls or client_tls(TlsFiles())) if origin.scheme == "https" else None
+        self._server_name = (server_name or origin.host) if self._tls is not None else None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -312,7 +294,14 @@ class HttpPool:
 
     def clock(self) -> float:
         """Give the event loop's time in seconds."""
-        return asyncio.get_running_loop().time()
+        return self.loop.time()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Give the event loop of whoever asked first: the pool is for that one alone."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
         """Send a request. Raises UpstreamUnreachable or UpstreamTimeout where no connection can be made.
@@ -374,15 +363,18 @@ class HttpPool:
         try:
             async with asyncio.timeout(self.timeouts.connect):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self), self.origin.host, self.origin.port, ssl=self._tls
+                    lambda: _Connection(self),
+                    self.origin.host,
+                    self.origin.port,
+                    ssl=self._tls,
+                    server_hostname=self._server_name,
                 )
         except TimeoutError as error:
             raise UpstreamTimeout(
                 f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
             ) from error
         except ssl.SSLError as error:
-            reason = error.reason or type(error).__name__
-            raise UpstreamUnreachable(f"TLS with {self.origin.authority} failed: {reason}") from error
+            raise tls_refusal(self.origin.authority, error) from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {reason}") from error
@@ -397,3 +389,11 @@ class HttpPool:
                 connection.expire(now)
             while self._idle and now - self._idle[0].idle_since > _IDLE_SECONDS:
                 self._idle.popleft().abort()
+
+
+def _size_of(headers: Mapping[bytes, bytes]) -> int:
+    return sum(len(name) + len(value) for name, value in headers.items())
+
+
+def _too_long_a_head() -> UpstreamBroken:
+    return UpstreamBroken(f"the target's reply headers exceed {_MAX_REPLY_HEAD_BYTES} bytes")

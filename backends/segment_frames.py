@@ -11,10 +11,10 @@ LENGTH: Final = struct.Struct("<I")
 _CHUNK_BYTES: Final = 1 << 20
 
 
-def frame(payload: bytes) -> tuple[bytes, bytes, bytes]:
-    """Give an entry's parts, to be written one after the other."""
+def frame(payload: bytes) -> bytes:
+    """Give an entry as it is written."""
     length = LENGTH.pack(len(payload))
-    return length, LENGTH.pack(zlib.crc32(payload, zlib.crc32(length))), payload
+    return length + LENGTH.pack(zlib.crc32(payload, zlib.crc32(length))) + payload
 
 
 def frames(descriptor: int, start: int, size: int) -> Iterator[tuple[int, int, bytes | None]]:

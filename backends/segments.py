@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from backends.disk_room import DISK_FULL
 from backends.segment_file import SegmentFile
@@ -23,6 +23,7 @@ from backends.segment_frames import HEADER, frame, frames, is_torn
 from backends.slot_file import SlotFile
 from contracts.errors import ConfigurationError
 
+WhatT = TypeVar("WhatT")
 Fsync = Literal["never", "always"]
 
 _CURSOR: Final = struct.Struct("<QQ")  # segment, offset
@@ -111,7 +112,7 @@ class SegmentLog:
 
         Raises LogFull when they would exceed `max_bytes` or the disk is full, OSError when the disk fails.
         """
-        block = b"".join(part for payload in payloads for part in frame(payload))
+        block = frame(payloads[0]) if len(payloads) == 1 else b"".join(map(frame, payloads))
         with self._lock:
             if self._pending + len(block) > self.max_bytes or len(block) > _MAX_PAYLOAD_BYTES:
                 raise LogFull(
@@ -119,7 +120,7 @@ class SegmentLog:
                     f"{len(block)} more do not fit"
                 )
             try:
-                self._paid_with_what_is_released(lambda: self._put(block))
+                self._paid_with_what_is_released(self._put, block)
             except OSError as error:
                 if error.errno in DISK_FULL:
                     raise LogFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
@@ -136,7 +137,7 @@ class SegmentLog:
         with self._lock:
             self._is_reserving = True
             try:
-                self._paid_with_what_is_released(lambda: self._current.take_room(wanted))
+                self._paid_with_what_is_released(self._take_room, wanted)
             except OSError:
                 return False
             return True
@@ -152,14 +153,17 @@ class SegmentLog:
         self._current.take_room(len(block) if self._is_reserving else 0)
         self._current.write(block)
 
-    def _paid_with_what_is_released(self, act: Callable[[], None]) -> None:
+    def _take_room(self, wanted: int) -> None:
+        self._current.take_room(wanted)
+
+    def _paid_with_what_is_released(self, act: Callable[[WhatT], None], what: WhatT) -> None:
         """Do what needs room on disk, a second time where the first meets a full one and something can be given up."""
         try:
-            act()
+            act(what)
         except OSError as error:
             if error.errno not in DISK_FULL or not self._give_up_released():
                 raise
-            act()
+            act(what)
 
     def _rotate(self, wanted: int) -> None:
         """Go on in a new segment, with the same room reserved; where the disk has none, stay in this one."""

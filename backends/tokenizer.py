@@ -86,6 +86,16 @@ class PromptFormat:
         """Encode texts for embedding, each with the special tokens the model frames it with."""
         return [encoded.ids for encoded in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)]
 
+    def encode_cut(self, texts: Sequence[tuple[str, int | None]]) -> list[list[int]]:
+        """Encode texts as `encode_inputs` does, each cut to a number of tokens before it is framed; `None`: whole."""
+        found: list[list[int]] = []
+        encoded = self._tokenizer.encode_batch([text for text, _ in texts], add_special_tokens=False)
+        for one, (_, most) in zip(encoded, texts, strict=True):
+            if most is not None and len(one.ids) > most:
+                one.truncate(most)
+            found.append(self._tokenizer.post_process(one).ids)
+        return found
+
 
 class _Refusal(Exception):
     """A template's own `raise_exception`."""

@@ -5,7 +5,18 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-BENCHMARKS: Final = ("records", "attribution", "engine", "engine_wire", "identity", "admission", "fairness", "gateway")
+BENCHMARKS: Final = (
+    "records",
+    "attribution",
+    "engine",
+    "engine_wire",
+    "identity",
+    "admission",
+    "fairness",
+    "gateway",
+    "fuzz",
+    "soak",
+)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -84,6 +84,12 @@ class _Listener:
     def vectors(self, vectors: Vectors) -> None:
         """Nobody asks for any."""
 
+    def scores(self, scores: list[float]) -> None:
+        """Nobody asks for any."""
+
+    def served(self, model: str, version: str) -> None:
+        """It is the one model that there is."""
+
     def account(self, result: Result) -> None:
         """Nothing is billed."""
 

@@ -94,9 +94,11 @@ class Row:
 class Report:
     """The rows of one run of one benchmark."""
 
-    def __init__(self, bench: str, *, quick: bool = False) -> None:
+    def __init__(self, bench: str, *, quick: bool = False, options: argparse.Namespace | None = None) -> None:
+        """`options` are those that the benchmark has added of its own."""
         self.bench = bench
         self.quick = quick
+        self.options = options or argparse.Namespace()
         self.rows: list[Row] = []
 
     def add(
@@ -110,9 +112,13 @@ class Report:
         better: Better = "higher",
         n: int = 1,
         ratio_to: Mapping[str, float] | None = None,
+        unjudged: str = "",
     ) -> Row:
-        """Add a measured row. It is met when the value is exactly `must` or on its better side."""
-        met = None if must is None else (value >= must if better == "higher" else value <= must)
+        """Add a measured row. It is met when the value is exactly `must` or on its better side.
+
+        `unjudged` is why the bound says nothing about this measurement, where that is so.
+        """
+        met = None if must is None or unjudged else (value >= must if better == "higher" else value <= must)
         row = Row(
             bench=self.bench,
             metric=metric,
@@ -123,7 +129,7 @@ class Report:
             met=met,
             ratio_to=ratio_to or {},
             n=n,
-            reason="no bound is set for it" if met is None else "",
+            reason=(unjudged or "no bound is set for it") if met is None else "",
         )
         self.rows.append(row)
         return row
@@ -151,13 +157,20 @@ class Report:
         return "\n".join([f"{self.bench} on {hardware()}, commit {commit()}", *text])
 
 
-def run_bench(bench: str, measure: Callable[[Report], None], arguments: Sequence[str] | None = None) -> int:
+def run_bench(
+    bench: str,
+    measure: Callable[[Report], None],
+    arguments: Sequence[str] | None = None,
+    add_options: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> int:
     """Measure, print the rows, and give the exit status: 1 when a must is missed, else 0."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}", description=measure.__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON line per row")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, the same rows")
+    if add_options is not None:
+        add_options(parser)
     options = parser.parse_args(arguments)
-    report = Report(bench, quick=options.quick)
+    report = Report(bench, quick=options.quick, options=options)
     measure(report)
     if options.json:
         for row in report.rows:

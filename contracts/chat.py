@@ -12,7 +12,7 @@ from msgspec import Meta
 from contracts.usage import OpenAIUsage
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -169,11 +169,13 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     """A chat that was asked for in the words of another API.
 
     Targets and limits see a chat; `chat_body` is what they are given in place of the application's bytes. `origin` is
-    the request as it was asked, for the answer to be put into the same API's words.
+    the request as it was asked, for the answer to be put into the same API's words. `marked_body` is the chat with
+    what only some servers understand (`cache_control`, `thinking_blocks`); empty where there is nothing of the kind.
     """
 
     chat_body: bytes
     origin: msgspec.Struct
+    marked_body: bytes = b""
 
     @property
     def wants_usage(self) -> bool:
@@ -193,6 +195,13 @@ class DeltaPart(msgspec.Struct, frozen=True):
         """Say whether it carries output. A part of a type we do not know does: it was sent for something."""
         return bool(self.text or self.thinking) or self.type not in ("text", "thinking", "")
 
+    @property
+    def thought(self) -> str:
+        """Give the reasoning in it."""
+        if isinstance(self.thinking, list):
+            return "".join(part.text or part.thought for part in self.thinking)
+        return self.thinking or ""
+
 
 class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
     """What a chunk adds to one choice, as read from an upstream's stream."""
@@ -204,6 +213,14 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
     tool_calls: msgspec.Raw = msgspec.Raw()
     function_call: msgspec.Raw = msgspec.Raw()  # before tool calls, and still sent by older servers
     audio: msgspec.Raw = msgspec.Raw()
+    thinking_blocks: msgspec.Raw = msgspec.Raw()  # Anthropic's, as LiteLLM puts them beside the reasoning
+
+    @property
+    def thought(self) -> str:
+        """Give the reasoning it adds, wherever it stands."""
+        if isinstance(self.content, list):
+            return "".join(part.thought for part in self.content)
+        return self.reasoning_content or self.reasoning or ""
 
     @property
     def text(self) -> str:
@@ -258,6 +275,7 @@ class ChunkChoice(msgspec.Struct, frozen=True, gc=False):
     delta: ChunkDelta | None = None
     text: str | None = None
     finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
 
 
 class ChatChunk(msgspec.Struct, frozen=True, gc=False):
@@ -266,6 +284,7 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False):
     choices: list[ChunkChoice] | None = None
     usage: OpenAIUsage | None = None
     model: str | None = None
+    system_fingerprint: str | None = None
     error: msgspec.Raw = msgspec.Raw()
 
 
@@ -282,3 +301,4 @@ class ChatReply(msgspec.Struct, frozen=True, gc=False):
     choices: list[ReplyChoice] | None = None
     usage: OpenAIUsage | None = None
     model: str | None = None
+    system_fingerprint: str | None = None

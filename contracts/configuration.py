@@ -16,6 +16,7 @@ from contracts.errors import ConfigurationError
 from contracts.identity import Identity
 from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.prices import PriceBook
+from contracts.sampling import SamplingPolicy
 
 
 def control_database_url(chosen: str, data: Path) -> str:
@@ -93,7 +94,7 @@ class TargetSpec:
 
     id: str
     pool: str
-    kind: str  # "scripted", "openai_http", "engine"
+    kind: str  # "scripted", "openai_http", "engine", "litellm"
     url: str = ""
     model: str = ""  # upstream's name for it; empty: the name the application used
     provider: str = ""
@@ -127,6 +128,14 @@ class ModelSpec:
     pool: str
     context_tokens: int | None = None
     created_unix: int = 0
+    sampling: SamplingPolicy | None = None
+
+    def __post_init__(self) -> None:
+        limit = None if self.sampling is None else self.sampling.output_limit
+        if limit is not None and self.context_tokens is not None and limit > self.context_tokens:
+            raise ConfigurationError(
+                f"model {self.id!r}: max_tokens is {limit}, and its context holds {self.context_tokens} tokens"
+            )
 
 
 @dataclass(frozen=True, slots=True)

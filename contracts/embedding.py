@@ -58,3 +58,4 @@ class EmbeddingReply(msgspec.Struct, frozen=True, gc=False):
     data: list[msgspec.Raw] | None = None
     usage: OpenAIUsage | None = None
     model: str | None = None
+    system_fingerprint: str | None = None

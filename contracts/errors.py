@@ -51,6 +51,18 @@ class InvalidRequest(TollkeeperError):
     kind = "invalid_request_error"
 
 
+class UnsupportedParameter(InvalidRequest):
+    """A field asks for what the target cannot do. Another target of the same pool may."""
+
+    code = "unsupported_parameter"
+
+
+class UnsupportedValue(InvalidRequest):
+    """A field has another value than the model's route takes."""
+
+    code = "unsupported_value"
+
+
 class MalformedBody(InvalidRequest):
     """The body is not the JSON it claims to be; the message gives the position."""
 
@@ -210,6 +222,13 @@ class UpstreamRateLimited(UpstreamError):
     code = "upstream_rate_limited"
     status = 429
     kind = "rate_limit_error"
+
+
+class UpstreamOverloaded(UpstreamError):
+    """The target has more to do than it can, or is down for a while."""
+
+    code = "upstream_overloaded"
+    status = 503
 
 
 class UpstreamRejected(TollkeeperError):

@@ -24,6 +24,10 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     tool_calls: bytes = b""  # a JSON array in OpenAI's streaming shape
     logprobs: list[TokenLogprob] = []
     reasoning_tokens: int = 0
+    refusal: str = ""  # what is said in place of an answer, where a server keeps that apart
+    stop: str = ""  # the stop string that ended the choice, where the target tells
+    # A JSON array of Anthropic's blocks: the reasoning as well, with what its maker signed it with.
+    thinking_blocks: bytes = b""
 
 
 class Continuation(msgspec.Struct, frozen=True):

@@ -1,14 +1,19 @@
 """Dated price cards, standard cost cards, and the pure function that prices usage with either.
 
 A card is immutable and carries a version; the version is written on every row it priced, so a bill can be
-recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token.
+recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token. Where a card has prices for
+batches, what they priced names its version with `#batch` behind it.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal, Protocol
+
+import msgspec
+from msgspec.structs import astuple
 
 from contracts.errors import ConfigurationError
 from contracts.money import pico_usd, pico_usd_per_token
@@ -21,11 +26,15 @@ CostBasis = Literal["price_card", "standard_card", "unpriced"]
 # by our guess; it is unpriced and visible. Reasoning is billed as output by every provider we know of.
 _PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
 
-INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings"})  # gen_ai.operation.name: these have no output tokens
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG_AGO_NS: Final = -(1 << 100)
+_FAR_OFF_NS: Final = 1 << 100
+BATCH_MARK: Final = "#batch"  # behind a card's version, on what its batch prices priced
+# gen_ai.operation.name: these have no output tokens
+INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings", "rerank", "score"})
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, gc=False):
     """What usage costs under one card, in pico-USD.
 
     `total_pico_usd` is `None` when any used leaf has no price: unknown is not zero. `parts` then still holds
@@ -61,6 +70,7 @@ class Tier:
 
     above_input_tokens: int
     rates: Mapping[Leaf, int]
+    batch_rates: Mapping[Leaf, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.above_input_tokens < 0:
@@ -71,7 +81,8 @@ class Tier:
 class PriceCard:
     """What a model costs by list price or contract, from `valid_from` until `valid_to` (exclusive, UTC).
 
-    `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds.
+    `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds. `batch_rates`, of the card
+    and of its tiers, hold in place of these for what a batch asks; a leaf that is not among them keeps its own.
     """
 
     model: str
@@ -83,13 +94,16 @@ class PriceCard:
     request_pico_usd: int = 0
     provider: str = ""  # empty: holds for every provider
     tenant: str = ""  # empty: holds for every tenant
+    batch_rates: Mapping[Leaf, int] = field(default_factory=dict)
     basis: CostBasis = field(default="price_card", init=False)
 
     def __post_init__(self) -> None:
         _check_validity(self.version, self.valid_from, self.valid_to)
         _check_rates(self.version, self.rates)
+        _check_rates(self.version, self.batch_rates)
         for tier in self.tiers:
             _check_rates(self.version, tier.rates)
+            _check_rates(self.version, tier.batch_rates)
         if len({tier.above_input_tokens for tier in self.tiers}) < len(self.tiers):
             raise ConfigurationError(f"card {self.version!r} has two tiers with the same threshold; join them")
         if self.request_pico_usd < 0:
@@ -110,6 +124,18 @@ class PriceCard:
                 return tier.rates[leaf]
         return self.rates.get(leaf)
 
+    def at_batch_rate(self) -> "PriceCard":
+        """Give the card that what a batch asks is priced with: this one where it has no prices for batches."""
+        if not self.batch_rates and not any(tier.batch_rates for tier in self.tiers):
+            return self
+        return replace(
+            self,
+            version=self.version + BATCH_MARK,
+            rates={**self.rates, **self.batch_rates},
+            tiers=tuple(Tier(tier.above_input_tokens, {**tier.rates, **tier.batch_rates}) for tier in self.tiers),
+            batch_rates={},
+        )
+
     def is_valid_at(self, moment: datetime) -> bool:
         """Say whether the card holds at this moment (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
@@ -119,7 +145,8 @@ class PriceCard:
 class StandardCostCard:
     """What a model of our own costs per token by standard: set by the operator or fitted from GPU cost.
 
-    Three rates, in pico-USD per token: uncached input, cached input, output.
+    Three rates, in pico-USD per token: uncached input, cached input, output. The batch rates hold in place of these
+    for what a batch asks; `None` keeps the rate it has.
     """
 
     model: str
@@ -132,19 +159,43 @@ class StandardCostCard:
     request_pico_usd: int = field(default=0, init=False)
     provider: str = ""
     tenant: str = ""
+    batch_input_rate: int | None = None
+    batch_cached_input_rate: int | None = None
+    batch_output_rate: int | None = None
     basis: CostBasis = field(default="standard_card", init=False)
 
     def __post_init__(self) -> None:
         _check_validity(self.version, self.valid_from, self.valid_to)
         for name in ("input_rate", "cached_input_rate", "output_rate"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(f"standard card {self.version!r}: {name} must be >= 0")
+            for named in (name, f"batch_{name}"):
+                if (getattr(self, named) or 0) < 0:
+                    raise ConfigurationError(f"standard card {self.version!r}: {named} must be >= 0")
 
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
         """Give pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
         if leaf in ("cache_read_text", "cache_read_audio"):
             return self.cached_input_rate
         return self.input_rate if leaf in INPUT_LEAVES else self.output_rate
+
+    def at_batch_rate(self) -> "StandardCostCard":
+        """Give the card that what a batch asks is priced with: this one where it has no rates for batches."""
+        rates = (self.batch_input_rate, self.batch_cached_input_rate, self.batch_output_rate)
+        if rates == (None, None, None):
+            return self
+        own = (self.input_rate, self.cached_input_rate, self.output_rate)
+        tokens_in, cached, tokens_out = (
+            rate if batch is None else batch for batch, rate in zip(rates, own, strict=True)
+        )
+        return replace(
+            self,
+            version=self.version + BATCH_MARK,
+            input_rate=tokens_in,
+            cached_input_rate=cached,
+            output_rate=tokens_out,
+            batch_input_rate=None,
+            batch_cached_input_rate=None,
+            batch_output_rate=None,
+        )
 
     def is_valid_at(self, moment: datetime) -> bool:
         """Say whether the card holds at this moment (UTC)."""
@@ -179,7 +230,9 @@ def cost_of(usage: Usage, card: Card) -> Cost:
     parts: dict[str, int] = {}
     unpriced: list[Leaf] = []
     input_tokens = usage.input_tokens
-    for leaf, tokens in usage.reported().items():
+    for leaf, tokens in zip(LEAVES, astuple(usage), strict=True):
+        if tokens is None:
+            continue
         rate = card.rate(leaf, input_tokens)
         if rate is None and leaf in _PRICED_AS:
             rate = card.rate(_PRICED_AS[leaf], input_tokens)
@@ -189,14 +242,8 @@ def cost_of(usage: Usage, card: Card) -> Cost:
             unpriced.append(leaf)
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd
-    known = usage.is_known and not unpriced
-    return Cost(
-        total_pico_usd=sum(parts.values()) if known else None,
-        parts=parts,
-        unpriced=tuple(unpriced),
-        version=card.version,
-        basis=card.basis,
-    )
+    is_known = not unpriced and usage.is_known
+    return Cost(sum(parts.values()) if is_known else None, parts, tuple(unpriced), card.version, card.basis)
 
 
 UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
@@ -207,9 +254,7 @@ def is_billable(usage: Usage, operation: str) -> bool:
 
     `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input.
     """
-    if usage.input_tokens is None:
-        return False
-    return usage.output_tokens is not None or operation in INPUT_ONLY_OPERATIONS
+    return usage.has_input and (usage.has_output or operation in INPUT_ONLY_OPERATIONS)
 
 
 def bill(usage: Usage, operation: str, card: Card | None) -> Cost:
@@ -233,11 +278,27 @@ class PriceBook:
                     f"two cards have the version {card.version!r}; rows of usage name a card by its version alone, "
                     "give each its own"
                 )
+            if card.version.endswith(BATCH_MARK):
+                raise ConfigurationError(
+                    f"the version {card.version!r} ends with {BATCH_MARK!r}, which marks what a card's batch prices "
+                    "priced; choose another"
+                )
             versions.add(card.version)
             self._cards.setdefault((card.model, card.provider, card.tenant), []).append(card)
         for cards_of_one in self._cards.values():
             cards_of_one.sort(key=lambda card: card.valid_from)
             _check_disjoint(cards_of_one)
+        every = [card for cards_of_one in self._cards.values() for card in cards_of_one]
+        moments = [moment for card in every for moment in (card.valid_from, card.valid_to) if moment is not None]
+        self._changes_ns = sorted({_unix_ns(moment) for moment in moments})
+
+    def unchanged_around(self, unix_ns: int) -> tuple[int, int]:
+        """Give the stretch of time around a moment in which no card begins or ends: from, and until without."""
+        place = bisect_right(self._changes_ns, unix_ns)
+        return (
+            self._changes_ns[place - 1] if place else _LONG_AGO_NS,
+            self._changes_ns[place] if place < len(self._changes_ns) else _FAR_OFF_NS,
+        )
 
     def card_for(self, model: str, tenant: str, moment: datetime, provider: str = "") -> AnyCard | None:
         """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free."""
@@ -247,6 +308,10 @@ class PriceBook:
                     if card.is_valid_at(moment):
                         return card
         return None
+
+
+def _unix_ns(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _check_disjoint(cards: list[AnyCard]) -> None:
@@ -273,8 +338,12 @@ def price_card(
     usd_per_request: Decimal = Decimal(0),
     provider: str = "",
     tenant: str = "",
+    batch_usd_per_mtok: Mapping[Leaf, Decimal] | None = None,
+    batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] | None = None,
 ) -> PriceCard:
     """Build a price card from prices as people write them: USD per million tokens.
+
+    `batch_tiers` are the tiers' prices for batches, by threshold.
 
     Raises ConfigurationError naming the leaf, or the fee per request, whose price is negative or too fine.
     """
@@ -284,10 +353,14 @@ def price_card(
         valid_from=valid_from,
         valid_to=valid_to,
         rates=_rates(version, usd_per_mtok),
-        tiers=tuple(Tier(threshold, _rates(version, rates)) for threshold, rates in tiers),
+        tiers=tuple(
+            Tier(threshold, _rates(version, rates), _rates(version, (batch_tiers or {}).get(threshold, {})))
+            for threshold, rates in tiers
+        ),
         request_pico_usd=_fee(version, usd_per_request),
         provider=provider,
         tenant=tenant,
+        batch_rates=_rates(version, batch_usd_per_mtok or {}),
     )
 
 

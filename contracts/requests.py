@@ -2,5 +2,6 @@
 
 from contracts.chat import GenerationRequest
 from contracts.embedding import EmbeddingRequest
+from contracts.rerank import PairRequest
 
-AnyRequest = GenerationRequest | EmbeddingRequest
+AnyRequest = GenerationRequest | EmbeddingRequest | PairRequest

@@ -39,6 +39,8 @@ OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "ou
 LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
 
 _INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
+_NO_INPUTS: Final = (None,) * _INPUTS
+_NO_OUTPUTS: Final = (None,) * len(OUTPUT_LEAVES)
 
 MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
 
@@ -63,25 +65,37 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_image: int | None = None
 
     def __post_init__(self) -> None:
-        for leaf in LEAVES:
-            count = getattr(self, leaf)
+        for count in astuple(self):
             if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
+                leaf = LEAVES[astuple(self).index(count)]
                 raise InvalidUsage(f"{leaf} is {count}; a token count must be within 0 to {MAX_TOKENS_PER_LEAF}")
 
     @property
     def input_tokens(self) -> int | None:
         """Sum the input leaves; `None` when no input leaf is known."""
-        return _sum(astuple(self)[:_INPUTS])
+        counts = astuple(self)[:_INPUTS]
+        return None if counts == _NO_INPUTS else sum(filter(None, counts))
 
     @property
     def output_tokens(self) -> int | None:
         """Sum the output leaves; `None` when no output leaf is known."""
-        return _sum(astuple(self)[_INPUTS:])
+        counts = astuple(self)[_INPUTS:]
+        return None if counts == _NO_OUTPUTS else sum(filter(None, counts))
+
+    @property
+    def has_input(self) -> bool:
+        """Say whether any input leaf is known."""
+        return astuple(self)[:_INPUTS] != _NO_INPUTS
+
+    @property
+    def has_output(self) -> bool:
+        """Say whether any output leaf is known."""
+        return astuple(self)[_INPUTS:] != _NO_OUTPUTS
 
     @property
     def total_tokens(self) -> int | None:
         """Sum all leaves; `None` when none is known."""
-        return _sum(astuple(self))
+        return None if self == UNKNOWN_USAGE else sum(filter(None, astuple(self)))
 
     @property
     def is_known(self) -> bool:
@@ -110,11 +124,6 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 UNKNOWN_USAGE: Final = Usage()
 
 
-def _sum(counts: tuple[int | None, ...]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
 def _add(left: int | None, right: int | None) -> int | None:
     if left is None:
         return right
@@ -123,13 +132,22 @@ def _add(left: int | None, right: int | None) -> int | None:
     return left + right
 
 
+class CacheCreation(msgspec.Struct, frozen=True, gc=False):
+    """Anthropic's breakdown of what was written to the prompt cache, by how long it is kept."""
+
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class PromptTokensDetails(msgspec.Struct, frozen=True, gc=False):
-    """OpenAI's breakdown of `prompt_tokens`: overlapping parts of the total."""
+    """OpenAI's breakdown of `prompt_tokens`: overlapping parts of the total. The last two fields are LiteLLM's."""
 
     cached_tokens: int | None = None
     audio_tokens: int | None = None
     image_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+    cache_creation_token_details: CacheCreation | None = None
 
 
 class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
@@ -143,13 +161,19 @@ class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
-    """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire."""
+    """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire.
+
+    The last three fields are Anthropic's, which gateways to its models (LiteLLM) put beside OpenAI's.
+    """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
 
 
 _NO_PROMPT_DETAILS = PromptTokensDetails()
@@ -165,11 +189,23 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
     leaf of their own and stay with the cached text). No token is counted twice, and the leaves sum to the total.
     Output. Some providers report reasoning outside `completion_tokens`, and it shows in `total_tokens` only: what
     that exceeds prompt and completion by is reasoning, and must equal `reasoning_tokens` where those are reported.
+    Anthropic's names. `cache_read_input_tokens` and `cache_creation_input_tokens` are parts of `prompt_tokens` as well,
+    unless they cannot be: where all parts together exceed it, or where `total_tokens` has them once more, those that
+    only stand under these names are added to it.
     Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60. Prompt 100, cached 60, audio 50
     -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5, total 20 -> output_text 5,
-    output_reasoning 7.
+    output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
     """
-    prompt = _prompt_leaves(reported.prompt_tokens, reported.prompt_tokens_details or _NO_PROMPT_DETAILS)
+    whole, made = reported.prompt_tokens, reported.completion_tokens
+    if whole is not None and made is not None and reported == OpenAIUsage(whole, made, whole + made):
+        return Usage(input_text=whole, output_text=made)  # nearly all reports: two counts and their sum
+    long_lived: int | None = None
+    if reported.cache_creation_input_tokens is not None or reported.cache_read_input_tokens is not None:
+        reported = _with_cache_inside(reported)
+    details = reported.prompt_tokens_details or _NO_PROMPT_DETAILS
+    if details.cache_creation_tokens is not None or details.cache_creation_token_details is not None:
+        details, long_lived = _with_one_write(details)
+    prompt = _prompt_leaves(reported.prompt_tokens, details, long_lived)
     output = reported.completion_tokens_details or _NO_COMPLETION_DETAILS
     outside = _reasoning_outside(reported, output.reasoning_tokens)
     inside = 0 if outside else output.reasoning_tokens or 0
@@ -184,7 +220,48 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
     )
 
 
-def _prompt_leaves(total: int | None, parts: PromptTokensDetails) -> dict[str, int | None]:
+def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
+    """Put what is said of the cache in Anthropic's words into OpenAI's breakdown."""
+    details = reported.prompt_tokens_details or _NO_PROMPT_DETAILS
+    read, written = details.cached_tokens, details.cache_write_tokens
+    written = details.cache_creation_tokens if written is None else written
+    beside = 0  # what only Anthropic's names say
+    if reported.cache_read_input_tokens and not read:
+        read = reported.cache_read_input_tokens
+        beside += read
+    if reported.cache_creation_input_tokens and not written:
+        written = reported.cache_creation_input_tokens
+        beside += written
+    prompt, total = reported.prompt_tokens, reported.total_tokens
+    if beside and prompt is not None:
+        exceeds = (read or 0) + (written or 0) > prompt
+        if exceeds or total == prompt + (reported.completion_tokens or 0) + beside:
+            prompt, total = prompt + beside, None
+    return msgspec.structs.replace(
+        reported,
+        prompt_tokens=prompt,
+        total_tokens=total,
+        prompt_tokens_details=msgspec.structs.replace(
+            details,
+            cached_tokens=reported.cache_read_input_tokens if read is None else read,
+            cache_write_tokens=reported.cache_creation_input_tokens if written is None else written,
+            cache_creation_token_details=details.cache_creation_token_details or reported.cache_creation,
+        ),
+    )
+
+
+def _with_one_write(details: PromptTokensDetails) -> tuple[PromptTokensDetails, int | None]:
+    """Give the breakdown with the cache's writes under one name, and how many of them are kept for an hour."""
+    written, lives = details.cache_write_tokens, details.cache_creation_token_details
+    written = details.cache_creation_tokens if written is None else written
+    long_lived = lives.ephemeral_1h_input_tokens if lives is not None else None
+    if lives is not None and written is None:
+        written = (lives.ephemeral_5m_input_tokens or 0) + (long_lived or 0)
+    known = None if long_lived is None else min(long_lived, written or 0)
+    return msgspec.structs.replace(details, cache_write_tokens=written), known
+
+
+def _prompt_leaves(total: int | None, parts: PromptTokensDetails, long_lived: int | None) -> dict[str, int | None]:
     cached, written = parts.cached_tokens, parts.cache_write_tokens
     audio, image = parts.audio_tokens, parts.image_tokens
     cached_audio: int | None = None
@@ -208,7 +285,8 @@ def _prompt_leaves(total: int | None, parts: PromptTokensDetails) -> dict[str, i
         "input_image": image,
         "cache_read_text": cached,
         "cache_read_audio": cached_audio,
-        "cache_write_5m": written,
+        "cache_write_5m": None if written is None else written - (long_lived or 0),
+        "cache_write_1h": long_lived,
     }
 
 

@@ -7,6 +7,9 @@ clock in nanoseconds; on one Linux machine that clock is the same for every proc
 Conversation: the host speaks first (`Hello`). The gateway submits, aborts, embeds, asks; answers carry the id they
 belong to. Step records are kept by the host until the gateway acknowledges them, so that a gateway that dies loses
 none; they go to one gateway at a time, the longest connected that asked for them.
+
+A provider host speaks the same wire. It serves no models: its hello names the operations it offers, and it is asked by
+`Invoke`. A peer that knows nothing of these never meets them, as they go only to a host that has named the operation.
 """
 
 from typing import Final, Literal
@@ -109,6 +112,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     models: list[ModelHello]
     clock_ns: int  # the host's monotonic clock now
     wall_ns: int  # Unix time now
+    operations: list[str] = []  # a provider host's, as paths below OpenAI's root; none: it takes nothing new
 
 
 class Delta(_Message, frozen=True, tag="delta"):
@@ -127,6 +131,7 @@ class Delta(_Message, frozen=True, tag="delta"):
     logprobs: list[TokenLogprob] = []
     cached_tokens: int | None = None  # on a request's first delta
     finish_reason: FinishReason | None = None  # this choice has ended
+    stop: str = ""  # the stop string that ended it
 
 
 class Finished(_Message, frozen=True, tag="final"):
@@ -155,6 +160,28 @@ class Embedded(_Message, frozen=True, tag="embedded"):
     gpu: GpuShare | None = None
     error_code: str = ""
     error_message: str = ""
+
+
+class Chunk(_Message, frozen=True, tag="chunk"):
+    """A piece of a provider's answer: one server-sent event in OpenAI's shape, or the whole body."""
+
+    request_id: bytes
+    data: bytes
+
+
+class Invoked(_Message, frozen=True, tag="invoked"):
+    """The end of an invocation. `usage` is OpenAI's usage object as JSON, as far as the provider had reported it.
+
+    `error_kind` is the code of the class of the error (contracts.errors), `error_code` that of this one.
+    """
+
+    request_id: bytes
+    usage: bytes = b""
+    error_kind: str = ""
+    error_code: str = ""
+    error_message: str = ""
+    param: str = ""
+    retry_after_seconds: float | None = None
 
 
 class Steps(_Message, frozen=True, tag="steps"):
@@ -229,8 +256,40 @@ class Embed(_Message, frozen=True, tag="embed"):
     tokenizer_hash: str = ""
 
 
+class Patience(_Message, frozen=True):
+    """How long a provider may take, in seconds: to be connected to, to begin, between two pieces, in total."""
+
+    connect: float
+    first_byte: float
+    between: float
+    total: float
+
+
+class Invoke(_Message, frozen=True, tag="invoke"):
+    """Ask a hosted provider. `body` is the request in OpenAI's JSON, its model the name that the host's library uses.
+
+    Credentials do not travel: `key_ref` and `credentials`, by the library's parameter, say where the host finds them.
+    """
+
+    request_id: bytes
+    operation: str  # one of the hello's
+    body: bytes
+    patience: Patience
+    url: str = ""  # in place of the provider's own
+    key_ref: str = ""
+    credentials: dict[str, str] = {}
+    parameters: bytes = b""  # a JSON object: what the target's settings give the library
+
+
+class Hold(_Message, frozen=True, tag="hold"):
+    """Stop reading a provider's answer, or go on: its client is slow."""
+
+    request_id: bytes
+    is_held: bool
+
+
 class Abort(_Message, frozen=True, tag="abort"):
-    """Stop a request. Its `Finished` still comes, with what was used."""
+    """Stop a request. Its `Finished` or `Invoked` still comes, with what was used."""
 
     request_id: bytes
 
@@ -251,8 +310,8 @@ class Call(_Message, frozen=True, tag="call"):
     options: dict[str, float | int | str | bool | None] = {}
 
 
-FromHost = Hello | Delta | Finished | Embedded | Steps | KvEvents | Answer
-FromGateway = Attach | Submit | Embed | Abort | StepsAck | Call
+FromHost = Hello | Delta | Finished | Embedded | Chunk | Invoked | Steps | KvEvents | Answer
+FromGateway = Attach | Submit | Embed | Invoke | Hold | Abort | StepsAck | Call
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -4,7 +4,7 @@ Today admission protects what must never be lost, the journal's room, and the pr
 concurrent requests. Rate limits, budgets and fairness are further conditions of the same ticket.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import Identity
@@ -13,8 +13,7 @@ from contracts.usage import Usage
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 
-@dataclass(slots=True)
-class Ticket:
+class Ticket(msgspec.Struct):
     """The right to run one request. Settled exactly once, whatever happens."""
 
     who: Identity

@@ -2,56 +2,66 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Final
 
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
 from backends.secret_files import SecretFiles
+from backends.tls import client_tls
 from contracts.configuration import Snapshot
+from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
 from gateway.admission import Admission
+from gateway.app_parts import budget_publisher, counter_store, source_of, span_emitter, window_file
+from gateway.batches.service import BatchService
 from gateway.clock import Clock
 from gateway.config_file import FileSource
 from gateway.counting import TokenEstimator
-from gateway.directory import Directory, SnapshotSource
+from gateway.directory import Directory, RefusedSnapshot
 from gateway.dispatch import Dispatcher, Stages
 from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
 from gateway.identity.authentication import Authenticator
 from gateway.journal import Journal
+from gateway.kept_objects import KeptObjects
 from gateway.limiter import Limiter
 from gateway.limits.budget_ledger import BudgetLedger
 from gateway.limits.budget_watch import BudgetWatch
-from gateway.limits.memory_store import MemoryStore
-from gateway.limits.window_file import WindowFile
+from gateway.messages.count_tokens import CountTokens
+from gateway.messages.operation import MESSAGES
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.metrics.loop_lag import LoopLag
 from gateway.metrics.page import MetricsPage, Sources
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.service import MetricsService
+from gateway.operations import OPERATIONS, Operation
 from gateway.output_estimates import OutputEstimator
+from gateway.provider_hosts import ProviderHosts
 from gateway.recorder import Recorder
+from gateway.responses.keeper import ResponseKeeper
+from gateway.responses.operation import responses
+from gateway.responses.resource import ResponseResource
 from gateway.routing import Router
 from gateway.scheduling.engine_rooms import EngineRooms
 from gateway.scheduling.pool_queues import PoolQueues
+from gateway.secure_listener import ListenerContext
 from gateway.server import HttpServer
 from gateway.settings import GatewaySettings
 from gateway.settlement import Settlement
 from gateway.shipper import Shipper
 from gateway.targets import TargetRegistry
 
-if TYPE_CHECKING:
-    from gateway.budget_publisher import BudgetPublisher
-    from gateway.limits.redis_store import RedisStore
-    from gateway.tracing import SpanEmitter
-
 _log = logging.getLogger(__name__)
+
+_COLLECT_EVERY_OBJECTS: Final = 20_000  # more made than freed: a few hundred requests under way
 
 
 class Gateway:
@@ -60,28 +70,37 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clock = Clock()
+        self._tls = ListenerContext(settings.tls, settings.http_limits) if settings.tls is not None else None
         secrets = SecretFiles(settings.data / "secrets")
         pepper = secrets.get_or_create("key_pepper").encode()
-        source, first = _source_of(settings, pepper)
+        source, first = source_of(settings, pepper)
         self._first = first
-        self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change)
+        self._source = source
+        prepare = self._prepare if isinstance(source, FileSource) else None
+        self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
+        self._reloading: asyncio.Task[None] | None = None
         directory = settings.own("journal")
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
         name = settings.name
         self.engine_records = JournalledEngineRecords(self.journal)
-        self._engines = EngineHosts(Taking(name, self.engine_records, wants_kv=settings.kv_events))
-        self.targets = TargetRegistry({"engine": partial(EngineTarget, hosts=self._engines)})
-        self._spans = _span_emitter(settings, name)
+        engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
+        taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, tls=engine_tls)
+        self._engines = EngineHosts(taking)
+        self._providers = ProviderHosts(settings.providers_address, name)
+        self.targets = TargetRegistry(
+            {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target}
+        )
+        self._spans = span_emitter(settings, name)
         counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
         self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None, counts)
         self.admission = Admission(self.journal, settings.max_concurrent)
-        self._publisher = _budget_publisher(settings, name)
+        self._publisher = budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
         self.journal.before_release = self.ledger.flush
         self._watch = BudgetWatch(self.ledger, self._publisher.publish if self._publisher else None)
-        self.counters = _counter_store(settings, name, self._watch)
+        self.counters = counter_store(settings, name, self._watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
-        self._windows = _window_file(settings, self.counters, first)
+        self._windows = window_file(settings, self.counters, first)
         inputs = TokenEstimator()
         rooms = EngineRooms(self._engines, lambda: self.directory.snapshot, self._clock)
         self.queues = PoolQueues(self._clock, rooms.room_of)
@@ -103,12 +122,28 @@ class Gateway:
             recorder=self.recorder,
         )
         self._dispatcher = Dispatcher(stages, self._clock)
+        self.kept = KeptObjects(settings.objects_address)
+        self._responses = ResponseKeeper(self.kept, settings.responses_keep_days * 86_400, self._clock)
         self._metrics = None if counts is None else self._metrics_service(counts)
-        metrics = self._metrics.on_the_data_plane if self._metrics else None
-        self._endpoints = Endpoints(self._dispatcher, self.directory, authenticator, self.health, metrics)
-        self._server = HttpServer(self._endpoints.handle, settings.http_limits)
+        operations = (*OPERATIONS, MESSAGES, responses(self._responses))
+        self.batches = BatchService(
+            settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
+        )
+        self._endpoints = self._endpoints_for(operations, CountTokens(stages.guard, self.targets, inputs))
+        self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:
+        return Endpoints(
+            self._dispatcher,
+            self.directory,
+            self._authenticator,
+            self.health,
+            self._metrics.on_the_data_plane if self._metrics else None,
+            operations=operations,
+            resources=(counting, ResponseResource(self._responses), *self.batches.resources),
+        )
 
     async def start(self) -> None:
         """Build targets, bind the port, begin polling and shipping."""
@@ -122,6 +157,8 @@ class Gateway:
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         self._tasks.append(asyncio.create_task(self.counters.run(), name="counters"))
         self._tasks.append(asyncio.create_task(self._watch.run(), name="budgets"))
+        self._tasks.append(asyncio.create_task(self._responses.run(), name="kept responses"))
+        self.batches.start()
         if self._windows is not None:
             self._tasks.append(asyncio.create_task(self._windows.run(), name="windows"))
         if self._settings.ships_to:
@@ -136,7 +173,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Let requests finish, ship what can be shipped, close everything."""
-        await self._server.stop(self._settings.drain_seconds)
+        drain_seconds = self._settings.drain_seconds
+        await asyncio.gather(self._server.stop(drain_seconds), self.batches.stop(drain_seconds))
         await self._endpoints.settled()
         if self._metrics is not None:
             await self._metrics.stop()
@@ -145,6 +183,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
+        await self.kept.close()
         await self.targets.close()
         await self.directory.close()
         await self._watch.tell()
@@ -157,6 +196,14 @@ class Gateway:
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
         self.journal.close()
+
+    def reload(self) -> None:
+        """Read again at once what is read again anyway when it changes: the configuration and the certificate."""
+        if self._tls is not None:
+            self._tls.refresh(at_once=True)
+        if isinstance(self._source, FileSource):
+            self._source.ask()
+        self._reloading = asyncio.create_task(self.directory.refresh(), name="reload")
 
     @property
     def port(self) -> int:
@@ -189,6 +236,8 @@ class Gateway:
             "budget_totals": "not_written" if self.ledger.is_broken else "written",
             "budget_states": "away" if self._watch.is_away else "published" if self._publisher else "kept",
             "connections": self._server.connection_count,
+            "configuration": self.directory.refused or "current",
+            "certificate": "none" if self._tls is None else self._tls.fault or "current",
             "journal_bytes": self.journal.pending_bytes,
             "journal_max_bytes": self.journal.max_bytes,
             "journal_corrupt_entries": self.journal.corrupt_entries,
@@ -199,9 +248,11 @@ class Gateway:
             "dropped_records": self.journal.dropped_records,
             "dead_letter_records": self._shipper.dead_letters.records if self._shipper else 0,
             "dead_letter_bytes": self._shipper.dead_letters.bytes if self._shipper else 0,
+            "batches": self._batch_health(),
             "misconfigured": self.directory.snapshot.misconfigured,
             "misconfigured_targets": self.targets.broken,
             **self._engine_health(),
+            "provider_host": self._providers.health(),
         }
 
     def _degraded(self) -> list[str]:
@@ -211,7 +262,14 @@ class Gateway:
         found += ["control_away"] if self.directory.is_source_away else []
         found += ["budget_totals_not_written"] if self.ledger.is_broken else []
         found += ["budget_states_away"] if self._watch.is_away else []
+        found += ["batches_away"] if self.batches.state.is_broken else []
+        found += ["configuration"] if self.directory.refused else []
+        found += ["certificate"] if self._tls is not None and self._tls.fault else []
         return found + (["misconfigured"] if self.directory.snapshot.misconfigured or self.targets.broken else [])
+
+    def _batch_health(self) -> dict[str, int]:
+        state = self.batches.state
+        return {"in_progress": state.batches, "lines_in_flight": state.serving, "lines_waiting": state.waiting}
 
     def _engine_health(self) -> dict[str, object]:
         """Give how the engine hosts are. One that is away keeps only its own models from being served."""
@@ -250,67 +308,38 @@ class Gateway:
             engines=self._engines.status,
             connection_count=lambda: self._server.connection_count,
             open_grants=lambda: self._dispatcher.open_grants,
+            batches=lambda: self.batches.state,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
-        return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port)
+        return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)
 
     def _collector_state(self) -> str:
         if self._shipper is None:
             return "none"
         return "away" if self._shipper.failures_in_a_row else "reachable"
 
+    def _prepare(self, newer: Snapshot) -> None:
+        """Take a newer file's targets, all or none. Raises RefusedSnapshot where one of them cannot be used."""
+        try:
+            self.targets.sync(newer, strict=True)
+        except TollkeeperError as error:
+            raise RefusedSnapshot(error.message) from error
+        _log.info("configuration reloaded", extra={"revision": newer.revision, "models": len(newer.models)})
+
     def _on_change(self) -> None:
         self.targets.sync(self.directory.snapshot)
         self.queues.sync(self.directory.snapshot)
 
 
-def _source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
-    if settings.gateway_config is not None:
-        file = FileSource(settings.gateway_config, pepper)
-        return file, file.load()
-    from gateway.database_source import DatabaseSource  # here: the edge deployment runs without SQLAlchemy in memory
+def _spare_the_collector() -> None:
+    """Let the cyclic garbage collector look rarely, and never at what was there before the first request.
 
-    database = DatabaseSource(settings.database_address)
-    return database, database.load()
-
-
-def _budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":
-    if settings.gateway_config is not None:
-        return None
-    from gateway.budget_publisher import BudgetPublisher  # here: the edge deployment runs without SQLAlchemy in memory
-
-    return BudgetPublisher(settings.database_address, name)
-
-
-def _counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "MemoryStore | RedisStore":
-    if not settings.redis_url:
-        return MemoryStore(watch.on_settled, watch.on_settled_late)
-    from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
-
-    return RedisStore(
-        settings.redis_url,
-        name,
-        on_settled=watch.on_settled,
-        on_settled_late=watch.on_settled_late,
-        expected_gateways=settings.workers,
-    )
-
-
-def _window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:
-    """Give the file of this process's windows, read in; none where Redis has them."""
-    if not isinstance(store, MemoryStore):
-        return None
-    file = WindowFile(settings.own("windows.msgpack"), store.windows, time.time_ns)
-    file.restore(store.open_window, first.limits)
-    return file
-
-
-def _span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":
-    if not settings.tracing or not settings.ships_to:
-        return None
-    from gateway.tracing import SpanEmitter  # here: the SDK costs memory that a gateway without tracing keeps
-
-    return SpanEmitter(f"{settings.ships_to.rstrip('/')}/v1/traces", name)
+    A request leaves no cycle behind: what it used is freed as it ends. By default the collector would still walk
+    through all requests under way every 700 objects, and through the configuration every now and then, for nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY_OBJECTS, 20, 20)
 
 
 async def run(settings: GatewaySettings) -> None:
@@ -320,8 +349,10 @@ async def run(settings: GatewaySettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     try:
         await gateway.start()
+        _spare_the_collector()
         await stopped.wait()
     finally:
         with contextlib.suppress(asyncio.CancelledError):

@@ -14,12 +14,16 @@ def used_by(life: Life, grant: Grant) -> Amounts:
     held = grant.reservation.reserved
     if not life.was_begun:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    usage = life.usage
-    generates = isinstance(life.request, GenerationRequest)
-    tokens_in = usage.input_tokens if usage.input_tokens is not None else held(INPUT)
-    tokens_out = usage.output_tokens if usage.output_tokens is not None else held(OUTPUT) if generates else 0
-    cost = life.cost.total_pico_usd
+    tokens_in, tokens_out, cost = life.usage.input_tokens, life.usage.output_tokens, life.cost.total_pico_usd
+    if tokens_in is None:
+        tokens_in = held(INPUT)
+    if tokens_out is None:
+        tokens_out = held(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    gpu_ns = _gpu_ns(life, held(GPU)) if grant.reservation.lines.counts_gpu else 0
+    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+
+
+def _gpu_ns(life: Life, held_ns: int) -> int:
     shares = [attempt.result.gpu for attempt in life.attempts]
     measured = [share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns for share in shares if share]
-    gpu = sum(measured) if len(measured) == len(shares) else max(sum(measured), held(GPU))
-    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu, held(MONEY) if cost is None else cost)
+    return sum(measured) if len(measured) == len(shares) else max(sum(measured), held_ns)

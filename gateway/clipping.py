@@ -3,6 +3,7 @@
 from typing import Final
 
 from contracts.chat import GenerationRequest
+from contracts.configuration import ModelSpec
 from gateway.grant import Grant
 from gateway.life import Life
 from gateway.limits.base import Counter
@@ -10,6 +11,20 @@ from gateway.limits.demand import OUTPUT, TOKENS, Rates
 
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
+_UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
+
+
+def is_unseen(life: Life) -> bool:
+    """Say whether nobody sees this answer grow, whichever target of its pool gives it."""
+    request, model = life.request, life.model
+    if request is None or model is None or request.is_streamed:
+        return False
+    return life.snapshot.pools[model.pool].kinds == _UNSEEN_KINDS
+
+
+def most_output(request: GenerationRequest, model: ModelSpec) -> int:
+    """Give how many tokens an answer could have over all choices, as far as that is said."""
+    return (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * request.choice_count
 
 
 def clip(grant: Grant, life: Life, now_ns: int) -> None:
@@ -21,8 +36,7 @@ def clip(grant: Grant, life: Life, now_ns: int) -> None:
     request, model = life.request, life.model
     if not isinstance(request, GenerationRequest) or model is None:
         return
-    choices = request.choice_count
-    most = (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * choices
+    choices, most = request.choice_count, most_output(request, model)
     is_seen = request.is_streamed or _UNSEEN_KIND not in life.snapshot.pools[model.pool].kinds
     for line in grant.reservation.lines.capping:
         counter, place = line

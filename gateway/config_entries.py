@@ -27,6 +27,7 @@ from gateway.rule_fields import (
     Thresholds,
     WebhookUrl,
 )
+from gateway.sampling_fields import SamplingFields
 
 _ALWAYS: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
@@ -180,6 +181,8 @@ class ConfiguredModel(Entry):
     name: _Name
     pool: str
     context_tokens: int | None = Field(default=None, ge=1)
+    defaults: SamplingFields = SamplingFields()  # where the caller says nothing
+    pinned: SamplingFields = SamplingFields()  # whatever the caller says
 
 
 class ConfiguredPrice(Entry):
@@ -188,6 +191,7 @@ class ConfiguredPrice(Entry):
     model: str
     version: str
     usd_per_mtok: dict[Leaf, Decimal]
+    batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
     provider: str = ""
     tenant: str = ""
     valid_from: AwareDatetime = _ALWAYS

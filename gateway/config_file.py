@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
+from backends.file_stamp import file_stamp
 from contracts.configuration import (
     DEFAULT_POLICY,
     IssuerSpec,
@@ -26,8 +27,17 @@ from contracts.keys import digest_of, is_well_formed
 from contracts.limits import QueueSpec, TenantSpec
 from contracts.moments import unix_ns
 from contracts.prices import PriceBook, PriceCard, price_card
-from gateway.config_entries import AccessEntry, ConfigurationFile, ConfiguredKey, ConfiguredPool, ConfiguredPrice
+from contracts.sampling import sampling_policy
+from gateway.config_entries import (
+    AccessEntry,
+    ConfigurationFile,
+    ConfiguredKey,
+    ConfiguredModel,
+    ConfiguredPool,
+    ConfiguredPrice,
+)
 from gateway.config_rules import Misplaced, Place, build_rules
+from gateway.directory import RefusedSnapshot
 from gateway.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
@@ -36,19 +46,26 @@ _MAX_SHOWN: Final = 60
 
 
 class FileSource:
-    """A snapshot from a file. It is read once; its revision never moves."""
+    """Snapshots from a file: one at the start, and one whenever the file has changed, or `ask` has been called."""
 
     def __init__(self, path: Path, pepper: bytes) -> None:
         self.path = path
         self._pepper = pepper
+        self._read = self._seen = file_stamp(path)
+        self._is_asked = False
 
-    def load(self) -> Snapshot:
+    def ask(self) -> None:
+        """Let the next poll read the file, changed or not: what it refers to may have changed."""
+        self._is_asked = True
+
+    def load(self, revision: int = 0) -> Snapshot:
         """Read the file. Raises ConfigurationError naming line, field and remedy."""
         parsed, root = self._parse()
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
         keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
         try:
             rules = build_rules(parsed, keys)
+            models = {model.name: _model_spec(number, model) for number, model in enumerate(parsed.models)}
             pools = {pool.name: _pool_spec(number, pool) for number, pool in enumerate(parsed.pools)}
             issuers = tuple(_issuers(parsed, policies))
         except Misplaced as error:
@@ -57,12 +74,9 @@ class FileSource:
                 f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
             ) from error
         return Snapshot(
-            revision=0,
+            revision=revision,
             keys={entry.digest: entry for entry in keys},
-            models={
-                model.name: ModelSpec(model.name, model.pool, context_tokens=model.context_tokens)
-                for model in parsed.models
-            },
+            models=models,
             pools=pools,
             prices=PriceBook(map(_card, parsed.prices)),
             tenants=_tenants(parsed),
@@ -72,8 +86,18 @@ class FileSource:
         )
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Give nothing: a file is read at start."""
-        return None
+        """Read the file where it has changed since it was read, and has not since the poll before: it may be half
+        written. Raises RefusedSnapshot where it is wrong, once for each change.
+        """
+        stamp = file_stamp(self.path)
+        has_settled, self._seen = stamp == self._seen, stamp
+        if not self._is_asked and (stamp == self._read or not has_settled):
+            return None
+        self._is_asked, self._read = False, stamp
+        try:
+            return self.load(known_revision + 1)
+        except ConfigurationError as error:
+            raise RefusedSnapshot(error.message) from error
 
     def close(self) -> None:
         """Nothing to close."""
@@ -192,6 +216,14 @@ def _queue_spec(number: int, pool: ConfiguredPool) -> QueueSpec | None:
         raise Misplaced(("pools", number, "queue"), error.message) from error
 
 
+def _model_spec(number: int, model: ConfiguredModel) -> ModelSpec:
+    try:
+        sampling = sampling_policy(model.defaults.stated(), model.pinned.stated())
+        return ModelSpec(model.name, model.pool, context_tokens=model.context_tokens, sampling=sampling)
+    except ConfigurationError as error:
+        raise Misplaced(("models", number), error.message) from error
+
+
 def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
     return PoolSpec(
         id=pool.name,
@@ -224,6 +256,7 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         valid_to=price.valid_to,
         provider=price.provider,
         tenant=price.tenant,
+        batch_usd_per_mtok=price.batch_usd_per_mtok,
     )
 
 

@@ -101,7 +101,7 @@ class TokenEstimator:
     def upper(self, tenant: str, model: str, request_bytes: int) -> int:
         """Estimate so that one request in ten or fewer has more input tokens; at least one."""
         known = self._ratio(tenant, model)
-        return max(1, round(request_bytes / known.bytes_per_token * (1 + known.margin)))
+        return round(request_bytes / known.bytes_per_token * (1 + known.margin)) or 1
 
     def error(self, tenant: str, model: str) -> float | None:
         """Give the mean absolute error of estimates as a share of the reported count; `None` before two reports."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from contracts.configuration import EMPTY_SNAPSHOT, Snapshot
-from contracts.errors import TollkeeperError
+from contracts.errors import ConfigurationError, TollkeeperError
 from gateway.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -15,11 +15,15 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.25
 
 
+class RefusedSnapshot(ConfigurationError):
+    """What the source says now cannot be used, which is no reason to stop using what it said before."""
+
+
 class SnapshotSource(Protocol):
     """Where snapshots come from: the control-plane database or a file. Calls may block."""
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Give a newer snapshot, or `None` where nothing has changed."""
+        """Give a newer snapshot, or `None` where nothing has changed. Raises RefusedSnapshot on one that is wrong."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -29,16 +33,26 @@ class Directory:
     """Holds the current snapshot and swaps it whole.
 
     While its source is away the last snapshot stays in use for `stale_seconds`; then keys can no longer be trusted.
+    One that is refused, by its source or by `prepare`, leaves the last in use for good: `refused` says why.
     """
 
     def __init__(
-        self, source: SnapshotSource, first: Snapshot, clock: Clock, stale_seconds: float, on_change: Callable[[], None]
+        self,
+        source: SnapshotSource,
+        first: Snapshot,
+        clock: Clock,
+        stale_seconds: float,
+        on_change: Callable[[], None],
+        prepare: Callable[[Snapshot], None] | None = None,  # before a newer one is used; may raise RefusedSnapshot
     ) -> None:
         self._source = source
         self._clock = clock
         self._stale_ns = round(stale_seconds * 1e9)
         self._seen_ns = clock.monotonic_ns()
         self._on_change = on_change
+        self._prepare = prepare
+        self._looking = asyncio.Lock()
+        self.refused = ""
         self.snapshot = EMPTY_SNAPSHOT
         self._swap(first)
         self.is_source_away = False
@@ -56,11 +70,22 @@ class Directory:
 
     async def refresh(self) -> None:
         """Look once for a newer snapshot."""
+        async with self._looking:
+            await self._look()
+
+    async def _look(self) -> None:
         try:
             newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
             if newer is not None:
+                if self._prepare is not None:
+                    self._prepare(newer)
                 self._swap(newer)
+                self.refused = ""
                 self._on_change()
+        except RefusedSnapshot as error:
+            if self.refused != error.message:
+                _log.error("configuration refused, the last one stays in use", extra={"reason": error.message})
+            self.refused = error.message
         except TollkeeperError as error:
             if not self.is_source_away:
                 _log.warning("control plane away, serving from memory", extra={"reason": error.message})

@@ -4,19 +4,22 @@ Ids and times are made here and nowhere else. Each stage is a neighbour with one
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from backends.llm.base import ModelCall
 from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.configuration import KeyEntry, TargetSpec
-from contracts.errors import ClientGone, InvalidUsage, TollkeeperError
+from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError, UnsupportedParameter
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
 from gateway.admission import Admission, Ticket
 from gateway.allowance import Allowance
+from gateway.clipping import is_unseen
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
@@ -31,7 +34,7 @@ from gateway.reading import read_priority, read_retries, read_tags
 from gateway.recorder import Recorder
 from gateway.reply import Reply, ReplyFacts, send_error
 from gateway.routing import Router
-from gateway.scheduling.pool_queue import Place
+from gateway.scheduling.pool_queue import Place, PoolQueue
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.scheduling.request import RANKS, QueuedRequest
 from gateway.settlement import Settlement
@@ -39,6 +42,16 @@ from gateway.targets import TargetRegistry
 from gateway.trace_context import TraceContext
 
 _log = logging.getLogger(__name__)
+
+# What a caller may say of a request beyond its body. Most say nothing, which is seen at one look.
+_OWN_HEADERS: Final = frozenset(
+    (
+        b"x-tollkeeper-run-id",
+        b"x-tollkeeper-conversation-id",
+        b"x-tollkeeper-tags",
+        b"x-tollkeeper-priority",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +90,16 @@ class Dispatcher:
         self._clock = clock
         self.open_grants = 0  # held by requests under way
 
-    async def serve(self, exchange: Exchange, operation: Operation, key: KeyEntry | None = None) -> None:
+    async def serve(
+        self, exchange: Exchange, operation: Operation, key: KeyEntry | None = None, *, is_batched: bool = False
+    ) -> None:
         """Serve one request from its arrival to its record. Never raises.
 
-        `key` is whose it is where that is known already, as of a request that a batch holds.
+        `key` is whose it is where that is known already, as of a request that a batch holds. `is_batched`: the cards'
+        prices for batches hold.
         """
         life = self._begin(exchange, operation)
+        life.is_batched = is_batched
         passage = Passage()
         try:
             passage.reply = await self._understand(life, exchange, operation, key)
@@ -97,6 +114,8 @@ class Dispatcher:
                 self._end_early(life, passage, passage.ended_by)
         except TollkeeperError as error:
             self._fail(life, error)
+        except RecursionError:  # what the reading of a body just bore, its further way may not
+            self._fail(life, MalformedBody("the body is nested too deeply"))
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
             _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
             self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
@@ -104,22 +123,34 @@ class Dispatcher:
         await self._settle(life, passage)
         life.response_bytes = exchange.bytes_sent
         if passage.reply is not None and life.attempts:
-            life.tool_calls, life.schema_failed = passage.reply.findings(is_complete=life.error is None)
-        if passage.reply is not None and life.error is None:
-            life.response_bytes += passage.reply.prepare_end(life.usage)
-            if operation.keeps:
+            self._prepare_end(life, passage.reply)
+            if operation.keeps and life.error is None:
                 await self._keep(life, passage.reply)
         try:
             self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
         finally:
             self._conclude(life, exchange, operation, passage)
 
-    async def _keep(self, life: Life, reply: Reply) -> None:
-        """Keep the answer, which is a good one also where that fails."""
+    def _prepare_end(self, life: Life, reply: Reply) -> None:
+        """Look at the answer and render its end. Where that fails the client is told so: the record is made anyway."""
         try:
-            await reply.keep()
-        except (TollkeeperError, asyncio.CancelledError):
-            _log.exception("an answer could not be kept", extra={"request_id": str(life.id)})
+            life.tool_calls, life.schema_failed = reply.findings(is_complete=life.error is None)
+            if life.error is None:
+                life.response_bytes += reply.prepare_end(life.usage)
+        except Exception:
+            _log.exception("answer cannot be rendered", extra={"request_id": str(life.id)})
+            self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
+
+    async def _keep(self, life: Life, reply: Reply) -> None:
+        """Keep the answer, which is a good one also where that fails, and where the client does not wait for it."""
+        keeping = asyncio.ensure_future(reply.keep())
+        while not keeping.done():
+            # The client's leaving ends nothing; a failure is told below.
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asyncio.shield(keeping)
+        error = asyncio.CancelledError() if keeping.cancelled() else keeping.exception()
+        if error is not None:
+            _log.error("an answer could not be kept", exc_info=error, extra={"request_id": str(life.id)})
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
@@ -130,6 +161,7 @@ class Dispatcher:
             began_ns=self._clock.monotonic_ns(),
             snapshot=self._stages.directory.snapshot,
             body=exchange.body,
+            request_bytes=len(exchange.body),
             api=operation.api,
             operation=operation.name,
             trace_id=trace.trace_id,
@@ -145,16 +177,26 @@ class Dispatcher:
             key = await authenticator.verify(exchange, life.snapshot)
         life.key, life.who = key, key.identity
         life.is_authenticated = True
-        life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
-        life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
+        says_more = not _OWN_HEADERS.isdisjoint(exchange.headers)
+        if says_more:
+            life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
+            life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
         request = life.request = operation.read(exchange.header(b"content-type"), exchange.body)
         life.requested_model = request.model
         if operation.resolve is not None:
+            self._stages.guard.before(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
             request = life.request = await operation.resolve(request, key)
-        tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
-        life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
-        life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), key.policy.priority)
+        tags: dict[str, str] = {}
+        life.priority = key.policy.priority
+        if says_more:
+            tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
+            life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), life.priority)
+        if tags or request.user:
+            life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
         life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
+        if life.model.sampling is not None and isinstance(request, GenerationRequest):
+            request, life.set_fields = life.model.sampling.apply(request)
+            life.request = request
         created_unix = life.started_at_ns // 1_000_000_000
         return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
 
@@ -165,26 +207,28 @@ class Dispatcher:
         """
         reply, limiter = passage.reply, self._stages.limiter
         assert reply is not None
-        bounds = self._stages.guard.bounds(life.key, life.request)
+        bounds = self._stages.guard.bounds(life.key, life.request, life.model)
         call = self._model_call(life, operation, bounds.reasoning_effort)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), retries=retries)
         self.open_grants += grant is not None
         reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
+        if life.set_fields:
+            reply.add_headers(((b"x-tollkeeper-set", ", ".join(life.set_fields).encode()),))
         passage.allowance = self._allowance(life, passage, grant)
         if passage.allowance is not None:
             reply.hold_to(passage.allowance)
             call.on_held = passage.allowance.hold
-        await self._wait_for_turn(life, passage, call)
+        assert life.model is not None
+        queue = self._stages.queues.get(life.model.pool)
+        if queue.spec is not None:
+            await self._wait_for_turn(life, passage, call, queue)
         call.max_output = grant.max_output if grant is not None else None
         return call
 
-    async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall) -> None:
+    async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall, queue: PoolQueue) -> None:
         """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
-        assert life.model is not None and passage.reply is not None
-        queue = self._stages.queues.get(life.model.pool)
-        if queue.spec is None:
-            return
+        assert passage.reply is not None
         size = await self._stages.limiter.size(life, passage.grant, partial(self._count_input, life, call))
         tenant = life.snapshot.tenants.get(life.who.tenant)
         began_ns = self._clock.monotonic_ns()
@@ -207,6 +251,8 @@ class Dispatcher:
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
         if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
             return None
+        if is_unseen(life):
+            return None
         task = asyncio.current_task()
         assert task is not None
 
@@ -219,13 +265,25 @@ class Dispatcher:
         return self._stages.limiter.allowance(life, grant, thinking_cap, end)
 
     async def _count_input(self, life: Life, call: ModelCall) -> int | None:
-        """Count the prompt at a target that can; `None` where none of the pool's can."""
+        """Count the prompt at a target that can; `None` where none of the pool's can.
+
+        Raises UnsupportedParameter where every target would refuse the request.
+        """
         assert life.model is not None
+        refusal: UnsupportedParameter | None = None
+        others = False  # which may answer it
         for spec in life.snapshot.pools[life.model.pool].targets:
             target = self._stages.targets.find(spec)
-            count = await target.count_input(call) if target is not None else None
+            try:
+                count = await target.count_input(call) if target is not None else None
+            except UnsupportedParameter as error:
+                refusal = error
+                continue
             if count is not None:
                 return count
+            others = others or target is not None
+        if refusal is not None and not others:
+            raise refusal
         return None
 
     async def _call(self, life: Life, reply: Reply, call: ModelCall) -> None:
@@ -250,10 +308,13 @@ class Dispatcher:
                 attempt.error = ClientGone("the client closed the connection before the answer was complete")
                 raise
             except TollkeeperError as error:
-                attempt.error = failure = error
-                if not error.retryable:
+                attempt.error = error
+                is_refused = isinstance(error, UnsupportedParameter)  # what this target cannot do another may
+                if not error.retryable and not is_refused:
                     raise
-                _log.warning(
+                failure = failure if is_refused and failure is not None else error
+                _log.log(
+                    logging.DEBUG if is_refused else logging.WARNING,
                     "target failed",
                     extra={"request_id": str(life.id), "target": spec.id, "code": error.error_code},
                 )
@@ -278,16 +339,19 @@ class Dispatcher:
 
     def _model_call(self, life: Life, operation: Operation, effort: ReasoningEffort | None) -> ModelCall:
         assert life.request is not None
+        if isinstance(life.request, TranslatedChat):
+            life.body = life.request.chat_body
         trace = TraceContext(life.trace_id, life.span_id)
         return ModelCall(
             request_id=life.id,
             path=operation.path,
             request=life.request,
-            body=life.request.chat_body if isinstance(life.request, TranslatedChat) else life.body,
+            body=life.body,
             tenant=life.who.tenant,
             cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
             trace_parent=trace.header() if trace.trace_id else "",
             reasoning_effort=effort,
+            set_fields=life.set_fields,
             priority=RANKS[life.priority],
         )
 
@@ -317,7 +381,8 @@ class Dispatcher:
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
         if passage.place is not None:
             passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
-        await reserve_late(life, passage.grant, self._stages.limiter.store, self._clock)
+        if self._stages.limiter.store.is_shared:
+            await reserve_late(life, passage.grant, self._stages.limiter.store, self._clock)
         self._stages.limiter.settle(life, passage.grant)
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket, life.usage, life.cost)
@@ -326,7 +391,8 @@ class Dispatcher:
         if life.error is not None:
             at_end = self._stages.limiter.headers_at_end(life, passage.grant)
             headers = ((b"x-request-id", str(life.id).encode()), *at_end)
-            send_error(exchange, life.error, headers, operation.errors)
+            shape = operation.errors if passage.reply is None else passage.reply.errors(operation.errors)
+            send_error(exchange, life.error, headers, shape)
         elif passage.reply is not None:
             passage.reply.conclude()
         passage.reply = passage.allowance = None  # they lead back here, and would wait for the cycle collector

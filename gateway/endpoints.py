@@ -56,9 +56,14 @@ class Endpoints:
         if operation is not None and exchange.method == "POST":
             return self._start(self._dispatcher.serve(exchange, operation))
         task: asyncio.Task[None] | None = None
-        with self._errors_as_answers(exchange, OPENAI_ERRORS if operation is None else operation.errors):
+        with self._errors_as_answers(exchange, self.shape_at(exchange.path)):
             task = self._answer_now(exchange)
         return task
+
+    def shape_at(self, path: str) -> ErrorShape:
+        """Give how errors look at a path: OpenAI's where there is nothing."""
+        answered_by = self._operations.get(path) or self._resource_of(path)
+        return OPENAI_ERRORS if answered_by is None else answered_by.errors
 
     async def settled(self) -> None:
         """Wait for every request under way, including those whose client has left."""

@@ -22,6 +22,7 @@ _REASONS: Final = {
     502: b"Bad Gateway",
     503: b"Service Unavailable",
     504: b"Gateway Timeout",
+    529: b"Overloaded",
 }
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -89,7 +90,8 @@ class Exchange:
 
     def header(self, name: bytes) -> str:
         """Give a header's value as text, empty where it is absent. `name` in lower case."""
-        return self.headers.get(name, b"").decode("latin-1")
+        value = self.headers.get(name)
+        return value.decode("latin-1") if value else ""
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
         """Answer with a whole body and end the exchange."""
@@ -154,11 +156,10 @@ Handler = Callable[[Exchange], "asyncio.Task[None] | None"]
 
 
 def _head(status: int, content_type: bytes, headers: Headers, framing: bytes, connection: bytes) -> bytes:
-    lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
-    reason = _REASONS.get(status, b"Unknown")
-    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
+    lines = b"\r\n".join([*map(b": ".join, headers), b"\r\n"])
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b" % (
         status,
-        reason,
+        _REASONS.get(status, b"Unknown"),
         content_type,
         framing,
         connection,

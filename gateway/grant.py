@@ -1,14 +1,13 @@
 """What an admitted request holds, and how large it is expected to be."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from gateway.limits.demand import Rates
 from gateway.limits.headers import Headers
 from gateway.limits.reservation import Reservation
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(msgspec.Struct):
     """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
 
     reservation: Reservation
@@ -17,11 +16,10 @@ class Grant:
     output_tokens: int  # reserved, over all choices
     max_output: int | None = None
     clipped_by: str = ""  # the rule that cut `max_output`
-    headers: Headers = field(default=())
+    headers: Headers = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """How large a request is expected to be, in tokens."""
 
     input_tokens: int

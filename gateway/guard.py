@@ -47,12 +47,13 @@ class Guard:
             )
         return model
 
-    def bounds(self, key: KeyEntry | None, request: AnyRequest | None) -> Bounds:
-        """Hold a chat to the most its key may let a model think."""
+    def bounds(self, key: KeyEntry | None, request: AnyRequest | None, model: ModelSpec | None = None) -> Bounds:
+        """Hold a chat to the most its key may let a model think, and to what the model's route has pinned."""
         cap = key.policy.max_reasoning_effort if key is not None else None
-        if cap is None or not isinstance(request, ChatRequest):
+        pinned = model.sampling.pinned_effort if model is not None and model.sampling is not None else None
+        if (cap is None and pinned is None) or not isinstance(request, ChatRequest):
             return _UNBOUND
-        asked = asked_effort(request)
+        asked = pinned or asked_effort(request)
         effort = clip_effort(asked, cap)
         if effort is None:
             return _UNBOUND

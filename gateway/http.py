@@ -23,12 +23,12 @@ from contracts.errors import (
     UnsupportedMediaType,
 )
 from gateway.exchange import Exchange, Handler
-from gateway.rendering import error_body
+from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
 _log = logging.getLogger(__name__)
 
 _MAX_PIPELINED: Final = 16
-_LINGER_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
 _HEAD_SLACK_BYTES: Final = 64
 # Headers whose repetition would let two readers of one request see different requests.
@@ -40,6 +40,9 @@ _ONCE: Final = {
     b"content-type": "Content-Type",
     b"transfer-encoding": "Transfer-Encoding",
 }
+
+
+ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,16 @@ class HttpLimits:
 class HttpConnection(asyncio.Protocol):
     """One client connection. Requests on it are answered one after another, in order."""
 
-    def __init__(self, limits: HttpLimits, handle: Handler, connections: set["HttpConnection"]) -> None:
+    def __init__(
+        self,
+        limits: HttpLimits,
+        handle: Handler,
+        connections: set["HttpConnection"],
+        shape_at: ShapeAt = lambda path: OPENAI_ERRORS,
+    ) -> None:
         self._limits = limits
+        self._max_header_bytes, self._max_headers = limits.header_bytes, limits.header_count
+        self._shape_at = shape_at
         self._handle = handle
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -160,14 +171,15 @@ class HttpConnection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        self._header_size += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lower = name.lower()
         self._header_count += 1
         self._header_size += len(name) + len(value) + 4
-        if self._header_size + len(self._url) > self._limits.header_bytes:
+        if self._header_size > self._max_header_bytes:
             self._stop_parsing(_headers_too_large(self._limits))
-        if self._header_count > self._limits.header_count:
+        if self._header_count > self._max_headers:
             self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
         if self._in_body:
             return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
@@ -188,7 +200,8 @@ class HttpConnection(asyncio.Protocol):
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (coding.strip().lower() != b"chunked" or self._parser.get_http_version() != "1.1"):
             self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked', of HTTP/1.1"))
-        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        encoding = headers.get(b"content-encoding")
+        if encoding is not None and encoding.strip().lower() != b"identity":
             self._stop_parsing(UnsupportedMediaType("compressed request bodies are not read; send them plain"))
         length = headers.get(b"content-length")
         if length is not None and int(length) > self._limits.body_bytes:
@@ -196,8 +209,9 @@ class HttpConnection(asyncio.Protocol):
         self._in_head = False
         self._in_body = True
         self._expect_within(self._limits.body_seconds)
-        if headers.get(b"expect", b"").lower() == b"100-continue" and self._current is None and not self._waiting:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if b"expect" in headers and self._current is None and not self._waiting:
+            if headers[b"expect"].lower() == b"100-continue":
+                self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, data: bytes) -> None:
         self._unparsed_bytes = 0
@@ -210,12 +224,12 @@ class HttpConnection(asyncio.Protocol):
         self._in_body = False
         self._unparsed_bytes = 0
         pieces = self._pieces
-        path, _, query = self._url.partition(b"?")
+        path, _, query = self._url.decode("latin-1").partition("?")
         exchange = Exchange(
             self,
             method=self._parser.get_method().decode("ascii"),
-            path=path.decode("latin-1"),
-            query=query.decode("latin-1"),
+            path=path,
+            query=query,
             version=self._parser.get_http_version(),
             headers=self._headers,
             body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
@@ -350,14 +364,19 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting:
             self._transport.close()  # an error now would pass for the answer to the request that waits
             return
-        body = error_body(error)
+        shape = self._shape_at(self._url.partition(b"?")[0].decode("latin-1"))
+        body = shape.body(error)
         self.write(
             b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            % (error.status, len(body))
+            % (shape.status(error), len(body))
             + body
         )
-        self._deadline = self._loop.time() + _LINGER_SECONDS
-        self._transport.write_eof()
+        self._deadline = self._loop.time() + LINGER_SECONDS
+        self._end_sending(self._transport)
+
+    def _end_sending(self, transport: asyncio.Transport) -> None:
+        """Say that nothing follows, without closing."""
+        transport.write_eof()
 
     def _wake_drain(self) -> None:
         waiter, self._drain_waiter = self._drain_waiter, None
@@ -370,4 +389,6 @@ def _headers_too_large(limits: HttpLimits) -> HeadersTooLarge:
 
 
 def _body_too_large(size: int, limits: HttpLimits) -> BodyTooLarge:
-    return BodyTooLarge(f"the body has {size} bytes or more; the limit is {limits.body_bytes}")
+    return BodyTooLarge(
+        f"the body has {size} bytes or more; the limit is {limits.body_bytes}, which TOLLKEEPER_MAX_BODY_BYTES sets"
+    )

@@ -1,8 +1,9 @@
 """The facts of one request while it lives: what each stage learned, for settlement and the record."""
 
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.errors import (
@@ -36,8 +37,7 @@ NEVER_BEGUN: Final = (
 )
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """One try at a target. Times are monotonic nanoseconds except `started_at_ns`."""
 
     number: int
@@ -46,7 +46,7 @@ class Attempt:
     started_at_ns: int  # Unix
     began_ns: int
     ended_ns: int = 0
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = msgspec.field(default_factory=Progress)
     result: Result = NO_RESULT
     error: TollkeeperError | None = None
     usage: Usage = UNKNOWN_USAGE
@@ -58,18 +58,30 @@ class Attempt:
         """Say whether the target may have worked on it: one that refused or was never reached has not."""
         return self.error is None or self.progress.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
 
+    @property
+    def was_unseen(self) -> bool:
+        """Say that no token was seen on its way, and that the target counted none but those of its usage."""
+        result = self.result
+        return self.progress.first_at_ns is None and (
+            result.engine_output_tokens is None
+            and result.recompute_tokens is None
+            and result.overrun_tokens is None
+            and result.wasted_tokens is None
+        )
 
-@dataclass(slots=True)
-class Life:
+
+class Life(msgspec.Struct):
     """One request from its arrival to its record."""
 
     id: UUID
     started_at_ns: int  # Unix
     began_ns: int  # monotonic
     snapshot: Snapshot
-    body: bytes = b""  # as the application sent it
+    body: bytes = b""  # as the application sent it; once it is admitted, the chat that it was translated into
+    request_bytes: int = 0  # of what the application sent
     api: str = "chat.completions"
     operation: str = "chat"
+    is_batched: bool = False  # asked by a batch, and priced as such
     key: KeyEntry | None = None
     who: Identity = ANONYMOUS
     is_authenticated: bool = False
@@ -79,7 +91,7 @@ class Life:
     requested_model: str = ""
     admitted_ns: int | None = None
     ended_ns: int = 0
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = []
     error: TollkeeperError | None = None
     usage: Usage = UNKNOWN_USAGE
     count_method: CountMethod = "none"
@@ -90,12 +102,13 @@ class Life:
     run_id: str = ""
     conversation_id: str = ""
     route_decision: str = ""
+    set_fields: dict[str, object] | None = None  # what the model's route sets in the request
     priority: PriorityClass = "standard"
     wait_ns: int | None = None  # in the queue before the pool
     finish_reason: str = ""  # where the gateway ended the answer, rather than the model
     limit: str = ""  # the rule that refused or clipped it
     reserved_tokens: int | None = None
-    charges: list[tuple[int, int]] = field(default_factory=list)  # nanoseconds from the start, tokens
+    charges: list[tuple[int, int]] = []  # nanoseconds from the start, tokens
     charged_pico_usd: int | None = None
     overdraft_tokens: int | None = None
     tool_calls: int | None = None  # in the answer, where tools were offered
@@ -104,7 +117,7 @@ class Life:
     @property
     def was_begun(self) -> bool:
         """Say whether any model may have worked on it."""
-        return any(attempt.was_begun for attempt in self.attempts)
+        return any([attempt.was_begun for attempt in self.attempts])
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -114,6 +127,8 @@ class Life:
     @property
     def answering_attempts(self) -> list[Attempt]:
         """Give the attempts whose output is the answer: the last, and those that it continued."""
+        if len(self.attempts) < 2:
+            return self.attempts
         chain: list[Attempt] = []
         for attempt in reversed(self.attempts):
             chain.insert(0, attempt)

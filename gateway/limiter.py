@@ -15,7 +15,7 @@ from contracts.configuration import ModelSpec
 from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
-from gateway.clipping import clip
+from gateway.clipping import clip, most_output
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.grant import Grant, Size
@@ -85,17 +85,21 @@ class Limiter:
         if not rates.is_priced:
             lines = _without_money(lines, model.id)
         tokens_out = 0
+        more: Amounts | None = None
         if isinstance(request, GenerationRequest) and lines.counts_tokens:
             limit, choices = request.output_limit, request.choice_count
             tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
+            more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
         if not all(map(le, wanted, lines.bounds)):
             tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
-        portion = take(lines, wanted, now_ns, claimant)
+        portion = take(lines, wanted, now_ns, claimant, more)
         if portion is not None:
             grant = Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
+            if portion.has_more:
+                return grant  # nothing could cut this answer: all that it may ever need is there now
         else:
             grant = await self._take_slowly(life, lines, rates, tokens_in, tokens_out, retries)
         if lines.capping:
@@ -246,7 +250,10 @@ class Limiter:
         rates = FREE
         if lines.counts_money:
             generates = isinstance(life.request, GenerationRequest)
-            rates = self._quotes.rates(model, life.who.tenant, tokens_in, life.snapshot, now_ns, generates=generates)
+            tenant, is_batched = life.who.tenant, life.is_batched
+            rates = self._quotes.rates(
+                model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, is_batched=is_batched
+            )
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
     def _learn(self, life: Life) -> None:
@@ -254,11 +261,12 @@ class Limiter:
         is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
-        if life.usage.output_tokens is not None and life.count_method != "estimate":
+        tokens_out = life.usage.output_tokens
+        if tokens_out is not None and life.count_method != "estimate":
             self._outputs.learn(
                 life.who.tenant,
                 request.model,
-                life.usage.output_tokens,
+                tokens_out,
                 "" if is_left else life.finish_reason or attempt.result.finish_reason,
                 request.choice_count,
             )

@@ -9,11 +9,13 @@ from contracts.completion import CompletionRequest
 from contracts.configuration import KeyEntry
 from contracts.embedding import EmbeddingRequest
 from contracts.requests import AnyRequest
+from contracts.rerank import RerankRequest, ScoreRequest
 from gateway.completion_reply import CompletionReply
 from gateway.embedding_reply import EmbeddingReply
-from gateway.reading import read_chat, read_completion, read_embedding
+from gateway.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.reply import ChatReply, Reply, ReplyFacts
+from gateway.rerank_reply import RerankReply, ScoreReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,21 @@ def _completion_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return CompletionReply(facts, request)
 
 
+def _rerank_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, RerankRequest)
+    return RerankReply(facts, request)
+
+
+def _bare_rerank_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, RerankRequest)
+    return RerankReply(facts, request, shows_documents=False)
+
+
+def _score_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, ScoreRequest)
+    return ScoreReply(facts, request)
+
+
 def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     assert isinstance(request, EmbeddingRequest)
     return EmbeddingReply(facts, request)
@@ -59,4 +76,8 @@ COMPLETIONS: Final = Operation(
 EMBEDDINGS: Final = Operation(
     "embeddings", "embeddings", "/embeddings", ("/v1/embeddings",), read_embedding, _embedding_reply
 )
-OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
+RERANK: Final = Operation("rerank", "rerank", "/rerank", ("/v1/rerank", "/rerank"), read_rerank, _rerank_reply)
+# Cohere's second version, which sends no document back.
+RERANK_V2: Final = Operation("rerank", "rerank", "/rerank", ("/v2/rerank",), read_rerank, _bare_rerank_reply)
+SCORE: Final = Operation("score", "score", "/score", ("/v1/score", "/score"), read_score, _score_reply)
+OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RERANK, RERANK_V2, SCORE)

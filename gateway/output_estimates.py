@@ -5,6 +5,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
 DEFAULT_TOKENS: Final = 512
@@ -82,7 +83,12 @@ class Lengths:
         self._weight = 1.0
 
     def _recompute(self) -> None:
-        cuts = self._cuts or array("f", bytes(4 * len(_BOUNDS)))
+        if self._cuts is None:  # then it is the plain quantile, found in one pass that is not ours
+            ended_by = list(accumulate(self._ends))
+            place = bisect_left(ended_by, ended_by[-1] * (self._quantile - _ROUNDING))
+            self.tokens, self.at_least = _BOUNDS[place], 0
+            return
+        cuts = self._cuts
         at_risk = sum(self._ends) + sum(cuts)
         longer, place_of_longest = 1.0, 0
         wanted = 1 - self._quantile + _ROUNDING
@@ -148,7 +154,11 @@ class OutputEstimator:
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
         """Give the output tokens to reserve for all choices, each at most `max_tokens`."""
-        each = self._known((tenant, model), self._known((model,), self._default_tokens))
+        own = self._lengths.get((tenant, model))
+        if own is not None and own.tokens is not None and own.answers >= ENOUGH_ANSWERS:
+            each = own.tokens
+        else:
+            each = self._known((tenant, model), self._known((model,), self._default_tokens))
         if max_tokens is not None and max_tokens < each:
             each = max_tokens
         return each * choices

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import msgspec
+
 from contracts.generation import Delta, Result
 from contracts.records import CountMethod, gap_units
 from contracts.usage import UNKNOWN_USAGE, Usage
@@ -11,35 +13,22 @@ from contracts.usage import UNKNOWN_USAGE, Usage
 _MAX_PADDING: Final = 1 << 18
 
 
-class Progress:
+class Progress(msgspec.Struct):
     """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds.
 
     Gaps are by the engine's clock where deltas carry its times, else by arrival here. The first and the last token's
     times are by arrival always: that is what the client waits for.
     """
 
-    __slots__ = (
-        "_last_at",
-        "account",
-        "count_method",
-        "first_at_ns",
-        "gaps",
-        "last_at_ns",
-        "reasoning_tokens",
-        "tokens",
-        "usage",
-    )
-
-    def __init__(self) -> None:
-        self.first_at_ns: int | None = None
-        self.last_at_ns: int | None = None
-        self.gaps: list[int] = []  # 10 us units
-        self.tokens = 0
-        self.reasoning_tokens = 0  # of these
-        self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
-        self.count_method: CountMethod = "none"
-        self.account: Result | None = None  # of a call that raised
-        self._last_at: dict[int, int] = {}  # by choice
+    first_at_ns: int | None = None
+    last_at_ns: int | None = None
+    gaps: list[int] = []  # 10 us units
+    tokens: int = 0
+    reasoning_tokens: int = 0  # of these
+    usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
+    count_method: CountMethod = "none"
+    account: Result | None = None  # of a call that raised
+    _last_at: dict[int, int] = {}  # by choice
 
     def take(self, delta: Delta, now_ns: int) -> None:
         """Count a delta's tokens. Tokens that come in one piece without times have gaps of zero between them."""

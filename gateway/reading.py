@@ -1,6 +1,7 @@
 """Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -11,18 +12,23 @@ from contracts.embedding import MAX_INPUTS, EmbeddingRequest
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
 from contracts.limits import PRIORITY_CLASSES, PriorityClass
+from contracts.rerank import RerankRequest, ScoreRequest, check_sides
 
 _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
 _completion_decoder: Final = msgspec.json.Decoder(CompletionRequest)
 _embedding_decoder: Final = msgspec.json.Decoder(EmbeddingRequest)
+_rerank_decoder: Final = msgspec.json.Decoder(RerankRequest)
+_score_decoder: Final = msgspec.json.Decoder(ScoreRequest)
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
+_UNKNOWN: Final = re.compile(r"contains unknown field `([^`]*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
-_CHOICES: Final = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
+Choices = Mapping[str, tuple[str, ...]]  # what an enumerated field may be, by its path or its last name
+_CHOICES: Final[Choices] = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
 _MAX_SHOWN: Final = 60
 _UNSEEN: Final = object()
 
-RequestT = TypeVar("RequestT", ChatRequest, CompletionRequest, EmbeddingRequest)
+RequestT = TypeVar("RequestT")
 
 
 def read_chat(content_type: str, body: bytes) -> ChatRequest:
@@ -30,14 +36,14 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
 
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
-    request = _read(_chat_decoder, content_type, body)
+    request = read_body(_chat_decoder, content_type, body)
     _check_stream_options(request)
     return request
 
 
 def read_completion(content_type: str, body: bytes) -> CompletionRequest:
     """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may ask for."""
-    request = _read(_completion_decoder, content_type, body)
+    request = read_body(_completion_decoder, content_type, body)
     _check_stream_options(request)
     for place, prompt in enumerate(request.prompts):
         if prompt == []:
@@ -48,11 +54,25 @@ def read_completion(content_type: str, body: bytes) -> CompletionRequest:
 
 def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
     """Read the body of POST /v1/embeddings. Raises as `read_chat`, and on more inputs than one request may have."""
-    request = _read(_embedding_decoder, content_type, body)
+    request = read_body(_embedding_decoder, content_type, body)
     if not request.input:
         raise InvalidRequest("input is empty; give a text, token ids, or a list of either", param="input")
     if request.input_count > MAX_INPUTS:
         raise InvalidRequest(f"input has {request.input_count} entries; at most {MAX_INPUTS} are taken", param="input")
+    return request
+
+
+def read_rerank(content_type: str, body: bytes) -> RerankRequest:
+    """Read the body of POST /v1/rerank. Raises as `read_chat`, and on no documents or too many."""
+    request = read_body(_rerank_decoder, content_type, body)
+    check_sides(request)
+    return request
+
+
+def read_score(content_type: str, body: bytes) -> ScoreRequest:
+    """Read the body of POST /v1/score. Raises as `read_chat`, and on sides that cannot be paired."""
+    request = read_body(_score_decoder, content_type, body)
+    check_sides(request)
     return request
 
 
@@ -83,14 +103,19 @@ def _check_texts(request: CompletionRequest) -> None:
         )
 
 
-def _read(decoder: "msgspec.json.Decoder[RequestT]", content_type: str, body: bytes) -> RequestT:
+def read_body(
+    decoder: "msgspec.json.Decoder[RequestT]", content_type: str, body: bytes, choices: Choices = _CHOICES
+) -> RequestT:
+    """Read a JSON body. Raises UnsupportedMediaType, MalformedBody (with the byte), InvalidRequest (with the field)."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         shown = content_type or "none"
         raise UnsupportedMediaType(f"the content type is {shown[:_MAX_SHOWN]!r}; send application/json")
     try:
+        if not body.isascii():
+            body.decode()  # what is not kept is passed on unread, and must be UTF-8 as well
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid_field(str(error), body) from None
+        raise invalid_field(str(error), body, choices) from None
     except msgspec.DecodeError as error:
         raise _malformed(str(error), body) from None
     except UnicodeDecodeError:
@@ -150,18 +175,31 @@ def _malformed(message: str, body: bytes) -> MalformedBody:
     return MalformedBody(f"the body is not valid JSON: {reason}, at byte {position} of {len(body)}")
 
 
-def _invalid_field(message: str, body: bytes) -> InvalidRequest:
+def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below: str = "") -> InvalidRequest:
+    """Say what a decoder found wrong with a body: field, value and limit, of texts no more than the length.
+
+    `below` is where in the body the decoder began, such as "input[3]"; empty: at its root.
+    """
+    if below:
+        placed = message if " - at `$" in message else f"{message} - at `$`"
+        message = placed.replace(" - at `$", f" - at `$.{below}")
     found = _PATH.search(message)
     if found is None:
         missing = re.search(r"missing required field `([^`]+)`", message)
         if missing:
             return InvalidRequest(f"{missing.group(1)} is required", param=missing.group(1))
+        unknown = _UNKNOWN.search(message)
+        if unknown:
+            name = unknown.group(1)[:_MAX_SHOWN]
+            return InvalidRequest(f"unknown parameter: {name!r}", param=name, code="unknown_parameter")
         return InvalidRequest(f"the body is not a request: {message}")
     path = found.group(1)
     param = path.removeprefix("$").lstrip(".") or None
     expected = message[: found.start()].replace("`", "")
-    if "nvalid enum value" in expected:  # msgspec repeats the value, which may be prompt text in the wrong place
-        expected = f"expected one of {', '.join(_CHOICES.get(path.rpartition('.')[2], ()))}"
+    if "nvalid enum value" in expected or "nvalid value" in expected:
+        # msgspec repeats the value, which may be prompt text in the wrong place.
+        known = choices.get(param or "") or choices.get(path.rpartition(".")[2], ())
+        expected = f"expected one of {', '.join(known)}"
     value = _value_at(path, body)
     given = f"{param} is {_shown(value)}: " if param and value is not _UNSEEN else f"{param}: " if param else ""
     return InvalidRequest(f"{given}{expected[:1].lower()}{expected[1:]}", param=param)

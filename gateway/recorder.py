@@ -1,7 +1,9 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
+
+import msgspec
 
 from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, gap_units, pack_gaps
 from gateway.journal import Journal
@@ -39,7 +41,7 @@ class Recorder:
         request_record = _request_record(life, self._gateway)
         if self._counts is not None:
             self._counts.note(life, request_record)
-        if life.outcome == "rejected":
+        if request_record.outcome == "rejected":
             # What lies above the bound, or is the disk's last, is for requests that were admitted; a client that
             # tries again and again must not fill it with its refusals, which used nothing.
             if not self._journal.append_all([(life.started_at_ns, encode_record(request_record))]):
@@ -65,8 +67,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
     request, attempt = life.request, life.last_attempt
     target = attempt.target if attempt else None
     result = attempt.result if attempt else None
-    chain = life.answering_attempts
-    first_at = chain[0].progress.first_at_ns if chain else None
+    made, error = _made_by(life.answering_attempts), life.error
+    first_at = made.first_at_ns
     return RequestRecord(
         request_id=life.id.bytes,
         started_at_ns=life.started_at_ns,
@@ -76,7 +78,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         api=life.api,
         outcome=life.outcome,
         status=life.status,
-        error_code=life.error.error_code if life.error else "",
+        error_code=error.error_code if error else "",
         finish_reason=life.finish_reason or (result.finish_reason if result else ""),
         stream=request.is_streamed if request else False,
         requested_model=life.requested_model,
@@ -92,14 +94,14 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
         admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
         queue_ns=result.queue_ns if result else None,
-        gaps=pack_gaps(_gaps_of(chain)),
-        gap_clock=_gap_clock(chain),
+        gaps=made.gaps,
+        gap_clock=made.gap_clock,
         usage=life.usage,
         count_method=life.count_method,
-        engine_output_tokens=_sum(chain, "engine_output_tokens"),
-        recompute_tokens=_sum(chain, "recompute_tokens"),
-        overrun_tokens=_sum(chain, "overrun_tokens"),
-        wasted_tokens=_sum(chain, "wasted_tokens"),
+        engine_output_tokens=made.engine_output_tokens,
+        recompute_tokens=made.recompute_tokens,
+        overrun_tokens=made.overrun_tokens,
+        wasted_tokens=made.wasted_tokens,
         cost_pico_usd=life.cost.total_pico_usd,
         cost_basis=life.cost.basis,
         price_version=life.cost.version,
@@ -109,7 +111,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         max_tokens=request.output_limit if request else None,
         choices=request.choice_count if request else 1,
         temperature=request.temperature if request else None,
-        request_bytes=len(life.body),
+        request_bytes=life.request_bytes,
         response_bytes=life.response_bytes,
         limit=life.limit,
         reserved_tokens=life.reserved_tokens,
@@ -156,6 +158,35 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         price_version=attempt.cost.version,
         gpu=attempt.result.gpu,
         run_id=life.run_id,
+    )
+
+
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """What the attempts behind an answer made together, token by token."""
+
+    first_at_ns: int | None = None
+    gaps: bytes = b""
+    gap_clock: GapClock = "none"
+    engine_output_tokens: int | None = None
+    recompute_tokens: int | None = None
+    overrun_tokens: int | None = None
+    wasted_tokens: int | None = None
+
+
+_UNSEEN: Final = _Made()  # of an answer that came whole from a server which counts nothing besides its usage
+
+
+def _made_by(chain: list[Attempt]) -> _Made:
+    if not chain or (len(chain) == 1 and chain[0].was_unseen):
+        return _UNSEEN
+    return _Made(
+        chain[0].progress.first_at_ns,
+        pack_gaps(_gaps_of(chain)),
+        _gap_clock(chain),
+        _sum(chain, "engine_output_tokens"),
+        _sum(chain, "recompute_tokens"),
+        _sum(chain, "overrun_tokens"),
+        _sum(chain, "wasted_tokens"),
     )
 
 

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Vectors
 from contracts.usage import Usage, openai_usage
 from contracts.wire import TokenLogprob
+from gateway.exchange import Headers
 
 _encoder: Final = msgspec.json.Encoder()
 _string: Final = _encoder.encode
@@ -43,6 +45,9 @@ class ErrorShape:
 
     body: Callable[[TollkeeperError], bytes]
     event: Callable[[TollkeeperError], bytes]
+    status: Callable[[TollkeeperError], int] = attrgetter("status")
+    # Gives the shape of one request's errors by the headers that they have, and further headers for them.
+    of_request: "Callable[[Headers], tuple[ErrorShape, Headers]] | None" = None
 
 
 OPENAI_ERRORS: Final = ErrorShape(error_body, error_event)
@@ -81,17 +86,24 @@ class OpenAIRenderer(AnswerRenderer):
 
     def __init__(self, names: tuple[str, str], reply_id: str, created_unix: int, model: str) -> None:
         """`names` are the API's words for a whole answer and for a chunk of one."""
-        self._whole_name, chunk_name = names
+        self._whole_name, self._chunk_name = names
         self._reply_id = reply_id
         self._created_unix = created_unix
         self._model = model
-        self._prefix = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,' % (
-            _string(reply_id),
-            _string(chunk_name),
-            created_unix,
-            _string(model),
-        )
+        self._known_prefix = b""
         self._text_heads: dict[int, bytes] = {}  # by choice: all of a chunk before its text
+
+    @property
+    def _prefix(self) -> bytes:
+        """Give what all chunks begin with, rendered when the first of them is: most answers have none."""
+        if not self._known_prefix:
+            self._known_prefix = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,' % (
+                _string(self._reply_id),
+                _string(self._chunk_name),
+                self._created_unix,
+                _string(self._model),
+            )
+        return self._known_prefix
 
     def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
         """Render the stream's last event, after the usage chunk that `stream_options.include_usage` asks for."""

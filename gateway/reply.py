@@ -6,9 +6,10 @@ on disk before the client has its acknowledgement.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from contracts.chat import ChatRequest, GenerationRequest
 from contracts.errors import BudgetExhausted, LimitExceeded, TollkeeperError, UpstreamBroken
@@ -21,13 +22,13 @@ from gateway.clock import Clock
 from gateway.exchange import Exchange, Headers
 from gateway.progress import Progress
 from gateway.rendering import OPENAI_ERRORS, AnswerRenderer, ChatRenderer, ErrorShape, WholeText
+from gateway.served import served_headers
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyFacts:
+class ReplyFacts(msgspec.Struct, frozen=True):
     """What every answer is made with."""
 
     exchange: Exchange
@@ -49,6 +50,7 @@ class Reply:
         self._on_tokens: Callable[[int], None] | None = None
         self._tokens_before = 0  # of the attempts that this one continues
         self._has_ended = False  # by us, before the target's end
+        self._served: Headers = ()
 
     def add_headers(self, headers: Headers) -> None:
         """Send these as well. Takes effect as long as the answer has not begun."""
@@ -94,6 +96,14 @@ class Reply:
         """Refuse vectors: this answer has none."""
         raise UpstreamBroken("the target sent vectors where none were asked for")
 
+    def scores(self, scores: list[float]) -> None:
+        """Refuse scores: this answer has none."""
+        raise UpstreamBroken("the target sent scores where none were asked for")
+
+    def served(self, model: str, version: str) -> None:
+        """Say in the answer's head what answers."""
+        self._served = served_headers(model, version)
+
     def whole(self, body: bytes) -> None:
         """Keep an upstream's whole reply until the request is settled."""
         self._body = body
@@ -125,12 +135,16 @@ class Reply:
         """Render what is still to be sent of a good answer and give its size in bytes."""
         return len(self._body or b"")
 
+    def errors(self, shape: ErrorShape) -> ErrorShape:
+        """Give how this answer puts an error: as its operation does, unless the stream that has begun knows more."""
+        return shape
+
     async def keep(self) -> None:
         """Keep the answer that `prepare_end` rendered, where the operation says that its answers are kept."""
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        self._exchange.send(200, JSON, self._body or b"", self._headers)
+        self._exchange.send(200, JSON, self._body or b"", self._headers + self._served)
 
 
 class GeneratedReply(Reply):
@@ -150,9 +164,8 @@ class GeneratedReply(Reply):
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
-            self._choices = []
-            self._opened = set()
-            self._finished = set()
+            if self._choices or self._opened or self._finished:
+                self._choices, self._opened, self._finished = [], set(), set()
             self._renders_usage = False
             if self._facts is not None:
                 self._facts.begin()
@@ -223,7 +236,7 @@ class GeneratedReply(Reply):
             super().conclude()
             return
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers)
+            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
         self._exchange.end(self._body or b"")
 
     def _take(self, delta: Delta, now_ns: int) -> None:
@@ -243,7 +256,7 @@ class GeneratedReply(Reply):
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers)
+            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
         self._exchange.write(data)
 
     def _collect(self, delta: Delta) -> None:
@@ -267,11 +280,14 @@ def send_error(
 
     A stream that ends by an error has no [DONE], so that no client takes it for complete.
     """
+    if shape.of_request is not None:
+        shape, more = shape.of_request(headers)
+        headers = (*headers, *more)
     if exchange.is_started:
         exchange.end(shape.event(error))
         return
     headers = (*headers, *_retry_headers(error))
-    exchange.send(error.status, JSON, shape.body(error), headers)
+    exchange.send(shape.status(error), JSON, shape.body(error), headers)
 
 
 def _retry_headers(error: TollkeeperError) -> Headers:

@@ -7,7 +7,9 @@ from typing import Final
 
 from contracts.errors import ConfigurationError
 from gateway.exchange import Handler
-from gateway.http import HttpConnection, HttpLimits
+from gateway.http import HttpConnection, HttpLimits, ShapeAt
+from gateway.rendering import OPENAI_ERRORS
+from gateway.secure_listener import ListenerContext, SecureConnection
 
 _SWEEP_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096
@@ -16,9 +18,17 @@ _BACKLOG: Final = 4096
 class HttpServer:
     """One listening socket and its connections."""
 
-    def __init__(self, handle: Handler, limits: HttpLimits) -> None:
+    def __init__(
+        self,
+        handle: Handler,
+        limits: HttpLimits,
+        tls: ListenerContext | None = None,
+        shape_at: ShapeAt = lambda path: OPENAI_ERRORS,
+    ) -> None:
+        self._shape_at = shape_at
         self._handle = handle
         self._limits = limits
+        self._tls = tls
         self._connections: set[HttpConnection] = set()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -33,11 +43,14 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: HttpConnection(self._limits, self._handle, self._connections),
+                self._new_connection,
                 host,
                 port,
                 backlog=_BACKLOG,
                 reuse_port=shares_port or None,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else self._tls.handshake_seconds,
+                ssl_shutdown_timeout=None if self._tls is None else self._limits.write_seconds,
             )
         except OSError as error:
             raise ConfigurationError(_bind_failure(host, port, port_setting, error)) from error
@@ -53,17 +66,19 @@ class HttpServer:
     @property
     def connection_count(self) -> int:
         """Give the number of open connections."""
-        return len(self._connections)
+        return len(self._connections) if self._tls is None else self._tls.connection_count
 
     async def stop(self, drain_seconds: float) -> None:
         """Take no new connections, let answers under way finish within the time, then cut the rest."""
         if self._server is None:
             return
         self._server.close()
-        for connection in tuple(self._connections):
-            connection.close_when_done()
         deadline = asyncio.get_running_loop().time() + drain_seconds
-        while any(connection.is_busy for connection in self._connections):
+        while True:
+            for connection in tuple(self._connections):
+                connection.close_when_done()  # also one whose handshake ends only now
+            if not any(connection.is_busy for connection in self._connections):
+                break
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(0.02)
@@ -73,10 +88,20 @@ class HttpServer:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
+    def _new_connection(self) -> HttpConnection:
+        if self._tls is None:
+            return HttpConnection(self._limits, self._handle, self._connections, self._shape_at)
+        wants_certificate = self._tls.wants_certificates
+        return SecureConnection(
+            self._limits, self._handle, self._connections, self._shape_at, wants_certificate=wants_certificate
+        )
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = asyncio.get_running_loop().time()
+            if self._tls is not None:
+                self._tls.refresh(at_once=True)
             for connection in tuple(self._connections):
                 connection.check_deadline(now)
 

@@ -1,5 +1,6 @@
 """What the data plane needs to know to start, read from TOLLKEEPER_* variables."""
 
+import hashlib
 import platform
 from pathlib import Path
 from typing import Literal, Self
@@ -7,9 +8,13 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backends.tls import TlsFiles
 from contracts.configuration import control_database_url
+from contracts.files import FileBounds
+from gateway.batches.settings import BatchSettings, RunnerSettings
 from gateway.http import HttpLimits
 from gateway.identity.authentication import AuthenticationLimits
+from gateway.secure_listener import TlsSettings
 
 
 def several_need_redis(workers: int) -> str:
@@ -32,9 +37,15 @@ class GatewaySettings(BaseSettings):
     gateway_config: Path | None = None  # a YAML file instead of database and store
     database_url: str = ""  # empty: SQLite in the data directory
     objects_url: str = ""  # files, batches and kept answers; empty: SQLite in the data directory, beside the other
+    responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 
+    providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
+
+    engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
+    engine_client_key: Path | None = None  # all three or none
+    engine_client_ca: Path | None = None  # who signs theirs
     kv_events: bool = True  # take engines' KV cache events, which are dropped while the journal is over half full
 
     workers: int = Field(default=1, ge=1, le=256)  # data planes that share the port on this machine
@@ -47,6 +58,10 @@ class GatewaySettings(BaseSettings):
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
     drain_seconds: float = Field(default=10.0, ge=0)
 
+    files_max_bytes: int = Field(default=10 << 30, ge=1 << 20)  # that one tenant keeps in files
+    files_max_count: int = Field(default=10_000, ge=1)
+    batch_concurrency: int = Field(default=8, ge=1, le=1024)  # lines of batches served at once
+
     trusted_proxies: str = ""  # networks, with commas between them
     invalid_keys_per_minute: int = Field(default=30, ge=1, le=1_000_000)
     stale_issuer_keys_seconds: float = Field(default=3600.0, ge=0)
@@ -56,6 +71,11 @@ class GatewaySettings(BaseSettings):
     metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: who reaches the port
     metrics_tenants: int = Field(default=0, ge=0, le=10_000)  # tenants that are counted by name
     metrics_budgets: int = Field(default=20, ge=0, le=1000)  # budgets shown, those most used
+
+    tls_certificate: Path | None = None  # PEM, with its chain; set: the data plane's port speaks TLS alone
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # PEM: who uses the gateway shows a certificate that one of these signed
+    tls_handshake_seconds: float = Field(default=10.0, gt=0)
 
     max_header_bytes: int = Field(default=32 * 1024, ge=1024)
     max_header_count: int = Field(default=100, ge=8)
@@ -72,6 +92,19 @@ class GatewaySettings(BaseSettings):
             raise ValueError(several_need_redis(self.workers))
         if self.worker > self.workers:
             raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
+        return self
+
+    @model_validator(mode="after")
+    def _is_secure_or_not(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("TLS needs both TOLLKEEPER_TLS_CERTIFICATE and TOLLKEEPER_TLS_KEY, or neither")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("TOLLKEEPER_TLS_CLIENT_CA is of no use without TOLLKEEPER_TLS_CERTIFICATE")
+        if 0 < len(self.engine_tls.paths) < 3:
+            raise ValueError(
+                "TOLLKEEPER_ENGINE_CLIENT_CERTIFICATE, TOLLKEEPER_ENGINE_CLIENT_KEY and TOLLKEEPER_ENGINE_CLIENT_CA go "
+                "together: set all three or none"
+            )
         return self
 
     @property
@@ -95,6 +128,11 @@ class GatewaySettings(BaseSettings):
         return control_database_url(self.database_url, self.data)
 
     @property
+    def providers_address(self) -> str:
+        """Give the provider host's URL."""
+        return self.providers_url or f"unix://{(self.data / 'run' / 'providers.sock').absolute()}"
+
+    @property
     def objects_address(self) -> str:
         """Give the URL of the database of files, batches and kept answers."""
         return self.objects_url or f"sqlite:///{(self.data / 'objects.db').absolute()}"
@@ -114,6 +152,29 @@ class GatewaySettings(BaseSettings):
             invalid_keys_per_minute=self.invalid_keys_per_minute,
             stale_issuer_keys_seconds=self.stale_issuer_keys_seconds,
         )
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """Give the listener's certificates; `None` where it speaks plain HTTP."""
+        if self.tls_certificate is None:
+            return None
+        return TlsSettings(TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca), self.tls_handshake_seconds)
+
+    @property
+    def batch_settings(self) -> BatchSettings:
+        """Give how files are kept and batches worked off."""
+        own = hashlib.blake2b(str(self.own("journal").absolute()).encode(), digest_size=16).hexdigest()
+        place = f"{self.name[:200]} {own}"  # of two workers never the same, however long the directory's name
+        return BatchSettings(
+            files=FileBounds(max_bytes=self.files_max_bytes, max_count=self.files_max_count),
+            runner=RunnerSettings(place=place, concurrency=self.batch_concurrency),
+            is_shared=self.gateway_config is None,
+        )
+
+    @property
+    def engine_tls(self) -> TlsFiles:
+        """Give what engine hosts of other machines are shown and verified by; none where there are no such hosts."""
+        return TlsFiles(self.engine_client_certificate, self.engine_client_key, self.engine_client_ca)
 
     @property
     def http_limits(self) -> HttpLimits:

@@ -1,12 +1,11 @@
 """What each attempt used and what it costs: reported usage first, what was counted on the way next, never a zero."""
 
-from datetime import UTC, datetime
-
 from contracts.prices import Cost, bill
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
+from gateway.known_cards import KnownCards
 from gateway.life import Attempt, Life
 from gateway.progress import Progress
 
@@ -16,6 +15,7 @@ class Settlement:
 
     def __init__(self, estimator: TokenEstimator) -> None:
         self._estimator = estimator
+        self._cards = KnownCards()
 
     def settle(self, life: Life) -> None:
         """Set usage and cost on every attempt and on the request, which pays for the answer it got.
@@ -29,25 +29,28 @@ class Settlement:
             return
         for attempt in life.attempts:
             attempt.usage, attempt.count_method = self._usage_of(attempt, request, life)
-            attempt.cost = _price(attempt.usage, attempt, request.model, life)
+            attempt.cost = self._price(attempt.usage, attempt, request.model, life)
         last = life.last_attempt
         if last is None:
             return
-        paid = next((attempt for attempt in reversed(life.attempts) if attempt.was_begun), last)
+        paid = last
+        if not last.was_begun:
+            paid = next((attempt for attempt in reversed(life.attempts) if attempt.was_begun), last)
         life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
+        if last.reason != "continuation":
+            return
         first, *others = life.answering_attempts
-        if others:
-            life.usage = first.usage
-            for attempt in others:
-                life.usage = life.usage.plus(_outputs_of(attempt.usage))
-            life.cost = _price(life.usage, last, request.model, life)
+        life.usage = first.usage
+        for attempt in others:
+            life.usage = life.usage.plus(_outputs_of(attempt.usage))
+        life.cost = self._price(life.usage, last, request.model, life)
 
     def _usage_of(self, attempt: Attempt, request: AnyRequest, life: Life) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
-            if result.count_method in ("reported", "exact") and result.usage.input_tokens:
-                size = prompt_bytes(life.body)
-                self._estimator.learn(request.model, size, result.usage.input_tokens, life.who.tenant)
+            tokens_in = result.usage.input_tokens
+            if tokens_in and result.count_method in ("reported", "exact"):
+                self._estimator.learn(request.model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.output_tokens is not None:  # cut short after a report of the whole
             return progress.usage, progress.count_method
@@ -59,17 +62,16 @@ class Settlement:
         made = _made_so_far(progress) if progress.tokens else UNKNOWN_USAGE
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
+    def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
+        seller = attempt.target.provider or attempt.target.kind
+        tenant, at_ns = life.who.tenant, life.started_at_ns
+        card = self._cards.card_for(model, tenant, seller, at_ns, life.snapshot, is_batched=life.is_batched)
+        return bill(usage, life.operation, card)
+
 
 def _made_so_far(progress: Progress) -> Usage:
     thought = progress.reasoning_tokens
     return Usage(output_text=progress.tokens - thought, output_reasoning=thought or None)
-
-
-def _price(usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
-    provider = attempt.target.provider or attempt.target.kind
-    moment = datetime.fromtimestamp(life.started_at_ns / 1e9, UTC)
-    card = life.snapshot.prices.card_for(model, life.who.tenant, moment, provider)
-    return bill(usage, life.operation, card)
 
 
 def _outputs_of(usage: Usage) -> Usage:

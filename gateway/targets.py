@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from backends.llm.base import TARGET_KINDS, Target, TargetFactory
+from backends.llm.base import TARGET_KINDS, RenewedTarget, Target, TargetFactory
 from contracts.configuration import Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
 from contracts.generation import Continuation
@@ -45,30 +45,35 @@ class TargetRegistry:
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
         """Build what is new, close what is gone.
 
-        A target that cannot be built raises ConfigurationError when `strict` (at start, from a file), and is
-        otherwise logged and left out: one bad row must not take the others down.
+        A target that cannot be built raises ConfigurationError when `strict` (from a file), and nothing is changed;
+        otherwise it is logged and left out: one bad row must not take the others down.
         """
         wanted = {(spec.pool, spec.id): spec for pool in snapshot.pools.values() for spec in pool.targets}
-        for key, target in list(self._targets.items()):
-            if wanted.get(key) != target.spec:
-                del self._targets[key]
-                self._close(target)
-        self._broken = {}
+        kept = {key: target for key, target in self._targets.items() if wanted.get(key) == target.spec}
+        built: dict[tuple[str, str], Target] = {}
+        broken: dict[tuple[str, str], str] = {}
         for key, spec in wanted.items():
-            if key in self._targets:
+            if key in kept:
                 continue
             try:
-                self._targets[key] = self._build(spec)
+                built[key] = self._build(spec)
             except TollkeeperError as error:
                 if strict:
+                    for target in built.values():
+                        self._close(target)
                     raise
-                self._broken[key] = error.message
+                broken[key] = error.message
                 _log.error("target left out", extra={"target": spec.id, "pool": spec.pool, "reason": error.message})
+        for key, target in self._targets.items():
+            if key not in kept:
+                self._close(target)
+        self._targets, self._broken = kept | built, broken
 
     @property
     def broken(self) -> dict[str, str]:
-        """Give the targets that were left out, by "pool/id", with the reason."""
-        return {"/".join(key): reason for key, reason in self._broken.items()}
+        """Give what is wrong with targets, by "pool/id": why one was left out, or a renewed key is not in use."""
+        faults = {key: target.fault for key, target in self._targets.items() if isinstance(target, RenewedTarget)}
+        return {"/".join(key): reason for key, reason in (faults | self._broken).items() if reason}
 
     async def close(self) -> None:
         """Close all targets."""

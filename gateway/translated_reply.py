@@ -1,10 +1,10 @@
 """The answer to a chat that was asked for in another API's words: whatever the target gives becomes deltas first."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from contracts.chat import TranslatedChat
+from contracts.chat import ChunkDelta, DeltaPart, TranslatedChat
 from contracts.errors import UpstreamBroken
 from contracts.generation import Delta
 from contracts.usage import Usage
@@ -13,17 +13,19 @@ from gateway.reply import GeneratedReply, ReplyFacts
 
 
 class _Message(msgspec.Struct, frozen=True):
-    content: str | None = None
+    content: str | list[DeltaPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[dict[str, object]] | None = None
+    thinking_blocks: msgspec.Raw = msgspec.Raw()
 
 
 class _Choice(msgspec.Struct, frozen=True):
     index: int = 0
     message: _Message = _Message()
     finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -52,7 +54,12 @@ class TranslatedReply(GeneratedReply):
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UpstreamBroken("the target sent a reply that is not a chat's answer") from error
         for choice in choices:
-            self._collect(_delta_of(choice))
+            if not 0 <= choice.index < len(choices):  # choices are made up to the highest: it must not be any number
+                raise UpstreamBroken("the target sent a reply whose choices are numbered wrongly")
+            delta = _delta_of(choice)
+            if self._facts is not None and delta.tool_calls:
+                self._facts.take(delta)
+            self._collect(delta)
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
@@ -64,12 +71,15 @@ class TranslatedReply(GeneratedReply):
 
 def _delta_of(choice: _Choice) -> Delta:
     message = choice.message
+    said = ChunkDelta(message.content, message.reasoning_content, message.reasoning)
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     return Delta(
         tokens=0,  # the upstream's usage counts them
-        text=message.content or message.refusal or "",
-        reasoning=message.reasoning_content or message.reasoning or "",
+        text=said.text or message.refusal or "",
+        reasoning=said.thought,
         index=choice.index,
         finish_reason=choice.finish_reason,
         tool_calls=_encode(calls) if calls else b"",
+        stop=choice.stop_reason if isinstance(choice.stop_reason, str) else "",
+        thinking_blocks=bytes(message.thinking_blocks) if message.thinking_blocks else b"",
     )

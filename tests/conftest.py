@@ -171,7 +171,7 @@ class PostgresServer:
         return self.url(name)
 
     def stop(self) -> None:
-        self._process.send_signal(signal.SIGINT)  # "fast shutdown": does not wait for clients
+        self._process.send_signal(signal.SIGQUIT)  # "immediate shutdown": what it has is not to be kept
         self._process.wait(PATIENCE_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
 

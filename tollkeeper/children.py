@@ -22,12 +22,16 @@ PrintLine = Callable[[str, str], None]  # process, line
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A process to run. `ready_url` answers 200 once it can serve; empty: ready as soon as it runs."""
+    """A process to run. `ready_url` answers 200 once it can serve; empty: ready as soon as it runs.
+
+    `certificate` is the PEM file that it answers with where that URL is https.
+    """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     ready_url: str = ""
+    certificate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

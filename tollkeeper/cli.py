@@ -23,6 +23,7 @@ from tollkeeper.options import (
     StoreUrl,
     Workers,
 )
+from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -57,7 +58,9 @@ def up(
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
-        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, workers, model)
+        choices = Choices(
+            data, _ports(port_base), host, store_url, dashboard, engine, workers, model, gateway_certificate()
+        )
         status = run_up(choices, os.environ, Console())
     raise typer.Exit(status)
 
@@ -77,7 +80,10 @@ def demo(
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
-        choices = Choices(data, _ports(port_base), host, store_url, dashboard, engine, model=model)
+        certificate = gateway_certificate()
+        choices = Choices(
+            data, _ports(port_base), host, store_url, dashboard, engine, model=model, certificate=certificate
+        )
         console = Console()
         status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, speed, opens_browser))
     raise typer.Exit(status)

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from backends.tls import TlsFiles, days_left, server_context
 from contracts.errors import ConfigurationError
 from tollkeeper.installation import Installation
 from tollkeeper.ports import Ports, holder_of, is_free
@@ -23,6 +24,7 @@ _GIB = 1024**3
 _LOW_DISK_BYTES = 5 * _GIB
 _NO_DISK_BYTES = 1 * _GIB
 _PROBE_SECONDS = 60
+_FEW_DAYS = 14
 _ENGINE_PROBE = "import chdb; print(chdb.query('SELECT version()'), end='')"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -61,6 +63,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         *_check_ports(data, ports, environment),
         _check_directory(data),
         _check_disk(data),
+        *_check_certificate(environment),
         _check_engine(environment),
         _check_model_engine(environment),
         _check_redis(environment),
@@ -153,6 +156,33 @@ def _check_disk(data: Path) -> Check:
     if free < _LOW_DISK_BYTES:
         return Check("disk", "warn", detail, "free 5 GiB or choose another --data")
     return Check("disk", "ok", detail)
+
+
+def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Look at the gateway's certificate, where it has one."""
+    certificate, key = environment.get("TOLLKEEPER_TLS_CERTIFICATE"), environment.get("TOLLKEEPER_TLS_KEY")
+    if not certificate and not key:
+        return
+    remedy = "set TOLLKEEPER_TLS_CERTIFICATE and TOLLKEEPER_TLS_KEY to a certificate in PEM and its key"
+    if not certificate or not key:
+        yield Check("certificate", "fail", "only one of certificate and key is set", remedy)
+        return
+    try:
+        server_context(TlsFiles(Path(certificate), Path(key)))
+        days = days_left(Path(certificate))
+    except ConfigurationError as error:
+        yield Check("certificate", "fail", error.message, remedy)
+        return
+    detail = f"{certificate} is valid for {days:.0f} more days"
+    if days > _FEW_DAYS:
+        yield Check("certificate", "ok", detail)
+    else:
+        yield Check(
+            "certificate",
+            "warn",
+            detail if days > 0 else f"{certificate} has expired",
+            "renew it: a gateway that runs takes new files by itself",
+        )
 
 
 def _check_engine(environment: Mapping[str, str]) -> Check:

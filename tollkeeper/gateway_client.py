@@ -1,8 +1,10 @@
-"""The command line's side of the data plane: whether a key works, what it may use, how the engine hosts are."""
+"""The command line's side of the data plane: whether a key works, what it may use, how the hosts are."""
 
 from collections.abc import Sequence
 
 import httpx
+
+from tollkeeper.own_gateway import trust
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -13,7 +15,7 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
     `None` where the gateway refuses the key or serves it nothing.
     """
     # No proxy from the environment: the gateway is ours, and so is the key.
-    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
             reply = await client.get(f"{gateway}/v1/models", headers={"Authorization": f"Bearer {key}"})
             names = [str(model["id"]) for model in reply.json()["data"]] if reply.status_code == 200 else []
@@ -24,9 +26,18 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
 
 async def engine_states(gateway: str) -> dict[str, str]:
     """Give how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
-    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
             engines = (await client.get(f"{gateway}/ready")).json()["engines"]
             return {str(name): str(engine["state"]) for name, engine in engines.items()}
         except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
             return {}
+
+
+async def needs_provider_host(gateway: str) -> bool | None:
+    """Say whether a target needs the provider host; `None` where the gateway does not say."""
+    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
+        try:
+            return (await client.get(f"{gateway}/ready")).json()["provider_host"] is not None
+        except (httpx.HTTPError, ValueError, LookupError, TypeError):
+            return None

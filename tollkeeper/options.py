@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.ports import Ports
 
 DEFAULT_DATA: Final = Path(".tollkeeper")
@@ -40,6 +41,14 @@ EngineModel = Annotated[
         "--model", help="A Hugging Face directory or hub name to serve as well; NAME=DIRECTORY gives it a name."
     ),
 ]
+ProvidersPython = Annotated[
+    str,
+    typer.Option(
+        "--providers-python",
+        envvar="TOLLKEEPER_PROVIDERS_PYTHON",
+        help="The Python that has LiteLLM, for hosted providers; left out: .venv-providers, set up when needed.",
+    ),
+]
 ControlUrl = Annotated[
     str, typer.Option("--control-url", envvar="TOLLKEEPER_CONTROL_URL", help="Where the control plane answers.")
 ]
@@ -50,6 +59,7 @@ ModelName = Annotated[str, typer.Option("--model", help="The model to ask; the b
 RunId = Annotated[str, typer.Option("--run-id", help="On every record of the run; made up where left out.")]
 
 
-def gateway_port() -> int:
-    """Give the gateway's port as this shell's environment has it."""
-    return Ports.from_environment(os.environ).gateway
+def default_gateway() -> str:
+    """Give the gateway's URL as this shell's environment has it."""
+    scheme = "https" if gateway_certificate() else "http"
+    return f"{scheme}://127.0.0.1:{Ports.from_environment(os.environ).gateway}"

@@ -3,15 +3,18 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
+from backends.providers.settings import listed
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
 from tollkeeper.ports import Ports
+from tollkeeper.provider_environment import ROOT
 from tollkeeper.supervisor import Stage
 
 LOOPBACK = "127.0.0.1"
@@ -30,6 +33,8 @@ class Choices:
     has_engine: bool = True
     workers: int = 1  # data planes that share the port
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
+    providers_python: str = ""  # of the provider host; empty: .venv-providers, which is set up where it is missing
+    certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
 
     @property
     def shows_dashboard_to_others(self) -> bool:
@@ -54,7 +59,7 @@ class Choices:
         reachable = _EVERYWHERE.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
         ports = self.ports
         addresses = {
-            "gateway": f"http://{reachable}:{ports.gateway}",
+            "gateway": f"{'https' if self.certificate else 'http'}://{reachable}:{ports.gateway}",
             "control": f"http://{reachable}:{ports.control}",
             "collector": f"http://{LOOPBACK}:{ports.collector}",
             "store": self.store_url or f"http://{LOOPBACK}:{ports.store_http}",
@@ -71,16 +76,9 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     other writes them, and neither asks its callers who they are.
     """
     addresses = choices.addresses()
-    shared = {
-        **environment,
-        **choices.ports.environment(),
-        "TOLLKEEPER_DATA": str(choices.data.absolute()),
-        "TOLLKEEPER_STORE_URL": addresses["store"],
-        "TOLLKEEPER_COLLECTOR_URL": addresses["collector"],
-        "TOLLKEEPER_CONTROL_URL": addresses["control"],
-        "PYTHONUNBUFFERED": "1",
-        **_engine_environment(choices, environment),
-    }
+    shared = _shared(choices, without_provider_keys(environment))
+    if choices.certificate:  # else the dashboard would show a plain URL
+        shared.setdefault("TOLLKEEPER_GATEWAY_URL", addresses["gateway"])
     inside = {**shared, "TOLLKEEPER_HOST": LOOPBACK}
     outside = {**shared, "TOLLKEEPER_HOST": choices.host}
     health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
@@ -107,6 +105,36 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def provider_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
+    """Lay out the provider host: another Python, which finds our code by its path, and the providers' keys."""
+    found = {**_shared(choices, environment), "PYTHONPATH": str(ROOT)}
+    return ChildSpec("providers", (str(python), "-P", "-m", "backends.providers"), found)
+
+
+def without_provider_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the variables that TOLLKEEPER_PROVIDERS_KEYS names: they are for the provider host alone."""
+    patterns = listed(environment.get("TOLLKEEPER_PROVIDERS_KEYS", ""))
+    return {
+        name: value
+        for name, value in environment.items()
+        if not any(fnmatchcase(f"env:{name}", pattern) for pattern in patterns)
+    }
+
+
+def _shared(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
+    addresses = choices.addresses()
+    return {
+        **environment,
+        **choices.ports.environment(),
+        "TOLLKEEPER_DATA": str(choices.data.absolute()),
+        "TOLLKEEPER_STORE_URL": addresses["store"],
+        "TOLLKEEPER_COLLECTOR_URL": addresses["collector"],
+        "TOLLKEEPER_CONTROL_URL": addresses["control"],
+        "PYTHONUNBUFFERED": "1",
+        **_engine_environment(choices, environment),
+    }
+
+
 def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> list[ChildSpec]:
     """Lay out the data planes. Raises ConfigurationError where several have nothing to count in together."""
     workers = choices.workers
@@ -119,6 +147,7 @@ def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> l
             module("gateway"),
             {**environment, **several, "TOLLKEEPER_WORKER": str(number)},
             ready,
+            choices.certificate,
         )
         for number in range(1, workers + 1)
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from backends.tls import own_server_tls
 from contracts.errors import ConfigurationError
 from tollkeeper.children import Backoff, Child, ChildSpec, PrintLine, describe_status
 
@@ -95,7 +96,9 @@ class Supervisor:
         task = self._tasks[child.spec.name]
         deadline = asyncio.get_running_loop().time() + self._patience.ready_seconds
         # No proxy from the environment: these are our own processes.
-        async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
+        certificate = child.spec.certificate
+        verify = own_server_tls(Path(certificate)) if certificate else True
+        async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False, verify=verify) as client:
             while not await _answers(client, child):
                 if task.done():
                     task.result()  # raises why it cannot run

@@ -13,10 +13,13 @@ from rich.text import Text
 from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
-from tollkeeper.gateway_client import engine_states, first_model
+from tollkeeper.children import Backoff, Child
+from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
 from tollkeeper.installation import Installation
-from tollkeeper.plan import LOOPBACK, Choices, plan
+from tollkeeper.plan import LOOPBACK, Choices, plan, provider_host
 from tollkeeper.ports import require_free
+from tollkeeper.provider_environment import ProviderEnvironment
+from tollkeeper.provider_watch import ProviderWatch
 from tollkeeper.supervisor import Stage, Supervisor
 
 _COLOURS = {
@@ -25,6 +28,7 @@ _COLOURS = {
     "collector": "magenta",
     "control": "blue",
     "engine": "bright_yellow",
+    "providers": "bright_magenta",
     "gateway": "green",
     "dashboard": "cyan",
 }
@@ -34,6 +38,7 @@ _EXAMPLE_MODELS = (BUILTIN_MODEL, DEMO_MODEL)
 _NOT_YET = frozenset({"away", "loading", "warming"})
 _ENGINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+_PROVIDERS_GRACE_SECONDS = 15.0
 _OPEN_DASHBOARD = (
     "warning: the dashboard has no sign-in yet: listening on {host}, it shows every tenant's cost to whoever reaches "
     "its port; --no-dashboard leaves it out, or keep others from the port with a firewall"
@@ -52,16 +57,26 @@ def up(
     installation = Installation(choices.data)
     installation.prepare()
     stages = plan(choices, environment)
+    litellm = ProviderEnvironment(python=choices.providers_python)
+    providers = provider_host(choices, environment, litellm.python)
     with installation.locked():
-        for name in installation.end_leftovers(_commands(stages)):
+        for name in installation.end_leftovers({**_commands(stages), providers.name: providers.command}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
-        supervisor = Supervisor(
-            stages, installation.run, lambda name, line: console.print(_line(name, line), soft_wrap=True)
+
+        def print_line(name: str, line: str) -> None:
+            console.print(_line(name, line), soft_wrap=True)
+
+        supervisor = Supervisor(stages, installation.run, print_line)
+        watch = ProviderWatch(
+            lambda: needs_provider_host(choices.addresses()["gateway"]),
+            litellm,
+            lambda: Child(providers, installation.run, print_line, Backoff()),
+            print_line,
         )
-        session = _Session(supervisor, installation, choices, console, after_ready)
+        session = _Session(supervisor, installation, choices, console, after_ready, watch)
         return asyncio.run(session.run())
 
 
@@ -72,6 +87,7 @@ class _Session:
     choices: Choices
     console: Console
     after_ready: AfterReady | None
+    providers: ProviderWatch | None = None
 
     async def run(self) -> int:
         signalled = asyncio.Event()
@@ -103,6 +119,17 @@ class _Session:
 
     async def _work(self) -> None:
         await self.supervisor.start()
+        if self.providers is None:
+            await self._serve()
+            return
+        watching = asyncio.create_task(self.providers.run(), name="provider watch")
+        try:
+            await self._serve()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _serve(self) -> None:
         addresses = self.choices.addresses()
         key = SecretFiles(self.installation.secrets).get("demo_key")
         if self.choices.has_engine:
@@ -128,13 +155,19 @@ class _Session:
 
     async def _stop(self, signalled: asyncio.Event) -> None:
         signalled.clear()
-        stopping = asyncio.create_task(self.supervisor.stop())
+        stopping = asyncio.create_task(self._stop_all())
         hurry = asyncio.create_task(signalled.wait())
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():  # asked twice: no more waiting
-            await self.supervisor.stop(grace_seconds=0)
+            await self._stop_all(grace_seconds=0)
         await stopping
         hurry.cancel()
+
+    async def _stop_all(self, *, grace_seconds: float | None = None) -> None:
+        """End the gateways before the provider host, so that answers under way come to their end."""
+        await self.supervisor.stop(grace_seconds=grace_seconds)
+        if self.providers is not None:
+            await self.providers.stop(_PROVIDERS_GRACE_SECONDS if grace_seconds is None else grace_seconds)
 
 
 def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:

@@ -36,6 +36,8 @@ class NewPrice:
     usd_per_request: Decimal = field(default=Decimal(0))
     provider: str = ""
     tenant: str = ""
+    batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
+    batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class NewStandardCost:
     output_usd_per_mtok: Decimal
     valid_from: datetime = BEGINNING
     valid_to: datetime | None = None
+    batch_input_usd_per_mtok: Decimal | None = None
+    batch_cached_input_usd_per_mtok: Decimal | None = None
+    batch_output_usd_per_mtok: Decimal | None = None
 
 
 def create_price(session: Session, author: Author, new: NewPrice) -> Price:
@@ -68,7 +73,15 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
         tenant_id=new.tenant,
         card={
             "usd_per_mtok": _as_text(new.usd_per_mtok),
-            "tiers": [{"above_input_tokens": above, "usd_per_mtok": _as_text(rates)} for above, rates in new.tiers],
+            "batch_usd_per_mtok": _as_text(new.batch_usd_per_mtok),
+            "tiers": [
+                {
+                    "above_input_tokens": above,
+                    "usd_per_mtok": _as_text(rates),
+                    "batch_usd_per_mtok": _as_text(new.batch_tiers.get(above, {})),
+                }
+                for above, rates in new.tiers
+            ],
             "usd_per_request": format(new.usd_per_request, "f"),
         },
         valid_from=new.valid_from,
@@ -91,6 +104,9 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
         input_usd_per_mtok=new.input_usd_per_mtok,
         cached_input_usd_per_mtok=new.cached_input_usd_per_mtok,
         output_usd_per_mtok=new.output_usd_per_mtok,
+        batch_input_usd_per_mtok=new.batch_input_usd_per_mtok,
+        batch_cached_input_usd_per_mtok=new.batch_cached_input_usd_per_mtok,
+        batch_output_usd_per_mtok=new.batch_output_usd_per_mtok,
         origin="operator",
         evidence={},
         valid_from=new.valid_from,
@@ -165,6 +181,11 @@ def card_of_price(row: Price) -> PriceCard:
             usd_per_request=Decimal(str(written.get("usd_per_request", "0"))),
             provider=row.provider,
             tenant=row.tenant_id,
+            batch_usd_per_mtok=_as_decimals(written.get("batch_usd_per_mtok", {})),
+            batch_tiers={
+                cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
+                for tier in tiers
+            },
         )
     except ValueError as error:  # the fee per request is finer than a pico-USD
         raise ConfigurationError(f"card {row.version!r}, usd_per_request: {error}") from error
@@ -173,11 +194,11 @@ def card_of_price(row: Price) -> PriceCard:
 def card_of_standard_cost(row: StandardCost) -> StandardCostCard:
     """Build the card a row stands for. Raises ConfigurationError where the row breaks a card's rules."""
     rates: dict[str, int] = {}
+    batch_rates: dict[str, int | None] = {}
     for name in ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok"):
-        try:
-            rates[name] = pico_usd_per_token(getattr(row, name))
-        except ValueError as error:
-            raise ConfigurationError(f"card {row.version!r}, {name}: {error}") from error
+        rates[name] = _rate(row, name)
+        written = getattr(row, f"batch_{name}")
+        batch_rates[name] = None if written is None else _rate(row, f"batch_{name}")
     return StandardCostCard(
         model=row.model,
         version=row.version,
@@ -186,7 +207,17 @@ def card_of_standard_cost(row: StandardCost) -> StandardCostCard:
         cached_input_rate=rates["cached_input_usd_per_mtok"],
         output_rate=rates["output_usd_per_mtok"],
         valid_to=row.valid_to,
+        batch_input_rate=batch_rates["input_usd_per_mtok"],
+        batch_cached_input_rate=batch_rates["cached_input_usd_per_mtok"],
+        batch_output_rate=batch_rates["output_usd_per_mtok"],
     )
+
+
+def _rate(row: StandardCost, name: str) -> int:
+    try:
+        return pico_usd_per_token(getattr(row, name))
+    except ValueError as error:
+        raise ConfigurationError(f"card {row.version!r}, {name}: {error}") from error
 
 
 def _as_text(rates: Mapping[Leaf, Decimal]) -> dict[str, str]:

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.rules import QUEUE_SETTING, queue_spec
+from contracts.configuration import ModelSpec
 from contracts.control import Model, Pool, Target
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
+from contracts.sampling import sampling_policy
+
+SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +140,12 @@ def create_model(
     *,
     description: str = "",
     context_tokens: int | None = None,
+    sampling: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Model:
-    """Add a name that applications may ask for.
+    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`.
 
-    Raises Conflict where the name is taken, InvalidRequest where the pool is unknown or has no targets.
+    Raises Conflict where the name is taken, InvalidRequest where the pool is unknown or has no targets, or where the
+    sampling is none.
     """
     begin_change(session, author, "model.create", model_id, {"pool": pool_id})
     if session.get(Model, model_id) is not None:
@@ -153,9 +160,10 @@ def create_model(
         description=description,
         context_tokens=context_tokens,
         is_active=True,
-        settings={},
+        settings=_with_sampling({}, sampling or {}),
         created_at=author.at,
     )
+    _check_model(model)
     session.add(model)
     session.flush()
     return model
@@ -181,6 +189,47 @@ def set_model_active(session: Session, author: Author, model_id: str, is_active:
     model.is_active = is_active
     session.flush()
     return model
+
+
+def set_model_sampling(
+    session: Session, author: Author, model_id: str, sampling: Mapping[str, Mapping[str, object]]
+) -> Model:
+    """Set a model's defaults, its pinned values, or both; what is not given stays. An empty one takes all away.
+
+    Raises NotFound, and InvalidRequest on values that no request may have or that are given as both.
+    """
+    entry = begin_change(session, author, "model.update", model_id)
+    model = get_model(session, model_id)
+    before = {name: model.settings.get(name, {}) for name in sampling}
+    model.settings = _with_sampling(model.settings, sampling)
+    _check_model(model)
+    entry.detail = {"before": before, "after": {name: dict(values) for name, values in sampling.items()}}
+    session.flush()
+    return model
+
+
+def model_spec(model: Model) -> ModelSpec:
+    """Build the model a row stands for. Raises ConfigurationError where its sampling breaks the rules."""
+    defaults, pinned = (cast("Mapping[str, object] | None", model.settings.get(name)) for name in SAMPLING_SETTINGS)
+    return ModelSpec(
+        id=model.id,
+        pool=model.pool_id,
+        context_tokens=model.context_tokens,
+        created_unix=int(model.created_at.timestamp()),
+        sampling=sampling_policy(defaults, pinned),
+    )
+
+
+def _with_sampling(settings: Mapping[str, object], sampling: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    found = {name: value for name, value in settings.items() if name not in sampling}
+    return found | {name: dict(values) for name, values in sampling.items() if values}
+
+
+def _check_model(model: Model) -> None:
+    try:
+        model_spec(model)
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param=next(iter(SAMPLING_SETTINGS))) from error
 
 
 def delete_model(session: Session, author: Author, model_id: str) -> None:

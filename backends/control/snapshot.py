@@ -17,6 +17,7 @@ from backends.control.issuers import load_issuers
 from backends.control.key_entries import KeyReader, LoadedKeys
 from backends.control.prices import card_of_price, card_of_standard_cost
 from backends.control.rules import load_budgets, load_limits, load_tenants, sound_queue
+from backends.control.serving import model_spec
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.control import Model, Pool, Price, StandardCost, Target
@@ -170,17 +171,7 @@ def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
 
 def _load_models(rows: SoundRows) -> dict[str, ModelSpec]:
     wanted = select(Model).where(Model.is_active)
-    return {model.id: model for model in rows.build("model", wanted, (Model.id,), _model_spec)}
-
-
-def _model_spec(row: tuple[Model]) -> ModelSpec:
-    model = row[0]
-    return ModelSpec(
-        id=model.id,
-        pool=model.pool_id,
-        context_tokens=model.context_tokens,
-        created_unix=int(model.created_at.timestamp()),
-    )
+    return {model.id: model for model in rows.build("model", wanted, (Model.id,), lambda row: model_spec(row[0]))}
 
 
 def _load_prices(rows: SoundRows) -> PriceBook:

@@ -15,6 +15,7 @@ from backends.engine.connection import Connection
 from backends.engine.embed_order import embedder_order
 from backends.engine.host import EngineHost
 from backends.engine.model_source import find_model
+from backends.engine.network import listen_on_network
 from backends.engine.settings import EngineHostSettings
 from backends.engine.socket_file import SocketFile
 from contracts.errors import Unavailable
@@ -62,6 +63,7 @@ async def serve(
             loop.add_signal_handler(name, lambda: hurry.set() if stop.is_set() else stop.set())
         host = EngineHost(settings, build, loading, kind=kind, version=metadata.version("tollkeeper"))
         server = await loop.create_unix_server(lambda: Connection(host), sock=socket_file.socket)
+        remote = await listen_on_network(settings, lambda: Connection(host))
         _log.info("engine host listens socket=%s engine=%s", settings.socket, host.engine)
         for order in settings.models:
             host.models.load(order)
@@ -72,6 +74,8 @@ async def serve(
         await _end(host, hurry)
         watching.cancel()
         server.close()
+        if remote is not None:
+            remote.close()
     finally:
         socket_file.close()
 

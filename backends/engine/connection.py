@@ -44,6 +44,8 @@ class ConnectionHost(Protocol):
 class Connection(asyncio.Protocol):
     """Decodes, batches and writes. A malformed frame ends this connection only."""
 
+    hears_while_choked = False  # an engine host takes nothing from a gateway that does not read
+
     def __init__(self, host: ConnectionHost) -> None:
         self._host = host
         self._splitter = FrameSplitter()
@@ -111,7 +113,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop listening to a gateway that does not read."""
         self.is_choked = True
-        if self._transport is not None:
+        if self._transport is not None and not self.hears_while_choked:
             self._transport.pause_reading()
         self._after(_STALL_SECONDS, "read nothing")
         self._host.on_choked(self)
@@ -120,7 +122,7 @@ class Connection(asyncio.Protocol):
         """Listen again."""
         self.is_choked = False
         self._cancel_timer()
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self.hears_while_choked:
             self._transport.resume_reading()
         self._host.on_relieved(self)
         self.flush()

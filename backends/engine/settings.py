@@ -27,6 +27,10 @@ class EngineHostSettings(BaseSettings):
     engine_model: str = ""
     engine_name: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     engine_socket: Path | None = None
+    engine_listen: str = ""  # where gateways of other machines connect besides, such as tcp://10.0.0.5:9400
+    engine_tls_certificate: Path | None = None  # for that: PEM files, all three or none
+    engine_tls_key: Path | None = None
+    engine_tls_client_ca: Path | None = None
     engine_adapters: str = ""  # `name=directory`, with commas between them: LoRA adapters of the first model
     engine_embedder: bool = True
 
@@ -54,6 +58,12 @@ class EngineHostSettings(BaseSettings):
             raise ValueError(
                 f"TOLLKEEPER_ENGINE_MAX_BATCH_TOKENS {self.engine_max_batch_tokens} is below "
                 f"TOLLKEEPER_ENGINE_MAX_SEQUENCES {self.engine_max_sequences}: a step must hold one token of each"
+            )
+        files = (self.engine_tls_certificate, self.engine_tls_key, self.engine_tls_client_ca)
+        if any(files) and not all(files):
+            raise ValueError(
+                "TOLLKEEPER_ENGINE_TLS_CERTIFICATE, TOLLKEEPER_ENGINE_TLS_KEY and TOLLKEEPER_ENGINE_TLS_CLIENT_CA go "
+                "together: set all three or none"
             )
         names = [order.name for order in self.models]
         twice = next((name for name in names if names.count(name) > 1), None)

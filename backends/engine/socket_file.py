@@ -15,20 +15,25 @@ _MAX_PATH_BYTES: Final = 107  # of a Unix socket's address on Linux
 class SocketFile:
     """A listening socket at a path. The lock beside it goes with its holder, so a killed host blocks nobody."""
 
-    def __init__(self, path: Path) -> None:
-        """Take the path and listen. Raises ConfigurationError when it is in use or cannot be."""
+    def __init__(self, path: Path, owner: str = "an engine host", setting: str = "TOLLKEEPER_ENGINE_SOCKET") -> None:
+        """Take the path and listen. Raises ConfigurationError when it is in use or cannot be.
+
+        Its message names the kind of owner and the setting that chooses the path.
+        """
         self.path = path
+        self._owner = owner
+        self._setting = setting
         if len(os.fsencode(path)) > _MAX_PATH_BYTES:
             raise ConfigurationError(
                 f"socket path {path} is longer than the {_MAX_PATH_BYTES} bytes that Linux allows; "
-                "set TOLLKEEPER_ENGINE_SOCKET to a shorter one"
+                f"set {setting} to a shorter one"
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigurationError(
-                f"socket {path} cannot be made ({error.strerror}); set TOLLKEEPER_ENGINE_SOCKET to a writable place"
+                f"socket {path} cannot be made ({error.strerror}); set {setting} to a writable place"
             ) from error
         try:
             self._take_lock()
@@ -61,8 +66,7 @@ class SocketFile:
         except OSError as error:
             listener.close()
             raise ConfigurationError(
-                f"socket {self.path} cannot be bound ({error.strerror}); remove what is there or set "
-                "TOLLKEEPER_ENGINE_SOCKET"
+                f"socket {self.path} cannot be bound ({error.strerror}); remove what is there or set {self._setting}"
             ) from error
         return listener
 
@@ -80,8 +84,8 @@ class SocketFile:
 
     def _in_use(self) -> ConfigurationError:
         return ConfigurationError(
-            f"an engine host is already listening at {self.path}; stop it, or give this one another "
-            "TOLLKEEPER_ENGINE_NAME"
+            f"{self._owner} is already listening at {self.path}; stop it, or give this one another place "
+            f"({self._setting})"
         )
 
     def close(self) -> None:

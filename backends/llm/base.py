@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from uuid import UUID
 
 from contracts.chat import ReasoningEffort
@@ -34,6 +34,8 @@ class ModelCall:
     prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by what it was prepared with
     max_output: int | None = None  # tokens of each choice, at least 1; a continuation's given ones are among them
     reasoning_effort: ReasoningEffort | None = None  # in place of every effort that the request states
+    # What the model's route says where the caller is silent, or pins: `request` says the same, `body` does not.
+    set_fields: Mapping[str, object] | None = None
     priority: int = 0  # lower is earlier
     deadline_ns: int | None = None  # on this process's monotonic clock: an engine host ends the request then
     # Told, while a slow client keeps deltas from the sink, how many tokens these hold, and how many of them are
@@ -53,6 +55,9 @@ class DeltaSink(Protocol):
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Register how to hold the producer back while the client is slow."""
 
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        """Take what is known of the usage before the end, such as the exact input count."""
+
 
 class Sink(DeltaSink, Protocol):
     """Takes what a target produces, as it is produced. Calls never block and never raise for a slow client.
@@ -70,8 +75,14 @@ class Sink(DeltaSink, Protocol):
     def vectors(self, vectors: Vectors) -> None:
         """Take embeddings, which the gateway renders."""
 
-    def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Take what is known of the usage before the end, such as the exact input count."""
+    def scores(self, scores: list[float]) -> None:
+        """Take how well the texts of each pair go together, which the gateway renders."""
+
+    def served(self, model: str, version: str) -> None:
+        """Take what answers, before any of its answer: the model as it is called there, and which version of it.
+
+        Either is empty where it is not known. Told again where another target answers in the end.
+        """
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
@@ -101,6 +112,15 @@ class Target(Protocol):
         """Free connections."""
 
 
+@runtime_checkable
+class RenewedTarget(Protocol):
+    """A target whose credentials or certificates are read again when they change."""
+
+    @property
+    def fault(self) -> str:
+        """Say why new ones are not in use and the last still are; empty where none is amiss."""
+
+
 TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
 """Builds a target from its spec and a resolver of `key_ref`s. Raises ConfigurationError on bad settings."""
 
@@ -120,4 +140,5 @@ TARGET_KINDS: Mapping[str, str] = {
     "engine": "backends.llm.engine_target:EngineTarget",
     "scripted": "backends.llm.scripted:ScriptedTarget",
     "openai_http": "backends.llm.openai_http:OpenAIHttpTarget",
+    "litellm": "backends.llm.provider_target:ProviderTarget",
 }

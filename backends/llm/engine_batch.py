@@ -11,7 +11,7 @@ from backends.llm.base import DeltaSink, ModelCall
 from backends.llm.engine_prompt import Prompt
 from contracts.generation import Delta, Result
 from contracts.ids import sibling_of
-from contracts.records import GpuShare
+from contracts.records import CountMethod, GpuShare
 from contracts.usage import UNKNOWN_USAGE, Usage
 
 NOTHING_USED: Final = Result(
@@ -128,6 +128,9 @@ class _Part:
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         self.used = Result()
         self._batch.attach(pause, resume)
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        pass  # what one prompt of several uses says nothing of the whole
 
 
 def _together(results: Sequence[Result]) -> Result:

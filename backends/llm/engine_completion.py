@@ -2,45 +2,34 @@
 
 from typing import Final
 
-import msgspec
-
-from backends.llm.engine_prompt import Prompt, encode_entries
-from backends.llm.engine_sampling import grammar_of, refuse_given, room_for, sampling_of, stops_of
+from backends.llm.engine_inputs import encode_entries
+from backends.llm.engine_prompt import Prompt
+from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
+from backends.llm.parameters import IDLE, fields_of, unsupported
 from backends.tokenizer import PromptFormat
 from contracts.completion import CompletionRequest
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, UnsupportedParameter
 from contracts.wire import ModelHello
 
-
-class _Unsupported(msgspec.Struct, frozen=True):
-    """Fields of OpenAI's API or of vLLM's that would change the answer and that engine hosts do not know."""
-
-    echo: msgspec.Raw = msgspec.Raw()
-    prompt_embeds: msgspec.Raw = msgspec.Raw()
-    prompt_logprobs: msgspec.Raw = msgspec.Raw()
-    use_beam_search: msgspec.Raw = msgspec.Raw()
-    bad_words: msgspec.Raw = msgspec.Raw()
-    allowed_token_ids: msgspec.Raw = msgspec.Raw()
-    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw()
-    return_token_ids: msgspec.Raw = msgspec.Raw()
+_HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo"}
 
 
-_unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
-
-
-async def prompts_of(request: CompletionRequest, body: bytes, model: ModelHello, form: PromptFormat) -> list[Prompt]:
+async def prompts_of(
+    request: CompletionRequest, body: bytes, model: ModelHello, form: PromptFormat, *, is_limit_asked: bool = True
+) -> list[Prompt]:
     """Encode and check every prompt of a completion. Raises InvalidRequest, naming the field and the limit.
 
-    `body` is what the application sent, searched for fields that cannot be honoured.
+    `body` is what the application sent, searched for fields that cannot be honoured. `is_limit_asked` is for
+    `room_for`.
     """
-    refuse_given(request, _unsupported_decoder.decode(body))
+    refuse_unhonoured(request, fields_of(body), _HONOURED)
     if (request.best_of or 1) > 1:
-        raise InvalidRequest(
+        raise UnsupportedParameter(
             f"best_of is {request.best_of}; {request.model!r} gives every answer it makes, so it may be 1 at most",
             param="best_of",
         )
     if request.suffix:
-        raise InvalidRequest(f"suffix is not supported for the model {request.model!r}; leave it out", param="suffix")
+        raise unsupported(request.model, "suffix")
     if model.kind != "generate":
         raise InvalidRequest(f"the model {request.model!r} embeds; it does not complete", param="model")
     all_ids = await encode_entries(request.prompts, form)
@@ -49,7 +38,8 @@ async def prompts_of(request: CompletionRequest, body: bytes, model: ModelHello,
     for place, ids in enumerate(all_ids):
         where = f"prompt[{place}]" if len(all_ids) > 1 else "prompt"
         _check_ids(request, where, ids, model)
-        sampling = sampling_of(request, room_for(request, model, len(ids)), request.logprobs)
+        room = room_for(request, model, len(ids), is_limit_asked=is_limit_asked)
+        sampling = sampling_of(request, room, request.logprobs)
         prompts.append(Prompt(ids, sampling, stops, grammar, b"", is_raw=True))
     return prompts
 

@@ -1,4 +1,4 @@
-"""The connection to one engine host: made again whenever it breaks, shared by all targets of that host.
+"""The connection to one engine or provider host: made again whenever it breaks, shared by all targets of that host.
 
 Frames of requests go to their streams at once, inside `data_received`; everything else is small.
 """
@@ -6,6 +6,7 @@ Frames of requests go to their streams at once, inside `data_received`; everythi
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,20 +19,25 @@ from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_line import EngineLine
 from backends.llm.engine_room import EngineRoom, RoomBook
 from backends.llm.engine_stream import EngineStream
+from backends.llm.provider_stream import ProviderStream
 from backends.llm.step_intake import StepIntake
-from contracts.errors import EngineUnavailable, UpstreamBroken
+from contracts.errors import EngineUnavailable, UnsupportedParameter, UpstreamBroken
 from contracts.wire import (
     WIRE_VERSION,
     Abort,
     Answer,
     Attach,
     Call,
+    Chunk,
     Embed,
     Embedded,
     Finished,
     FromGateway,
     FromHost,
     Hello,
+    Hold,
+    Invoke,
+    Invoked,
     KvEvents,
     ModelHello,
     Steps,
@@ -69,13 +75,29 @@ class Taking:
     gateway: str = "gateway"
     records: EngineRecords | None = None
     wants_kv: bool = False
+    tls: ssl.SSLContext | None = None  # what hosts of other machines are verified by and shown
+
+
+@dataclass(frozen=True, slots=True)
+class HostWords:
+    """What a host is called, and how it is started, for messages."""
+
+    name: str
+    remedy: str
+
+
+ENGINE_WORDS: Final = HostWords("engine host", "start it with `python -m backends.engine` or `tollkeeper up`")
 
 
 class EngineHost:
     """One host. `models` is empty while it is away."""
 
-    def __init__(self, address: EngineAddress, taking: Taking, on_hello: Callable[[Hello], None]) -> None:
+    def __init__(
+        self, address: EngineAddress, taking: Taking, on_hello: Callable[[Hello], None], words: HostWords = ENGINE_WORDS
+    ) -> None:
+        address.require_safe(taking.tls)
         self.address = address
+        self._words = words
         self._taking = taking
         self._on_hello = on_hello
         self._steps = StepIntake(taking.records)
@@ -84,6 +106,7 @@ class EngineHost:
         self._away_because = "it has not been reached yet"
         self._is_incompatible = False
         self._streams: dict[bytes, EngineStream] = {}
+        self._provider_streams: dict[bytes, ProviderStream] = {}
         self._embeds: dict[bytes, asyncio.Future[Embedded]] = {}
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._call_ids = count(1)
@@ -98,7 +121,7 @@ class EngineHost:
     def model(self, name: str) -> ModelHello:
         """Give a model that is ready. Raises EngineUnavailable, saying why there is none."""
         if self._hello is None:
-            raise EngineUnavailable(f"the engine host at {self.address} is away: {self._away_because}")
+            raise self._away()
         for model in self._hello.models:
             if model.id != name:
                 continue
@@ -125,12 +148,32 @@ class EngineHost:
 
     def abort(self, request_id: bytes) -> None:
         """Stop a request; its end still comes, unless the host is gone."""
-        if self._line is not None and request_id in self._streams:
+        if self._line is not None and (request_id in self._streams or request_id in self._provider_streams):
             self._line.send(Abort(request_id=request_id))
 
     def forget(self, request_id: bytes) -> None:
         """Let go of a request, whether or not it has ended."""
         self._streams.pop(request_id, None)
+        self._provider_streams.pop(request_id, None)
+
+    def invoke(self, message: Invoke, stream: ProviderStream) -> None:
+        """Begin a request at a provider. Raises EngineUnavailable, or UnsupportedParameter where none does it."""
+        offered = () if self._hello is None else self._hello.operations
+        if self._hello is not None and not offered:
+            raise EngineUnavailable(f"the {self._words.name} at {self.address} is stopping")
+        if offered and message.operation not in offered:
+            raise UnsupportedParameter(
+                f"hosted providers are not asked for {message.operation}, only for {', '.join(offered)}",
+                code="unsupported_operation",
+                param="model",
+            )
+        self._send(message)
+        self._provider_streams[message.request_id] = stream
+
+    def hold(self, request_id: bytes, *, is_held: bool) -> None:
+        """Let a provider's answer wait for a slow client, or go on."""
+        if self._line is not None and request_id in self._provider_streams:
+            self._line.send(Hold(request_id=request_id, is_held=is_held))
 
     async def embed(self, message: Embed) -> Embedded:
         """Embed. Raises EngineUnavailable or UpstreamBroken; a cancelled wait stops nothing, as it is over at once."""
@@ -153,7 +196,8 @@ class EngineHost:
         models = {model.id: model.state for model in self._hello.models}
         states = set(models.values())
         state = next((one for one in ("failed", "loading", "warming", "draining") if one in states), "ready")
-        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, len(self._streams), unreadable)
+        requests = len(self._streams) + len(self._provider_streams)
+        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, requests, unreadable)
 
     async def close(self) -> None:
         """Leave the host; what is still under way there fails here."""
@@ -166,6 +210,13 @@ class EngineHost:
     def on_message(self, line: EngineLine, message: FromHost) -> None:
         """Take a frame that is not a delta."""
         match message:
+            case Chunk():
+                if message.request_id in self._provider_streams:
+                    self._provider_streams[message.request_id].on_chunk(message)
+            case Invoked():
+                invoked = self._provider_streams.pop(message.request_id, None)
+                if invoked is not None:
+                    invoked.on_invoked(message)
             case Finished():
                 stream = self._streams.pop(message.request_id, None)
                 if stream is not None:
@@ -202,24 +253,36 @@ class EngineHost:
 
     async def _connect(self) -> EngineLine | None:
         try:
-            return await self.address.connect(lambda: EngineLine(self))
+            async with asyncio.timeout(_HELLO_SECONDS):
+                return await self.address.connect(lambda: EngineLine(self), self._taking.tls)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
-            self._note_away(f"{reason}; start it with `python -m backends.engine` or `tollkeeper up`")
+            self._note_away(f"{reason}; {self._words.remedy}")
             return None
 
     async def _serve(self, line: EngineLine) -> float | None:
         """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
         if not await line.greeted(_HELLO_SECONDS):
-            self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s")
+            self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s{self._tls_hint}")
             return None
         if self._line is not line:
             if not self._is_incompatible:
-                self._note_away(line.lost_because)
+                self._note_away(f"{line.lost_because} before it introduced itself{self._tls_hint}")
             return None
         while not line.is_lost:
             await self._ping(line)
         return _FIRST_WAIT_SECONDS
+
+    @property
+    def _tls_hint(self) -> str:
+        # Event loops close without a word where a handshake fails at their side, or was never begun at ours.
+        if self.address.path:
+            return ""
+        if self._taking.tls is None:
+            return (
+                "; if it speaks TLS, set TOLLKEEPER_ENGINE_CLIENT_CERTIFICATE, its key and TOLLKEEPER_ENGINE_CLIENT_CA"
+            )
+        return "; its TOLLKEEPER_ENGINE_TLS_CLIENT_CA must hold who signed this gateway's certificate"
 
     async def _ping(self, line: EngineLine) -> None:
         call_id = next(self._call_ids)
@@ -291,10 +354,13 @@ class EngineHost:
             self._stats.cancel()
         if line.is_lost:
             self._note_away(line.lost_because)
-        error = UpstreamBroken(f"the engine host at {self.address} went away before the answer was complete")
+        error = UpstreamBroken(f"the {self._words.name} at {self.address} went away before the answer was complete")
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(error)
+        provider_streams, self._provider_streams = self._provider_streams, {}
+        for provider_stream in provider_streams.values():
+            provider_stream.fail(error)
         for embed in self._embeds.values():
             if not embed.done():
                 embed.set_exception(error)
@@ -310,9 +376,12 @@ class EngineHost:
         if self._line is not None:
             self._line.send(StepsAck(sequence=sequence))
 
+    def _away(self) -> EngineUnavailable:
+        return EngineUnavailable(f"the {self._words.name} at {self.address} is away: {self._away_because}")
+
     def _send(self, message: FromGateway) -> None:
         if self._line is None or self._line.is_lost:
-            raise EngineUnavailable(f"the engine host at {self.address} is away: {self._away_because}")
+            raise self._away()
         self._line.send(message)
 
 

@@ -2,7 +2,7 @@
 
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_formats import EngineFormats
-from backends.llm.engine_host import EngineHost, HostStatus, Taking
+from backends.llm.engine_host import ENGINE_WORDS, EngineHost, HostStatus, HostWords, Taking
 from backends.llm.engine_room import EngineRoom
 from contracts.wire import Hello
 
@@ -10,7 +10,8 @@ from contracts.wire import Hello
 class EngineHosts:
     """Hands out hosts and takes them back."""
 
-    def __init__(self, taking: Taking | None = None) -> None:
+    def __init__(self, taking: Taking | None = None, words: HostWords = ENGINE_WORDS) -> None:
+        self._words = words
         self.formats = EngineFormats()
         self._taking = taking or Taking()
         self._hosts: dict[str, EngineHost] = {}
@@ -20,7 +21,7 @@ class EngineHosts:
         """Give the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
         host = self._hosts.get(url)
         if host is None:
-            host = self._hosts[url] = EngineHost(EngineAddress.parse(url), self._taking, self._on_hello)
+            host = self._hosts[url] = EngineHost(EngineAddress.parse(url), self._taking, self._on_hello, self._words)
         self._users[url] = self._users.get(url, 0) + 1
         return host
 

@@ -2,23 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 
-from backends.llm.engine_sampling import grammar_of, refuse_given, room_for, sampling_of, stops_of
+from backends.llm.engine_inputs import LONG_CHARACTERS
+from backends.llm.engine_messages import messages_of
+from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
+from backends.llm.parameters import IDLE, fields_of
 from backends.tokenizer import PromptFormat
-from contracts.chat import ChatRequest, Message, ReasoningEffort
-from contracts.embedding import EmbeddingRequest
-from contracts.errors import InvalidRequest
+from contracts.chat import ChatRequest, ReasoningEffort
+from contracts.errors import InvalidRequest, UnsupportedParameter
 from contracts.wire import Grammar, ModelHello, Sampling
 
-# Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
-_LONG_CHARACTERS: Final = 4096
 _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
-_TEXT_PARTS: Final = ("text", "refusal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +32,8 @@ class Prompt:
     is_raw: bool = False  # no chat: what is generated is text as it stands
 
 
-class _Unsupported(msgspec.Struct, frozen=True):
-    """Fields of OpenAI's API or of vLLM's that would change the answer and that engine hosts do not know."""
-
-    functions: msgspec.Raw = msgspec.Raw()
-    function_call: msgspec.Raw = msgspec.Raw()
-    audio: msgspec.Raw = msgspec.Raw()
-    prediction: msgspec.Raw = msgspec.Raw()
-    web_search_options: msgspec.Raw = msgspec.Raw()
-    best_of: msgspec.Raw = msgspec.Raw()
-    use_beam_search: msgspec.Raw = msgspec.Raw()
-    prompt_logprobs: msgspec.Raw = msgspec.Raw()
-    bad_words: msgspec.Raw = msgspec.Raw()
-    mm_processor_kwargs: msgspec.Raw = msgspec.Raw()
-    truncate_prompt_tokens: msgspec.Raw = msgspec.Raw()
+class _Tool(msgspec.Struct, frozen=True):
+    type: str = "function"
 
 
 class _NamedFunction(msgspec.Struct, frozen=True):
@@ -58,19 +44,8 @@ class _NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     function: _NamedFunction
 
 
-_unsupported_decoder: Final = msgspec.json.Decoder(_Unsupported)
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What is to be embedded, as token ids."""
-
-    token_ids: list[list[int]]
-
-    @property
-    def tokens(self) -> int:
-        """Give how many tokens they are together."""
-        return sum(map(len, self.token_ids))
+_tool_decoder: Final = msgspec.json.Decoder(_Tool)
+_HONOURED: Final = IDLE.union(ChatRequest.__struct_fields__)
 
 
 async def prompt_of(
@@ -79,107 +54,52 @@ async def prompt_of(
     model: ModelHello,
     form: PromptFormat,
     effort: ReasoningEffort | None = None,
+    *,
+    is_limit_asked: bool = True,
 ) -> Prompt:
     """Render, encode and check a chat. Raises InvalidRequest, naming the field and the limit.
 
     `body` is what the application sent, searched for fields that cannot be honoured. `effort` replaces what it says
-    of reasoning effort.
+    of reasoning effort. `is_limit_asked` is for `room_for`.
     """
-    refuse_given(request, _unsupported_decoder.decode(body))
+    fields = fields_of(body)
+    refuse_unhonoured(request, fields, _HONOURED)
     if model.kind != "generate":
         raise InvalidRequest(f"the model {request.model!r} embeds; it does not chat", param="model")
     tools = _tools(request, form)
     grammar = grammar_of(request)
     tool_choice = _forced_call(request, tools, grammar)
-    messages = [_message(message, place, request.model) for place, message in enumerate(request.messages)]
+    messages = messages_of(request, fields["messages"])
     more = _template_variables(request, tools, effort)
-    if sum(len(str(message["content"])) for message in messages) <= _LONG_CHARACTERS and len(tools) <= _LONG_CHARACTERS:
+    if sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS and len(tools) <= LONG_CHARACTERS:
         token_ids = form.encode(form.render(messages, **more))
     else:
         token_ids = await asyncio.to_thread(lambda: form.encode_long(form.render(messages, **more)))
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    sampling = sampling_of(request, room_for(request, model, len(token_ids)), logprobs)
+    room = room_for(request, model, len(token_ids), is_limit_asked=is_limit_asked)
+    sampling = sampling_of(request, room, logprobs)
     return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice)
-
-
-async def encode_entries(entries: Sequence[str | list[int]], form: PromptFormat) -> list[list[int]]:
-    """Encode the texts among the entries, each with the special tokens the model frames it with."""
-    texts = [one for one in entries if isinstance(one, str)]
-    if sum(map(len, texts)) <= _LONG_CHARACTERS:
-        encoded = iter(form.encode_inputs(texts))
-    else:
-        encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
-    return [next(encoded) if isinstance(one, str) else one for one in entries]
-
-
-async def inputs_of(request: EmbeddingRequest, model: ModelHello, form: PromptFormat) -> Inputs:
-    """Encode what is to be embedded. Raises InvalidRequest, naming the input that is too long."""
-    if model.kind != "embed":
-        raise InvalidRequest(f"the model {request.model!r} chats; it does not embed", param="model")
-    all_ids = await encode_entries(request.inputs, form)
-    for place, ids in enumerate(all_ids):
-        where = f"input[{place}]" if len(all_ids) > 1 else "input"
-        if not ids:
-            raise InvalidRequest(f"{where} is empty", param="input")
-        if model.context_tokens and len(ids) > model.context_tokens:
-            raise InvalidRequest(
-                f"{where} has {len(ids)} tokens; {request.model!r} takes at most {model.context_tokens}",
-                param="input",
-                code="context_length_exceeded",
-            )
-    if request.dimensions is not None and model.dimensions and request.dimensions > model.dimensions:
-        raise InvalidRequest(
-            f"dimensions is {request.dimensions}; {request.model!r} has {model.dimensions}", param="dimensions"
-        )
-    return Inputs(all_ids)
-
-
-def _message(message: Message, place: int, model: str) -> dict[str, object]:
-    given: dict[str, object] = {"role": message.role, "content": _content(message, place, model)}
-    if message.name is not None:
-        given["name"] = message.name
-    if message.tool_call_id is not None:
-        given["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        given["tool_calls"] = [
-            {"id": call.id, "type": call.type, "function": {"name": call.function.name, "arguments": arguments}}
-            for call in message.tool_calls
-            if call.function is not None
-            for arguments in (_arguments(call.function.arguments),)
-        ]
-    return given
-
-
-def _content(message: Message, place: int, model: str) -> str:
-    if message.content is None or isinstance(message.content, str):
-        return message.content or message.refusal or ""
-    for number, part in enumerate(message.content):
-        if part.type not in _TEXT_PARTS:
-            raise InvalidRequest(
-                f"messages[{place}].content[{number}] is of type {part.type[:40]!r}; {model!r} takes text only",
-                param=f"messages[{place}].content[{number}].type",
-            )
-    return "\n".join(part.text or part.refusal or "" for part in message.content)
-
-
-def _arguments(text: str) -> object:
-    # Templates render arguments as JSON themselves, and expect the object rather than its text.
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    return found if isinstance(found, dict) else text
 
 
 def _tools(request: ChatRequest, form: PromptFormat) -> bytes:
     if not request.tools or bytes(request.tool_choice).strip() == b'"none"':
         return b""
     if not form.takes("tools"):
-        raise InvalidRequest(f"the chat template of {request.model!r} has no place for tools", param="tools")
+        raise UnsupportedParameter(f"the chat template of {request.model!r} has no place for tools", param="tools")
     if request.parallel_tool_calls is False:
-        raise InvalidRequest("parallel_tool_calls: false is not offered for this model", param="parallel_tool_calls")
+        raise UnsupportedParameter(
+            f"parallel_tool_calls: false is not offered for the model {request.model!r}; leave it out",
+            param="parallel_tool_calls",
+        )
+    for place, tool in enumerate(request.tools):
+        kind = _tool_decoder.decode(tool).type
+        if kind != "function":
+            raise UnsupportedParameter(
+                f"tools[{place}] is of type {kind[:40]!r}; {request.model!r} calls functions only",
+                param=f"tools[{place}].type",
+            )
     return msgspec.json.encode(request.tools)
 
 

@@ -1,15 +1,23 @@
 """How an engine host is to generate, whatever the prompt: sampling, ends, and what the output must match."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from contracts.chat import GenerationRequest
+from backends.llm.parameters import refuse_all_but
+from contracts.chat import GenerationRequest, StructuredOutputs
 from contracts.errors import InvalidRequest
 from contracts.wire import Grammar, ModelHello, Sampling
 
 _SMALLEST_TOP_P: Final = 1e-6
+# What may stand in an object within a request. Obfuscation pads chunks of a provider's streams; ours have no padding.
+_WITHIN: Final = {
+    "stream_options": frozenset({"include_usage", "include_obfuscation"}),
+    "structured_outputs": frozenset(StructuredOutputs.__struct_fields__),
+}
+_object_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _JsonSchema(msgspec.Struct, frozen=True):
@@ -22,22 +30,27 @@ class _ResponseFormat(msgspec.Struct, frozen=True):
     json_schema: _JsonSchema | None = None
 
 
-def refuse_given(request: GenerationRequest, unsupported: msgspec.Struct) -> None:
-    """Refuse a request that sets any of these fields, which no engine host honours; `null` and `false` set nothing."""
-    for name in unsupported.__struct_fields__:
-        value = getattr(unsupported, name)
-        if _is_given(value) and bytes(value) != b"false":
-            raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
+def refuse_unhonoured(request: GenerationRequest, fields: Mapping[str, msgspec.Raw], honoured: frozenset[str]) -> None:
+    """Refuse a request by the first field that asks for what no engine host does.
+
+    `fields` are those of its body. Raises UnsupportedParameter, naming the field and what to do.
+    """
+    refuse_all_but(request.model, fields, honoured)
+    for name, known in _WITHIN.items():
+        stated = fields.get(name)
+        if stated is not None and bytes(stated) != b"null":
+            refuse_all_but(request.model, _object_decoder.decode(stated), known, f"{name}.")
 
 
-def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int) -> int:
+def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int, *, is_limit_asked: bool = True) -> int:
     """Give how many tokens may be generated: what was asked for, else what the context leaves.
 
-    Raises InvalidRequest where it leaves less than was asked for.
+    `is_limit_asked` says that the limit is the caller's own. Raises InvalidRequest where the context leaves less than
+    the caller asked for.
     """
     wanted, context = request.output_limit, model.context_tokens
     room = context - prompt_tokens
-    if wanted is not None and not request.stated_limits:
+    if wanted is not None and not (is_limit_asked and request.stated_limits):
         wanted = min(wanted, max(room, 1))  # the API's default, which the caller did not ask for
     if room < 1 or (wanted is not None and wanted > room):
         asked = "max_tokens is not given" if wanted is None else f"max_tokens is {wanted}"
@@ -142,10 +155,6 @@ def _from_extensions(request: GenerationRequest) -> list[tuple[str, Grammar]]:
     if outputs is not None and outputs.json_object:
         found.append(("structured_outputs.json_object", Grammar(kind="json_object", text="")))
     return found
-
-
-def _is_given(raw: msgspec.Raw) -> bool:
-    return bytes(raw) not in (b"", b"null")
 
 
 def _schema(stated: dict[str, Any] | str) -> Grammar:

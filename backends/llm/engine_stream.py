@@ -62,6 +62,7 @@ class EngineStream:
         self.token_ids += token_ids
         if message.cached_tokens is not None:
             self.cached_tokens = message.cached_tokens
+            self._sink.report(self._usage_in(self.cached_tokens), "exact")
         if reason is not None:
             self.ended_choices += 1
             reason = None if reason in _NO_ENDS_OF_A_CHOICE else reason
@@ -78,6 +79,7 @@ class EngineStream:
             message.tool_calls,
             message.logprobs,
             thought,
+            stop=message.stop,
         )
         if self._held is None:
             self._sink.delta(delta)
@@ -135,13 +137,13 @@ class EngineStream:
         """Give what is known to be used without the host's account: nothing before its first delta."""
         if self.cached_tokens is None:
             return UNKNOWN_USAGE
-        cached = min(self.cached_tokens, self.prompt_tokens)
-        return Usage(
-            input_text=self.prompt_tokens - cached,
-            cache_read_text=cached,
-            output_text=len(self.token_ids) - given - self.reasoning_tokens,
-            output_reasoning=self.reasoning_tokens or None,
-        )
+        thought = self.reasoning_tokens
+        made = Usage(output_text=len(self.token_ids) - given - thought, output_reasoning=thought or None)
+        return self._usage_in(self.cached_tokens).plus(made)
+
+    def _usage_in(self, cached_tokens: int) -> Usage:
+        cached = min(cached_tokens, self.prompt_tokens)
+        return Usage(input_text=self.prompt_tokens - cached, cache_read_text=cached)
 
     def _hold(self, held: list[Delta], delta: Delta) -> None:
         held.append(delta)
@@ -166,6 +168,7 @@ def _joined(held: list[Delta]) -> list[Delta]:
             _joined_calls([delta.tool_calls for delta in deltas if delta.tool_calls]),
             [logprob for delta in deltas for logprob in delta.logprobs],
             sum(delta.reasoning_tokens for delta in deltas),
+            stop=next((delta.stop for delta in deltas if delta.stop), ""),
         )
         for index, deltas in by_choice.items()
     ]

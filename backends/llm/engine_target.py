@@ -15,7 +15,9 @@ from backends.llm.engine_batch import NOTHING_USED, generate_all
 from backends.llm.engine_completion import prompts_of
 from backends.llm.engine_formats import FormatKey, format_key
 from backends.llm.engine_hosts import EngineHosts
-from backends.llm.engine_prompt import Inputs, Prompt, inputs_of, prompt_of
+from backends.llm.engine_inputs import Inputs, inputs_of
+from backends.llm.engine_prompt import Prompt, prompt_of
+from backends.llm.engine_scores import cosines, texts_of
 from backends.llm.engine_stream import EngineStream
 from contracts.chat import ChatRequest, GenerationRequest
 from contracts.completion import CompletionRequest
@@ -32,10 +34,13 @@ from contracts.errors import (
 )
 from contracts.generation import Continuation, Result, Vectors
 from contracts.requests import AnyRequest
+from contracts.rerank import PairRequest
 from contracts.usage import Usage
 from contracts.wire import Embed, Embedded, Finished, ModelHello, Sampling, Submit
 
 _ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the engine's account of it
+
+_SHOWN_HASH: Final = 12  # characters of the weights' hash that say which version of a model answers
 
 _PROMPT: Final = "prompt"  # whichever field holds it
 # An engine's codes for faults of the request itself, and the field that they are about.
@@ -78,7 +83,7 @@ class EngineTarget:
         Raises InvalidRequest, as `call` would.
         """
         try:
-            if isinstance(call.request, EmbeddingRequest):
+            if not isinstance(call.request, GenerationRequest):
                 return (await self._prepare_inputs(call, call.request))[1].tokens
             _, prompts = await self._prepare(call, call.request)
             return sum(len(prompt.token_ids) for prompt in prompts)
@@ -91,7 +96,7 @@ class EngineTarget:
         assert task is not None
         self._calls.add(task)
         try:
-            if isinstance(call.request, EmbeddingRequest):
+            if not isinstance(call.request, GenerationRequest):
                 return await self._embed(call, call.request, sink)
             return await self._generate_all(call, call.request, sink)
         finally:
@@ -118,6 +123,7 @@ class EngineTarget:
         except (asyncio.CancelledError, TollkeeperError):
             sink.account(NOTHING_USED)
             raise
+        _tell(sink, model)
         if len(prompts) == 1:
             return await self._generate(model, call, prompts[0], sink)
         return await generate_all(call, prompts, sink, partial(self._generate, model))
@@ -139,20 +145,27 @@ class EngineTarget:
         prepared = call.prepared.get(key)
         if not isinstance(prepared, list):
             form = await self._hosts.formats.get(model)
+            asked = "max_tokens" not in (call.set_fields or ())
             if isinstance(request, CompletionRequest):
-                prepared = await prompts_of(request, call.body, model, form)
+                prepared = await prompts_of(request, call.body, model, form, is_limit_asked=asked)
             else:
                 assert isinstance(request, ChatRequest)
-                prepared = [await prompt_of(request, call.body, model, form, effort)]
+                prepared = [await prompt_of(request, call.body, model, form, effort, is_limit_asked=asked)]
             call.prepared[key] = prepared
         return model, prepared
 
-    async def _prepare_inputs(self, call: ModelCall, request: EmbeddingRequest) -> tuple[ModelHello, Inputs]:
+    async def _prepare_inputs(
+        self, call: ModelCall, request: EmbeddingRequest | PairRequest
+    ) -> tuple[ModelHello, Inputs]:
         model = self._host.model(self.spec.model or request.model)
         key = format_key(model)
         prepared = call.prepared.get(key)
         if not isinstance(prepared, Inputs):
-            prepared = await inputs_of(request, model, await self._hosts.formats.get(model))
+            form = await self._hosts.formats.get(model)
+            if isinstance(request, EmbeddingRequest):
+                prepared = await inputs_of(request, call.body, model, form)
+            else:
+                prepared = await texts_of(request, call.body, model, form)
             call.prepared[key] = prepared
         return model, prepared
 
@@ -227,18 +240,19 @@ class EngineTarget:
             gpu=final.gpu if final is not None else None,
         )
 
-    async def _embed(self, call: ModelCall, request: EmbeddingRequest, sink: Sink) -> Result:
+    async def _embed(self, call: ModelCall, request: EmbeddingRequest | PairRequest, sink: Sink) -> Result:
         try:
             model, inputs = await self._prepare_inputs(call, request)
         except (asyncio.CancelledError, TollkeeperError):
             sink.account(NOTHING_USED)
             raise
+        _tell(sink, model)
         key: FormatKey = format_key(model)
         message = Embed(
             request_id=call.request_id.bytes,
             model=model.id,
             inputs=inputs.token_ids,
-            dimensions=request.dimensions,
+            dimensions=request.dimensions if isinstance(request, EmbeddingRequest) else None,
             tenant=call.tenant,
             tokenizer_hash=key[0],
         )
@@ -246,12 +260,17 @@ class EngineTarget:
         used = Result(usage=Usage(input_text=inputs.tokens), count_method="exact", model=model.id, gap_clock="none")
         try:
             answer = await self._host.embed(message)
+            vectors = self._vectors_in(answer, len(inputs.token_ids), sink, request)
+            if inputs.pairs is None:
+                sink.vectors(vectors)
+            else:
+                sink.scores(await cosines(vectors, inputs.pairs))
         except asyncio.CancelledError:
             sink.account(used)
             raise
-        return self._embedded(answer, used, len(inputs.token_ids), sink, request)
+        return msgspec.structs.replace(used, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
 
-    def _embedded(self, answer: Embedded, used: Result, inputs: int, sink: Sink, request: EmbeddingRequest) -> Result:
+    def _vectors_in(self, answer: Embedded, inputs: int, sink: Sink, request: AnyRequest) -> Vectors:
         if answer.error_code:
             sink.account(NOTHING_USED)
             raise _error_of(self.spec.id, answer.error_code, answer.error_message, request)
@@ -260,8 +279,7 @@ class EngineTarget:
                 f"target {self.spec.id!r} sent {len(answer.vectors)} bytes for {inputs} vectors of "
                 f"{answer.dimensions} dimensions"
             )
-        sink.vectors(Vectors(answer.dimensions, answer.vectors))
-        return msgspec.structs.replace(used, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
+        return Vectors(answer.dimensions, answer.vectors)
 
 
 def _capped(sampling: Sampling, max_output: int | None) -> Sampling:
@@ -279,11 +297,21 @@ def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> C
     return Continuation(request.model, tuple(stream.token_ids), model.weights_hash, *format_key(model))
 
 
+def _tell(sink: Sink, model: ModelHello) -> None:
+    sink.served(model.id, model.weights_hash[:_SHOWN_HASH])
+
+
+def _prompt_field(request: AnyRequest) -> str:
+    if isinstance(request, GenerationRequest):
+        return request.prompt_field
+    return "input" if isinstance(request, EmbeddingRequest) else request.fields[1]
+
+
 def _error_of(target: str, code: str, message: str, request: AnyRequest) -> TollkeeperError:
     if code in _REQUEST_FAULTS:
         param = _REQUEST_FAULTS[code]
         if param == _PROMPT:
-            param = request.prompt_field if isinstance(request, GenerationRequest) else "input"
+            param = _prompt_field(request)
         return InvalidRequest(message, code=code, param=param)
     if code == UpstreamTimeout.code:
         return UpstreamTimeout(message)

@@ -1,12 +1,13 @@
 """What is sent to an OpenAI-compatible server: the caller's bytes, rewritten only where something must differ."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import msgspec
 
 from backends.llm.base import ModelCall
-from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort
+from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.completion import CompletionRequest
 
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
@@ -21,12 +22,14 @@ class BodyFields:
     `model` is its own name for the model; empty: the caller's. `output_limit` is the field for a limit where the
     caller gave none: every server takes `max_tokens` but OpenAI's own for its reasoning models. A model that does not
     reason may refuse an effort; vLLM refuses a priority unless it was started with `--scheduling-policy priority`.
+    The marks of a chat that came in Anthropic's words (`cache_control`, `thinking_blocks`) are for LiteLLM and such.
     """
 
     model: str = ""
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     sends_reasoning_effort: bool = True
     sends_priority: bool = False
+    sends_cache_control: bool = False
 
 
 class _Body:
@@ -48,6 +51,10 @@ class _Body:
             self._fields[name] = msgspec.Raw(_encoder.encode(value))
             self._is_changed = True
 
+    def drop(self, name: str) -> None:
+        """Take a field out, where it is there."""
+        self._is_changed |= self._fields.pop(name, None) is not None
+
     def encoded(self) -> bytes:
         """Give the body."""
         return _encoder.encode(self._fields) if self._is_changed else self._body
@@ -56,13 +63,16 @@ class _Body:
 def body_for(call: ModelCall, server: BodyFields) -> bytes:
     """Give the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
     request = call.request
+    if isinstance(request, TranslatedChat):
+        call = replace(call, body=_in_its_words(request, server))
     renamed = bool(server.model) and server.model != request.model
     generates = isinstance(request, GenerationRequest)
     needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not request.wants_usage
     limit = _new_limit(request, call.max_output) if isinstance(request, GenerationRequest) else None
     effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
     ranks = generates and server.sends_priority
-    if not (renamed or needs_usage or limit or effort or ranks):
+    sets = call.set_fields
+    if not (renamed or needs_usage or limit or effort or ranks or sets):
         return call.body
     body = _Body(call.body)
     if renamed:
@@ -70,6 +80,9 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if needs_usage:
         options = body.get("stream_options")
         body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
+    if sets:
+        _set_fields(body, sets, server)
+        limit = limit or _set_limit(sets)
     if limit is not None:
         _limit(body, limit, "max_tokens" if isinstance(request, CompletionRequest) else server.output_limit)
     if effort is not None:
@@ -77,6 +90,40 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if ranks:
         body.set("priority", call.priority)
     return body.encoded()
+
+
+def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:
+    """Give a translated chat as this server takes it: nobody chose these fields for it but the gateway."""
+    body = _Body(chat.marked_body if server.sends_cache_control and chat.marked_body else chat.chat_body)
+    if chat.reasoning_effort is not None and not server.sends_reasoning_effort:
+        body.drop("reasoning_effort")
+    if chat.output_limit is not None:
+        for name in _LIMIT_FIELDS:
+            if name != server.output_limit:
+                body.drop(name)
+        body.set(server.output_limit, chat.output_limit)
+    return body.encoded()
+
+
+def _set_fields(body: _Body, fields: Mapping[str, object], server: BodyFields) -> None:
+    """Set what the model's route says. The limit is set by itself: servers have two names for it."""
+    for name, value in fields.items():
+        if name != "reasoning_effort":
+            if name != "max_tokens":
+                body.set(name, value)
+        elif server.sends_reasoning_effort and not _states_effort(body):
+            body.set(name, value)
+
+
+def _set_limit(fields: Mapping[str, object]) -> int | None:
+    limit = fields.get("max_tokens")
+    return limit if isinstance(limit, int) else None
+
+
+def _states_effort(body: _Body) -> bool:
+    """Say whether the caller states an effort where only some servers look for it: OpenRouter's."""
+    reasoning = body.get("reasoning")
+    return isinstance(reasoning, dict) and reasoning.get("effort") is not None
 
 
 def _new_limit(request: GenerationRequest, max_output: int | None) -> int | None:

@@ -3,21 +3,28 @@
 A stream's events go out as the bytes they came in; they are read only for accounting.
 """
 
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
 import msgspec
 
-from backends.http_pool import HttpPool, Origin, Timeouts
+from backends.http_origin import Origin
+from backends.http_pool import HttpPool
+from backends.llm.answer_reader import AnswerReader, message_in
 from backends.llm.base import ModelCall, Sink
+from backends.llm.http_abilities import read_abilities, read_paths
+from backends.llm.http_credentials import HttpCredentials
+from backends.llm.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.openai_body import BodyFields, body_for
+from backends.llm.openai_replies import form_for
 from backends.llm.sse import EventSplitter, data_of
-from contracts.chat import ChatChunk, ChatReply, ChunkChoice
+from backends.tls import LiveContext
 from contracts.configuration import TargetSpec
-from contracts.embedding import EmbeddingReply, EmbeddingRequest
 from contracts.errors import (
     ConfigurationError,
-    InvalidUsage,
     TargetMisconfigured,
     TollkeeperError,
     UpstreamBroken,
@@ -25,29 +32,30 @@ from contracts.errors import (
     UpstreamRateLimited,
     UpstreamRejected,
 )
-from contracts.generation import Continuation, Delta, Result
-from contracts.records import CountMethod
-from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage, usage_from_openai
+from contracts.generation import Continuation, Result
+from contracts.requests import AnyRequest
 
 _MAX_ERROR_BODY: Final = 64 * 1024
-_MAX_ERROR_MESSAGE: Final = 500
 _MAX_REPLY_BODY: Final = 256 * 1024 * 1024
 # The request itself is at fault: another replica would say the same.
 _REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
-
-_chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
-_reply_decoder: Final = msgspec.json.Decoder(ChatReply)
-_embedding_decoder: Final = msgspec.json.Decoder(EmbeddingReply)
+_LONGEST_WAIT_SECONDS: Final = 86_400.0
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
+    """What a target's settings may say. The way to it is read by `http_settings`."""
 
     timeouts: object = None
+    tls: object = None
+    headers: object = None
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     sends_reasoning_effort: bool = True
     sends_priority: bool = False
+    sends_cache_control: bool = False
+    refuses: object = None  # read, like the next two, by `http_abilities`
+    takes: object = None
+    paths: object = None
 
 
 class OpenAIHttpTarget:
@@ -58,36 +66,45 @@ class OpenAIHttpTarget:
             raise ConfigurationError(f"target {spec.id!r} of kind openai_http needs a url, e.g. http://host:8000/v1")
         self.spec = spec
         self._fields = _body_fields(spec)
-        self._pool = HttpPool(Origin.parse(spec.url), _timeouts(spec))
-        key = resolve_key(spec.key_ref) if spec.key_ref else ""
-        if not key.isascii() or any(character <= " " for character in key):
-            raise ConfigurationError(
-                f"the key of target {spec.id!r} ({spec.key_ref}) contains a space, a line end or non-ASCII characters"
-            )
-        authorization = f"authorization: Bearer {key}\r\n" if key else ""
-        self._head_end = (
-            f"host: {self._pool.origin.authority}\r\n{authorization}"
-            "content-type: application/json\r\naccept: text/event-stream, application/json\r\n"
-        )
+        self._abilities = read_abilities(spec)
+        self._paths = read_paths(spec)
+        origin = Origin.parse(spec.url)
+        tls, server_name = read_tls(spec, is_https=origin.scheme == "https")
+        self._tls = tls
+        self._pool = HttpPool(origin, read_timeouts(spec), tls, server_name)
+        self._credentials = HttpCredentials(spec, read_headers(spec), resolve_key)
+        self._renew_head()
+        self._credentials.watch(self._renew_head)
 
     async def count_input(self, call: ModelCall) -> int | None:
         """Leave it open: only the server has the tokenizer."""
         return None
 
-    async def call(self, call: ModelCall, sink: Sink) -> Result:
-        """Forward the request and pass the reply on. Raises UpstreamError or UpstreamRejected."""
+    async def call(self, call: ModelCall, sink: Sink, *, is_again: bool = False) -> Result:
+        """Forward the request and pass the reply on. Raises UpstreamError, UpstreamRejected or UnsupportedParameter.
+
+        Credentials that are refused are read again; where they are others by now, the request is sent once more.
+        """
+        if self._abilities is not None:
+            self._abilities.check(call)
+        path = call.path if self._paths is None else self._paths.get(call.path, call.path)
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         head = (
-            f"POST {self._pool.origin.prefix}{call.path} HTTP/1.1\r\n{self._head_end}{trace}"
+            f"POST {self._pool.origin.prefix}{path} HTTP/1.1\r\n{self._head_end}{trace}"
             f"x-request-id: {call.request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        embeds = isinstance(call.request, EmbeddingRequest)
-        reader = _ReplyReader(self.spec.id, sink, is_streamed=call.request.is_streamed, embeds=embeds)
+        reader = _ReplyReader(self.spec, sink, call.request)
         exchange = await self._pool.send(head.encode("latin-1"), body, reader)
         sink.attach_flow(exchange.pause, exchange.resume)
         await exchange.finished()
-        return reader.result()
+        try:
+            return reader.result()
+        except _CredentialsRefused:
+            if is_again or not await self._credentials.reread():
+                raise
+        self._renew_head()
+        return await self.call(call, sink, is_again=True)
 
     def can_continue(self, continuation: Continuation) -> bool:
         """Say no: the protocol has no way to ask for the rest of an answer."""
@@ -95,46 +112,62 @@ class OpenAIHttpTarget:
 
     async def close(self) -> None:
         """Close every connection to the server."""
+        await self._credentials.close()
         await self._pool.close()
 
+    @property
+    def fault(self) -> str:
+        """Say why a renewed key or certificate is not in use; empty where none is amiss."""
+        return self._credentials.fault or (self._tls.fault if isinstance(self._tls, LiveContext) else "")
 
-class _ReplyReader:
-    """Reads one reply as it arrives and hands it to the sink."""
+    def _renew_head(self) -> None:
+        """Put together what the heads of all requests end with."""
+        self._head_end = (
+            f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}content-type: application/json\r\n"
+            "accept: text/event-stream, application/json\r\naccept-encoding: identity\r\n"
+        )
 
-    def __init__(self, target: str, sink: Sink, *, is_streamed: bool, embeds: bool = False) -> None:
-        self._target = target
-        self._embeds = embeds
-        self._sink = sink
-        self._is_streamed = is_streamed
+
+class _CredentialsRefused(TargetMisconfigured):
+    """The server does not take what the gateway proves itself with."""
+
+    code = "upstream_credentials_refused"
+
+
+class _ReplyReader(AnswerReader):
+    """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
+
+    def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest) -> None:
+        super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
+        self._is_streamed = request.is_streamed
         self._status = 0
         self._headers: Mapping[bytes, bytes] = {}
         self._events: EventSplitter | None = None
         self._pieces: list[bytes] = []
         self._collected = 0
-        self._usage: Usage = UNKNOWN_USAGE
-        self._count_method: CountMethod = "none"
-        self._finish_reason = ""
-        self._model = ""
-        self._deltas = 0
-        self._is_done = False
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers
         if status == 200 and self._is_streamed:
             if not headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
                 raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
+            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+                raise UpstreamBroken(f"target {self._target!r} sent a compressed stream, which it was not asked for")
             self._events = EventSplitter()
 
-    def on_body(self, data: bytes) -> None:
+    def on_body(self, data: bytes) -> bool:
+        """Take a piece; of a stream, only what carries tokens or an end gets the reply on."""
         if self._events is not None:
+            before = self.advances
             for event in self._events.feed(data):
-                self._on_event(event)
-            return
+                self.take_event(event)
+            return self.advances != before
         self._collected += len(data)
         limit = _MAX_REPLY_BODY if self._status == 200 else _MAX_ERROR_BODY
         if self._collected > limit:
             raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
         self._pieces.append(data)
+        return True
 
     def result(self) -> Result:
         """Conclude the reply once it has ended."""
@@ -142,78 +175,29 @@ class _ReplyReader:
             raise self._error()
         if self._events is not None:
             # Some servers end their last line, [DONE], without the empty line that completes an event.
-            rest = b"" if self._is_done else self._events.rest
-            is_complete = self._is_done or bool(self._finish_reason) or data_of(rest) == b"[DONE]"
+            rest = b"" if self.is_done else self._events.rest
+            is_complete = self.is_complete or data_of(rest) == b"[DONE]"
             if not is_complete or (rest and data_of(rest) != b"[DONE]"):
-                raise UpstreamBroken(f"target {self._target!r} ended its stream before its answer was complete")
+                said = message_in(rest)  # an error's JSON in place of a stream
+                raise UpstreamBroken(said or f"target {self._target!r} ended its stream before its answer was complete")
         else:
-            self._conclude_whole(b"".join(self._pieces))
-        return Result(
-            usage=self._usage,
-            count_method=self._count_method,
-            finish_reason=self._finish_reason,
-            model=self._model,
-            gap_clock="gateway",
-        )
-
-    def _on_event(self, event: bytes) -> None:
-        if self._is_done:
-            return
-        data = data_of(event)
-        if data == b"[DONE]":
-            self._is_done = True  # ours is written after settlement
-            return
-        if not data:
-            return  # a comment that keeps the upstream connection alive means nothing to the client
-        try:
-            chunk = _chunk_decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
-        if chunk.error and bytes(chunk.error) != b"null":
-            raise UpstreamBroken(_message_in(data) or f"target {self._target!r} reported an error in its stream")
-        if chunk.usage is not None:
-            self._take_usage(chunk.usage)
-        self._model = self._model or chunk.model or ""
-        choices = chunk.choices or []
-        deltas = tuple(_delta_of(choice) for choice in choices)
-        for delta in deltas:
-            self._deltas += delta.tokens
-            self._finish_reason = delta.finish_reason or self._finish_reason
-        self._sink.event(event, deltas, is_usage_only=chunk.usage is not None and not choices)
-
-    def _conclude_whole(self, body: bytes) -> None:
-        expected = "embedding reply" if self._embeds else "completion"
-        try:
-            reply = (_embedding_decoder if self._embeds else _reply_decoder).decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {expected}") from error
-        content = reply.data if isinstance(reply, EmbeddingReply) else reply.choices
-        if content is None:
-            missing = "data" if self._embeds else "choices"
-            raise UpstreamBroken(_message_in(body) or f"target {self._target!r} sent a reply without {missing}")
-        if reply.usage is not None:
-            self._take_usage(reply.usage)
-        self._model = reply.model or ""
-        if not isinstance(reply, EmbeddingReply):
-            self._finish_reason = next((one.finish_reason for one in reply.choices or () if one.finish_reason), "")
-        self._sink.whole(body)
-
-    def _take_usage(self, reported: OpenAIUsage) -> None:
-        # Some servers repeat cumulative usage on every chunk: the last report holds.
-        try:
-            self._usage = usage_from_openai(reported)
-        except InvalidUsage:
-            return  # contradictory: the reply stands, its usage stays unknown and visible as such
-        self._count_method = "reported" if self._usage.is_known else "none"
-        self._sink.report(self._usage, self._count_method)
+            try:
+                self.take_whole(b"".join(self._pieces))
+            except UpstreamBroken as error:
+                if self._headers.get(b"content-encoding", b"identity").strip().lower() == b"identity":
+                    raise
+                raise UpstreamBroken(
+                    f"target {self._target!r} sent a compressed reply, which it was not asked for"
+                ) from error
+        return super().result()
 
     def _error(self) -> TollkeeperError:
-        detail = _message_in(b"".join(self._pieces))
+        detail = message_in(b"".join(self._pieces))
         said = f": {detail}" if detail else ""
         if self._status in _REJECTIONS:
             return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
         if self._status == 429:
-            wait = _seconds(self._headers.get(b"retry-after"))
+            wait = _seconds(self._headers.get(b"retry-after"), time.time())
             return UpstreamRateLimited(
                 f"target {self._target!r} is limiting the gateway's rate",
                 retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
@@ -223,57 +207,30 @@ class _ReplyReader:
                 f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
             )
         if self._status in (401, 403):
+            return _CredentialsRefused(f"target {self._target!r} refused the gateway's credentials ({self._status})")
+        if 300 <= self._status < 400:  # whoever may redirect us would choose who reads the prompt and the key
             return TargetMisconfigured(
-                f"target {self._target!r} refused the gateway's credentials", code="upstream_credentials_refused"
+                f"target {self._target!r} answered with a redirect ({self._status}), and none is followed; "
+                "set its url to where it answers",
+                code="upstream_redirected",
             )
         return UpstreamError(f"target {self._target!r} failed with status {self._status}")
 
 
-def _delta_of(choice: ChunkChoice) -> Delta:
-    delta = choice.delta
-    if delta is None:
-        return Delta(
-            tokens=1 if choice.text else 0,
-            text=choice.text or "",
-            index=choice.index,
-            finish_reason=choice.finish_reason,
-        )
-    return Delta(
-        tokens=1 if delta.bears_tokens else 0,
-        text=delta.text,
-        reasoning=delta.reasoning_content or delta.reasoning or "",
-        index=choice.index,
-        finish_reason=choice.finish_reason,
-        tool_calls=bytes(delta.tool_calls) if delta.tool_calls else b"",
-        reasoning_tokens=1 if delta.is_reasoning else 0,
-    )
-
-
-class _ErrorDetail(msgspec.Struct):
-    message: str | None = None
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _ErrorDetail | str | None = None
-    message: str | None = None  # vLLM before 0.10 put it at the top
-
-
-def _message_in(body: bytes) -> str:
+def _seconds(retry_after: bytes | None, now: float) -> float | None:
+    """Read a Retry-After in seconds or as a date; `None` where it is neither, or absurd. `now` is Unix time."""
+    if retry_after is None:
+        return None
+    text = retry_after.decode("latin-1")
     try:
-        parsed = msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    error = parsed.error
-    message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
-    return (message or "")[:_MAX_ERROR_MESSAGE]
-
-
-def _seconds(retry_after: bytes | None) -> float | None:
-    try:
-        seconds = float(retry_after) if retry_after is not None else None
+        seconds = float(text)
     except ValueError:
-        return None  # an HTTP date: rare from model servers, and the caller's default wait is as good
-    return seconds if seconds is not None and 0 <= seconds < 86_400 else None
+        try:
+            when = parsedate_to_datetime(text)
+            seconds = max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now)
+        except (ValueError, TypeError, OverflowError):  # dates that no calendar has
+            return None
+    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None
 
 
 def _body_fields(spec: TargetSpec) -> BodyFields:
@@ -281,12 +238,10 @@ def _body_fields(spec: TargetSpec) -> BodyFields:
         given = msgspec.convert(spec.settings, _Settings)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
-    return BodyFields(spec.model, given.output_limit_field, given.sends_reasoning_effort, given.sends_priority)
-
-
-def _timeouts(spec: TargetSpec) -> Timeouts:
-    given = spec.settings.get("timeouts", {})
-    try:
-        return msgspec.convert(given, Timeouts)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"target {spec.id!r}, timeouts: {error}") from error
+    return BodyFields(
+        spec.model,
+        given.output_limit_field,
+        given.sends_reasoning_effort,
+        given.sends_priority,
+        given.sends_cache_control,
+    )

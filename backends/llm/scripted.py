@@ -17,7 +17,6 @@ from backends.llm.base import ModelCall, Sink
 from contracts.chat import ChatRequest, GenerationRequest, Message
 from contracts.completion import CompletionRequest
 from contracts.configuration import TargetSpec
-from contracts.embedding import EmbeddingRequest
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
 from contracts.generation import Continuation, Delta, Result
 from contracts.reasoning import asked_effort
@@ -66,12 +65,12 @@ class ScriptedTarget:
 
     async def count_input(self, call: ModelCall) -> int | None:
         """Count the words of all messages or prompts; `None` where nothing is generated."""
-        return None if isinstance(call.request, EmbeddingRequest) else _prompt_tokens(call, call.request)
+        return _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Play the script for one request."""
         request = call.request
-        if isinstance(request, EmbeddingRequest):
+        if not isinstance(request, GenerationRequest):
             raise InvalidRequest(f"the model {request.model!r} plays a script; it does not embed", param="model")
         if isinstance(request, CompletionRequest):
             _refuse_unplayed(request)
@@ -82,6 +81,7 @@ class ScriptedTarget:
         if script.fault == "refuse":
             raise UpstreamUnreachable(f"target {self.spec.id!r} cannot be reached: Connection refused")
         self.running += 1
+        sink.served(self.spec.model or request.model, "")
         try:
             sink.report(used_in, "exact")
             await _wait(script.first_ms)

@@ -7,25 +7,51 @@ from contracts.errors import UpstreamBroken
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 
-# An empty line after a line's end, each of them LF or CRLF. A lone CR, which no server sends, ends no line here.
+# An empty line after a line's end, each of them LF or CRLF.
 _BLANK_LINE: Final = re.compile(rb"\n\r?\n")
+# The same in a stream whose lines all end with a lone CR, as the standard allows. Nobody mixes it with the others.
+_BLANK_CR_LINE: Final = re.compile(rb"\r\r")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_LONGEST_BLANK: Final = 3  # bytes: how far an end that has begun may reach back
 
 
 class EventSplitter:
     """Cuts a byte stream into events. Each event keeps its own bytes, including the blank line that ends it."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
+        self._searched = 0  # bytes of the rest in which no event ends
+        self._blank = _BLANK_LINE
+        self._has_begun = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and give the events they complete. Raises UpstreamBroken on an event over 4 MiB."""
-        buffer = self._rest + data if self._rest else data
+        if not self._has_begun:
+            data = self._begin(data)
+        elif not self._rest:  # the usual case: one whole event
+            whole = self._blank.search(data)
+            if whole is not None and whole.end() == len(data):
+                return [data]
+        return self._split(data)
+
+    def _split(self, data: bytes) -> list[bytes]:
+        rest, rest_searched = self._rest, self._searched
+        buffer: bytes | bytearray = data
+        if rest:
+            rest += data
+            buffer = rest
         events: list[bytes] = []
         start = 0
-        while (blank := _BLANK_LINE.search(buffer, start)) is not None:
-            events.append(buffer[start : blank.end()])
+        while (blank := self._blank.search(buffer, max(start, rest_searched))) is not None:
+            events.append(bytes(buffer[start : blank.end()]))
             start = blank.end()
-        self._rest = buffer[start:] if start else buffer
+        if start < len(buffer):
+            self._keep(buffer, start)
+            if not events and self._ends_lines_with_cr(data):
+                return self._split(b"")
+        elif rest:
+            self._rest = bytearray()
+            self._searched = 0
         if len(self._rest) > MAX_EVENT_BYTES:
             raise UpstreamBroken(f"the target sent an event of more than {MAX_EVENT_BYTES} bytes")
         return events
@@ -33,7 +59,31 @@ class EventSplitter:
     @property
     def rest(self) -> bytes:
         """Give the bytes of an unfinished event, empty where there are none."""
-        return self._rest.strip()
+        return bytes(self._rest.strip())
+
+    def _begin(self, data: bytes) -> bytes:
+        """Take the stream's first bytes, without the mark that may stand before them."""
+        data = bytes(self._rest) + data
+        self._rest = bytearray()
+        self._has_begun = len(data) >= len(_BYTE_ORDER_MARK) or not _BYTE_ORDER_MARK.startswith(data)
+        if not self._has_begun:
+            self._rest += data
+            return b""
+        return data.removeprefix(_BYTE_ORDER_MARK)
+
+    def _keep(self, buffer: bytes | bytearray, start: int) -> None:
+        """Hold back what no blank line has ended yet, and not look through it again: pieces may be tiny."""
+        if start or buffer is not self._rest:
+            self._rest = bytearray(buffer[start:])
+        self._searched = max(0, len(self._rest) - _LONGEST_BLANK)
+
+    def _ends_lines_with_cr(self, data: bytes) -> bool:
+        """Find out, once, that the stream is one whose lines end with CR alone."""
+        if self._blank is _BLANK_CR_LINE or b"\r" not in data or b"\n" in self._rest or b"\r\r" not in self._rest:
+            return False
+        self._blank = _BLANK_CR_LINE
+        self._searched = 0
+        return True
 
 
 def data_of(event: bytes) -> bytes:

@@ -4,6 +4,8 @@ It is not the control database: what lies here is large, short-lived, and wanted
 """
 
 import asyncio
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +39,8 @@ class ObjectsDatabase:
         # SQLite has one writer: one thread waits for nothing and never meets a lock of its own.
         self._threads = ThreadPoolExecutor(1 if self._is_sqlite else _POSTGRES_THREADS, thread_name_prefix="objects")
         options: dict[str, Any] = {} if self._is_sqlite else {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
-        self._engine = create_engine(self._url, pool_pre_ping=not self._is_sqlite, **options)
+        # What is kept is prompts: no error may quote a statement's values, as logs would then have them.
+        self._engine = create_engine(self._url, pool_pre_ping=not self._is_sqlite, hide_parameters=True, **options)
         if self._is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
         self._tables_made = 0
@@ -69,6 +72,8 @@ class ObjectsDatabase:
         """Make the tables of every module that is loaded by now."""
         with self._making:
             wanted = len(METADATA.tables)
+            if self._is_sqlite:
+                _make_private(self._url.database)
             try:
                 METADATA.create_all(self._engine)
             except (ProgrammingError, IntegrityError):
@@ -86,6 +91,13 @@ class ObjectsDatabase:
                     f"the database of files, batches and kept answers is at version {found}, this version of "
                     f"Tollkeeper knows up to {SCHEMA_VERSION}; install the version that made it, or a later one"
                 )
+
+
+def _make_private(path: str | None) -> None:
+    """Make SQLite's file for its owner alone: it holds prompts. The files that SQLite puts beside it are made alike."""
+    if path and path != ":memory:":
+        with contextlib.suppress(OSError):  # what keeps it from being made is told when it is opened
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:

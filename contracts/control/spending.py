@@ -37,7 +37,10 @@ def _one_of(column: str, words: Iterable[str]) -> CheckConstraint:
 
 
 class Price(Base):
-    """A dated price card. `card` holds USD per million tokens by usage leaf, tiers and the request fee as text."""
+    """A dated price card. `card` holds USD per million tokens by usage leaf, tiers and the request fee as text.
+
+    Prices for batches stand beside those they replace, of the card and of each tier.
+    """
 
     __tablename__ = "prices"
     __table_args__ = (Index("ix_prices_model_valid_from", "model", "valid_from"),)
@@ -53,7 +56,10 @@ class Price(Base):
 
 
 class StandardCost(Base):
-    """A dated standard cost card of a model of our own, USD per million tokens."""
+    """A dated standard cost card of a model of our own, USD per million tokens.
+
+    A price for batches is `NULL` where the card's other one holds for them too.
+    """
 
     __tablename__ = "standard_costs"
     __table_args__ = (Index("ix_standard_costs_model_valid_from", "model", "valid_from"),)
@@ -63,6 +69,9 @@ class StandardCost(Base):
     input_usd_per_mtok: Mapped[Decimal] = mapped_column(ExactDecimal)
     cached_input_usd_per_mtok: Mapped[Decimal] = mapped_column(ExactDecimal)
     output_usd_per_mtok: Mapped[Decimal] = mapped_column(ExactDecimal)
+    batch_input_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
+    batch_cached_input_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
+    batch_output_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
     origin: Mapped[str] = mapped_column(String(20), default="operator")  # or "fitted"
     evidence: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
     valid_from: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,14 +1,16 @@
 """Models over HTTP: the names applications ask for."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from backends.control import serving
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Slug, Wanted, page_of
+from gateway.sampling_fields import SamplingFields
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -23,12 +25,24 @@ class ModelBody(Body):
     pool: Slug
     description: str = Field(default="", max_length=500)
     context_tokens: int | None = Field(default=None, ge=1, le=100_000_000)
+    defaults: SamplingFields = Field(default=SamplingFields(), description="Set where a request says nothing")
+    pinned: SamplingFields = Field(
+        default=SamplingFields(), description="Set in every request; one that says otherwise is refused"
+    )
 
 
 class ModelPatch(Body):
-    """What to change."""
+    """What to change; at least one of these. Defaults and pinned values are each replaced whole."""
 
-    is_active: bool = Field(description="false withdraws the model from applications")
+    is_active: bool | None = Field(default=None, description="false withdraws the model from applications")
+    defaults: SamplingFields | None = None
+    pinned: SamplingFields | None = None
+
+    @model_validator(mode="after")
+    def _check_change(self) -> Self:
+        if self.is_active is None and self.defaults is None and self.pinned is None:
+            raise ValueError("nothing to change; give is_active, defaults or pinned")
+        return self
 
 
 class ModelOut(Resource):
@@ -39,14 +53,27 @@ class ModelOut(Resource):
     description: str
     context_tokens: int | None
     is_active: bool
+    defaults: dict[str, JsonValue] = Field(validation_alias="settings")
+    pinned: dict[str, JsonValue] = Field(validation_alias="settings")
     created_at: datetime
+
+    @field_validator("defaults", "pinned", mode="before")
+    @classmethod
+    def _of_settings(cls, settings: Mapping[str, object], info: ValidationInfo) -> object:
+        return settings.get(info.field_name or "", {})
 
 
 @router.post("", status_code=201, summary="Create a model")
 def create(body: ModelBody, author: Admin, database: Database) -> ModelOut:
     with database.session() as session:
         model = serving.create_model(
-            session, author, body.id, body.pool, description=body.description, context_tokens=body.context_tokens
+            session,
+            author,
+            body.id,
+            body.pool,
+            description=body.description,
+            context_tokens=body.context_tokens,
+            sampling=_sampling_of(body.defaults, body.pinned),
         )
         return ModelOut.model_validate(model)
 
@@ -64,10 +91,16 @@ def get(model: ModelPath, author: Admin, database: Database) -> ModelOut:
         return ModelOut.model_validate(serving.get_model(session, model))
 
 
-@router.patch("/{model:path}", summary="Offer or withdraw a model")
+@router.patch("/{model:path}", summary="Offer or withdraw a model, or set how it samples")
 def update(model: ModelPath, body: ModelPatch, author: Admin, database: Database) -> ModelOut:
+    sampling = _sampling_of(body.defaults, body.pinned)
     with database.session() as session:
-        return ModelOut.model_validate(serving.set_model_active(session, author, model, body.is_active))
+        changed = serving.get_model(session, model)
+        if body.is_active is not None:
+            changed = serving.set_model_active(session, author, model, body.is_active)
+        if sampling:
+            changed = serving.set_model_sampling(session, author, model, sampling)
+        return ModelOut.model_validate(changed)
 
 
 @router.delete("/{model:path}", summary="Delete a model")
@@ -75,3 +108,8 @@ def delete(model: ModelPath, author: Admin, database: Database) -> Deleted:
     with database.session() as session:
         serving.delete_model(session, author, model)
     return Deleted(id=model)
+
+
+def _sampling_of(defaults: SamplingFields | None, pinned: SamplingFields | None) -> dict[str, dict[str, Any]]:
+    stated = zip(serving.SAMPLING_SETTINGS, (defaults, pinned), strict=True)
+    return {name: fields.stated() for name, fields in stated if fields is not None}

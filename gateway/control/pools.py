@@ -43,10 +43,11 @@ class TargetBody(Body):
     """A new replica of a pool."""
 
     id: Slug
-    kind: Literal["scripted", "openai_http", "engine"]
+    kind: Literal["scripted", "openai_http", "engine", "litellm"]
     url: TargetUrl = Field(
         default="",
-        description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock",
+        description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock; "
+        "for litellm in place of the provider's own, mostly empty",
     )
     model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
     provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
@@ -62,6 +63,10 @@ class TargetBody(Body):
             raise ValueError("an openai_http target's url begins with http:// or https://")
         if self.kind == "engine" and not self.url.startswith(("unix://", "tcp://")):
             raise ValueError("an engine target needs a url such as unix:///path/run/engine-default.sock")
+        if self.kind == "litellm" and "/" not in self.model:
+            raise ValueError("a litellm target needs a model with its provider, such as anthropic/claude-sonnet-4-5")
+        if self.kind == "litellm" and self.url and not self.url.startswith("http"):
+            raise ValueError("a litellm target's url begins with http:// or https://, or is empty")
         return self
 
 

@@ -36,11 +36,18 @@ Rates = Annotated[
 ]
 
 
+BatchRates = Annotated[
+    dict[Leaf, UsdPerMtok],
+    Field(description="Prices for what a batch asks, in place of these; a leaf left out keeps its price"),
+]
+
+
 class TierBody(Body):
     """Prices for the whole request once its input exceeds a number of tokens."""
 
     above_input_tokens: int = Field(ge=0, le=1_000_000_000)
     usd_per_mtok: Rates
+    batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
 
 
 class PriceBody(Body):
@@ -49,6 +56,7 @@ class PriceBody(Body):
     model: ModelId
     version: Version = Field(description="Stands on every row it priced, and is never reused")
     usd_per_mtok: Rates
+    batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
     tiers: list[TierBody] = Field(default_factory=list, max_length=20)
     usd_per_request: UsdPerRequest = Decimal(0)
     provider: Annotated[
@@ -69,6 +77,9 @@ class StandardCostBody(Body):
     input_usd_per_mtok: UsdPerMtok
     cached_input_usd_per_mtok: UsdPerMtok
     output_usd_per_mtok: UsdPerMtok
+    batch_input_usd_per_mtok: UsdPerMtok | None = Field(default=None, description="null: as input_usd_per_mtok")
+    batch_cached_input_usd_per_mtok: UsdPerMtok | None = None
+    batch_output_usd_per_mtok: UsdPerMtok | None = None
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = None
 
@@ -100,6 +111,9 @@ class StandardCostOut(Resource):
     input_usd_per_mtok: Decimal
     cached_input_usd_per_mtok: Decimal
     output_usd_per_mtok: Decimal
+    batch_input_usd_per_mtok: Decimal | None
+    batch_cached_input_usd_per_mtok: Decimal | None
+    batch_output_usd_per_mtok: Decimal | None
     origin: str
     valid_from: datetime
     valid_to: datetime | None
@@ -119,6 +133,8 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         usd_per_request=body.usd_per_request,
         provider=body.provider,
         tenant=body.tenant or "",
+        batch_usd_per_mtok=body.batch_usd_per_mtok,
+        batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in body.tiers},
     )
     with database.session() as session:
         return PriceOut.model_validate(prices.create_price(session, author, new))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _KEY_HEADERS: Final = (b"x-api-key", b"api-key")  # Anthropic's SDK and Azure's
 _TICK_SECONDS: Final = 1.0
+_MAX_RECENT: Final = 10_000  # keys: about 3 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,9 @@ class Authenticator:
         self._guesses = GuessLimit(limits.invalid_keys_per_minute)
         self._tokens: TokenIssuers | None = None
         self._salts: dict[str, str] = {}
+        # By Authorization header, of the keys that came with it under one snapshot: no digest is worked out again.
+        self._recent: dict[bytes, KeyEntry] = {}
+        self._recent_of: Snapshot | None = None
 
     def recognise(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry | None:
         """Give the caller's entry where it is known at once; `None` for a token that `verify` has to look at.
@@ -73,6 +77,12 @@ class Authenticator:
         Raises what is wrong with the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
         PermissionDenied, or LimitExceeded for one unknown credential too many from its address.
         """
+        sent = exchange.headers.get(b"authorization", b"")
+        entry = self._recent.get(sent) if snapshot is self._recent_of else None
+        if entry is not None and self._holds(entry, snapshot):
+            if entry.policy.addresses is not None:
+                self._check_address(entry.policy.addresses, exchange)
+            return entry
         credential = _credential_of(exchange)
         if snapshot.issuers and _is_token(credential):
             entry = None if self._tokens is None else self._tokens.known(credential, snapshot)
@@ -84,6 +94,8 @@ class Authenticator:
                 entry = self._key_entry(credential, snapshot)
             except UnknownCredential as failure:
                 raise self._counted(failure, exchange) from None
+            if sent:
+                self._remember(sent, entry, snapshot)
         if entry.policy.addresses is not None:
             self._check_address(entry.policy.addresses, exchange)
         return entry
@@ -149,6 +161,21 @@ class Authenticator:
         if tenant is not None and not tenant.is_active:
             raise PermissionDenied(f"the tenant {tenant.id!r} is not active; its administrators can say why")
         return entry
+
+    def _holds(self, entry: KeyEntry, snapshot: Snapshot) -> bool:
+        """Say whether a key that was found in this snapshot before may be used now."""
+        now_ns = self._clock.wall_ns()
+        if entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns:
+            return False
+        if entry.expires_at_ns is not None and entry.expires_at_ns <= now_ns:
+            return False
+        tenant = snapshot.tenants.get(entry.identity.tenant)
+        return (tenant is None or tenant.is_active) and not self._directory.is_too_old
+
+    def _remember(self, sent: bytes, entry: KeyEntry, snapshot: Snapshot) -> None:
+        if snapshot is not self._recent_of or len(self._recent) >= _MAX_RECENT:
+            self._recent_of, self._recent = snapshot, {}
+        self._recent[sent] = entry
 
     def _check_freshness(self) -> None:
         if self._directory.is_too_old:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from contracts.limits import Rule
 
 
@@ -21,8 +23,7 @@ class Mark:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CounterState:
+class CounterState(msgspec.Struct, frozen=True, gc=False):
     """How a counter stands, for headers, messages and pages. Amounts in the metric's base unit.
 
     `used` includes what is reserved. `reset_seconds` is when everything used now will have left the window (or the

@@ -76,6 +76,8 @@ class BudgetWatch:
         """Take note that what is spent of a budget, by all gateways as far as is known, has moved."""
         self._ledger.note(counter)
         self._moved.add(counter)
+        if not counter.rule.thresholds:
+            return
         start_ns = counter.period_start_ns
         if start_ns is None:
             return

@@ -32,7 +32,8 @@ class Rates:
 
     def at_start(self, input_tokens: int, output_tokens: int) -> Amounts:
         """Give what a request needs to begin with this much output in view."""
-        money = self.request_pico_usd + self._money(input_tokens, output_tokens)
+        input_rate, output_rate = self.input_pico_usd or 0, self.output_pico_usd or 0
+        money = self.request_pico_usd + input_tokens * input_rate + output_tokens * output_rate
         gpu = input_tokens * self.input_gpu_ns + output_tokens * self.output_gpu_ns
         return (1, input_tokens, output_tokens, input_tokens + output_tokens, 1, gpu, money)
 
@@ -45,7 +46,7 @@ class Rates:
             output_tokens,
             0,
             output_tokens * self.output_gpu_ns,
-            self._money(0, output_tokens),
+            output_tokens * (self.output_pico_usd or 0),
         )
 
     def output_within(self, place: int, amount: int) -> int | None:
@@ -54,9 +55,6 @@ class Rates:
             return amount
         rate = (self.output_pico_usd or 0) if place == MONEY else self.output_gpu_ns if place == GPU else 0
         return amount // rate if rate else None
-
-    def _money(self, input_tokens: int, output_tokens: int) -> int:
-        return input_tokens * (self.input_pico_usd or 0) + output_tokens * (self.output_pico_usd or 0)
 
 
 FREE: Final = Rates()

@@ -1,12 +1,17 @@
 """What every reply says of the limits it passed: OpenAI's `x-ratelimit-*` for requests and tokens."""
 
-import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 from gateway.limits.base import Counter
 from gateway.limits.plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
+_Names = tuple[bytes, bytes, bytes]  # of limit, remaining and reset
+
+_REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests")
+_TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
 def rate_headers(lines: Lines, now_ns: int) -> Headers:
@@ -14,31 +19,35 @@ def rate_headers(lines: Lines, now_ns: int) -> Headers:
 
     Tightest is what has the least left. What has no window (a conversation, a budget) is not shown.
     """
-    return _of(_tightest(lines.requests, now_ns), b"requests", now_ns) + _of(
-        _tightest(lines.tokens, now_ns), b"tokens", now_ns
-    )
+    headers: Headers = ()
+    if lines.requests:
+        headers = _of(lines.requests, _REQUESTS, now_ns)
+    if lines.tokens:
+        headers += _of(lines.tokens, _TOKENS, now_ns)
+    return headers
 
 
-def _tightest(counters: Sequence[Counter], now_ns: int) -> Counter | None:
-    if len(counters) < 2:
-        return counters[0] if counters else None
-    return min(counters, key=lambda counter: counter.room(now_ns))
-
-
-def _of(counter: Counter | None, kind: bytes, now_ns: int) -> Headers:
-    if counter is None:
-        return ()
-    state = counter.state(now_ns)
+def _of(counters: Sequence[Counter], names: _Names, now_ns: int) -> Headers:
+    tightest = counters[0]
+    if len(counters) > 1:
+        rooms = [counter.room(now_ns) for counter in counters]
+        tightest = counters[rooms.index(min(rooms))]
+    state = tightest.state(now_ns)
+    limit, remaining, reset = names
     return (
-        (b"x-ratelimit-limit-" + kind, b"%d" % state.amount),
-        (b"x-ratelimit-remaining-" + kind, b"%d" % state.remaining),
-        (b"x-ratelimit-reset-" + kind, duration(state.reset_seconds or 0.0)),
+        (limit, b"%d" % state.amount),
+        (remaining, b"%d" % state.remaining),
+        (reset, duration(state.reset_seconds or 0.0)),
     )
 
 
 def duration(seconds: float) -> bytes:
     """Write a duration as OpenAI does: "0s", "120ms", "1.5s", "6m0s", "1h2m3s"; rounded up to a millisecond."""
-    milliseconds = math.ceil(round(seconds * 1000, 6))
+    return _written(-(-round(seconds * 1e9) // 1_000_000))
+
+
+@lru_cache(maxsize=4096)  # what a window says lies within the one second of its newest bucket, most of the time
+def _written(milliseconds: int) -> bytes:
     if milliseconds < 1000:
         return b"%dms" % milliseconds if milliseconds else b"0s"
     whole, rest = divmod(milliseconds, 1000)

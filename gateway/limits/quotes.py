@@ -24,22 +24,32 @@ class Quotes:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._kept: OrderedDict[tuple[str, str, bool], _Quote] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, bool, bool], _Quote] = OrderedDict()
 
     def rates(
-        self, model: ModelSpec, tenant: str, input_tokens: int, snapshot: Snapshot, now_ns: int, *, generates: bool
+        self,
+        model: ModelSpec,
+        tenant: str,
+        input_tokens: int,
+        snapshot: Snapshot,
+        now_ns: int,
+        *,
+        generates: bool,
+        is_batched: bool = False,
     ) -> Rates:
         """Give what each token costs at most; rates without money where any target of the pool has no price.
 
-        What generates nothing needs no price for output.
+        What generates nothing needs no price for output. What a batch asks is quoted at the cards' batch prices.
         """
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._kept.clear()
-        name = (model.id, tenant, generates)
+        name = (model.id, tenant, generates, is_batched)
         quote = self._kept.get(name)
         if quote is None or now_ns >= quote.until_ns:
             cards = _cards(model, tenant, snapshot, now_ns)
+            if is_batched:
+                cards = [card.at_batch_rate() for card in cards]
             quote = self._kept[name] = _Quote(cards, generates, now_ns + _KEPT_NS)
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)

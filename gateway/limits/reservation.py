@@ -8,26 +8,36 @@ from gateway.limits.plan import Lines
 class Portion:
     """An amount taken at one moment from every counter: the reservation at admission, or one extension of it."""
 
-    __slots__ = ("amounts", "at_ns", "charged_tokens", "marks")
+    __slots__ = ("amounts", "at_ns", "charged_tokens", "has_more", "marks")
 
-    def __init__(self, amounts: Amounts, marks: list[Mark | None], at_ns: int) -> None:
+    def __init__(self, amounts: Amounts, marks: list[Mark | None], at_ns: int, has_more: bool = False) -> None:
         self.amounts = amounts
         self.marks = marks
         self.at_ns = at_ns  # Unix
         self.charged_tokens = amounts[TOKENS]
+        self.has_more = has_more  # all that it may need beyond this was there too
 
 
-def take(lines: Lines, amounts: Amounts, now_ns: int, claimant: str = "") -> Portion | None:
-    """Take the amounts from all counters; `None`, with nothing taken, where any of them lacks the room."""
+def take(
+    lines: Lines, amounts: Amounts, now_ns: int, claimant: str = "", more: Amounts | None = None
+) -> Portion | None:
+    """Take the amounts from all counters; `None`, with nothing taken, where any of them lacks the room.
+
+    `more` is what could be needed on the way: the portion says whether it was there as well.
+    """
+    has_more = more is not None
     for counter, place in lines.all:
         wanted = amounts[place]
-        if wanted and counter.room(now_ns, claimant) < wanted:
-            return None
-    marks: list[Mark | None] = []
-    for counter, place in lines.all:
-        wanted = amounts[place]
-        marks.append(counter.take(wanted, now_ns, claimant) if wanted else None)
-    return Portion(amounts, marks, now_ns)
+        if wanted:
+            left = counter.room(now_ns, claimant) - wanted
+            if left < 0:
+                return None
+            if has_more and more is not None and left < more[place]:
+                has_more = False
+        elif more is not None and more[place]:
+            has_more = False
+    marks = [counter.take(amounts[place], now_ns, claimant) if amounts[place] else None for counter, place in lines.all]
+    return Portion(amounts, marks, now_ns, has_more)
 
 
 class Reservation:

@@ -134,9 +134,8 @@ class SlidingCounter:
                 charged = cell.bucket if cell.amount else charged
                 cell = cell.following
         gone_ns = (charged + self._buckets + 1) * self._width_ns
-        return CounterState(
-            self._amount, self._total, self._reserved, (gone_ns - self._not_before(now_ns)) / _SECOND_NS
-        )
+        now_ns = max(now_ns, self._bucket * self._width_ns)
+        return CounterState(self._amount, self._total, self._reserved, (gone_ns - now_ns) / _SECOND_NS)
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is charged in the window that ends now, and nothing held."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from backends.llm.engine_host import HostStatus
 from contracts.limits import Rule
 from gateway.admission import Admission
+from gateway.batches.runner import RunnerState
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.journal import Journal, unpack_entry
@@ -61,6 +62,7 @@ class Sources:
     engines: Callable[[], Mapping[str, HostStatus]]
     connection_count: Callable[[], int]
     open_grants: Callable[[], int]
+    batches: Callable[[], RunnerState]
 
 
 class MetricsPage:
@@ -96,6 +98,10 @@ class MetricsPage:
             "Requests that hold something of a limit or a budget.",
             sources.open_grants(),
         )
+        batches = sources.batches()
+        yield gauge("tollkeeper_batches_in_progress", "Batches that this gateway works off.", batches.batches)
+        yield gauge("tollkeeper_batch_lines_in_flight", "Lines of these being served.", batches.serving)
+        yield gauge("tollkeeper_batch_lines_waiting", "Lines of these without an outcome.", batches.waiting)
         yield from self._queue_families()
         yield from self._counter_families()
         yield Family(

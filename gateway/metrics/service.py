@@ -5,17 +5,25 @@ import asyncio
 from gateway.http import HttpLimits
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.metrics.loop_lag import LoopLag
+from gateway.secure_listener import ListenerContext
 from gateway.server import HttpServer
 
 
 class MetricsService:
     """`start`, then `stop`. `own_port` 0: the metrics are on the data plane's port."""
 
-    def __init__(self, endpoint: MetricsEndpoint, loop_lag: LoopLag, limits: HttpLimits, own_port: int) -> None:
+    def __init__(
+        self,
+        endpoint: MetricsEndpoint,
+        loop_lag: LoopLag,
+        limits: HttpLimits,
+        own_port: int,
+        tls: ListenerContext | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._loop_lag = loop_lag
         self._own_port = own_port
-        self._server = HttpServer(endpoint.handle, limits) if own_port else None
+        self._server = HttpServer(endpoint.handle, limits, tls) if own_port else None
         self._measuring: asyncio.Task[None] | None = None
 
     @property

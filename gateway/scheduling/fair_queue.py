@@ -166,6 +166,7 @@ class FairQueue:
         self._lineup.adopt(spec)
         for tenant, requests in self.surplus.by_tenant().items():
             self._lineup.add_again(tenant, requests)
+        self._advance(self._now_ns)  # who has waited long enough by the new spec is raised now, not at the next turn
 
     # what is told of it
 

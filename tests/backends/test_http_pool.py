@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from backends.http_pool import HttpPool, Origin, Timeouts
+from backends.http_origin import Origin
+from backends.http_pool import HttpPool, Timeouts
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 from tests.gateway.model_server import eventually, new_upstream, upstream
 

@@ -1,5 +1,6 @@
 """The frame of the benchmarks: what a row promises and what the exit status says."""
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -27,6 +28,21 @@ def test_a_row_that_is_neither_met_nor_missed_says_why() -> None:
         Row(bench="x", metric="rate", value=1.0, unit="1/s", met=None, n=1)
     assert Report("x").add("size", 1.0, "bytes").reason
     assert Report("x").add_absent("gpu_rate", "1/s", "no GPU on this machine", must=1.0).met is None
+
+
+def test_a_disturbed_measurement_is_neither_met_nor_missed_and_says_why() -> None:
+    row = Report("x").add("delay", 9.0, "ms", must=5.0, better="lower", unjudged="the machine was busy")
+    assert (row.met, row.must, row.value, row.reason) == (None, 5.0, 9.0, "the machine was busy")
+
+
+def test_a_benchmark_may_have_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[float] = []
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--minutes", type=float)
+
+    run_bench("x", lambda report: seen.append(report.options.minutes), ["--minutes", "2.5"], add_options)
+    assert seen == [2.5]
 
 
 @pytest.mark.parametrize(("value", "status"), [(1.0, 1), (2.0, 0)])

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from contracts.records import AttemptRecord, Record, RequestRecord, decode_recor
 from gateway.app import Gateway
 from gateway.journal import unpack_entry
 from gateway.settings import GatewaySettings
+from tests.gateway.host_process import HostProcess
 from tests.gateway.model_server import eventually, new_upstream, reset, upstream
 
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
@@ -219,6 +220,14 @@ class Kit:
 @pytest.fixture
 def kit() -> type[Kit]:
     return Kit
+
+
+@pytest.fixture(scope="session")
+def engine_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """An engine host with the built-in model and the embedder, for all tests of this process: it starts for seconds."""
+    process = HostProcess(tmp_path_factory.mktemp("engine"), embedder=True)
+    yield process
+    process.kill()
 
 
 StartGateway = Callable[..., Awaitable[Running]]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -48,6 +49,9 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.upstream.accepted += 1
+        self.upstream.client_serials += [
+            shown["serialNumber"] for shown in [transport.get_extra_info("peercert")] if shown
+        ]
         self.upstream.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -100,6 +104,7 @@ class Upstream:
     def __init__(self) -> None:
         self.requests: list[UpstreamRequest] = []
         self.accepted = 0
+        self.client_serials: list[str] = []  # of the certificates that clients have shown
         self.open: set[_Side] = set()
         self.lost_at: list[float] = []
         self.bytes_written = 0
@@ -108,10 +113,10 @@ class Upstream:
         self._answer: Callable[[UpstreamRequest], bytes] | None = None
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> None:
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Side(self), "127.0.0.1", 0)
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Side(self), "127.0.0.1", 0, ssl=tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/v1"
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -199,13 +204,13 @@ class Upstream:
 
 
 @pytest.fixture
-async def new_upstream() -> AsyncIterator[Callable[[], Awaitable[Upstream]]]:
+async def new_upstream() -> AsyncIterator[Callable[..., Awaitable[Upstream]]]:
     """Start model servers on ports of their own."""
     started: list[Upstream] = []
 
-    async def start() -> Upstream:
+    async def start(tls: ssl.SSLContext | None = None) -> Upstream:
         upstream = Upstream()
-        await upstream.start()
+        await upstream.start(tls)
         started.append(upstream)
         return upstream
 

@@ -5,7 +5,6 @@ import base64
 import json
 import struct
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -19,11 +18,9 @@ from tests.gateway.host_process import MODEL, HostProcess
 HELLO: Any = [{"role": "user", "content": "What is a bridge?"}]
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    process = HostProcess(tmp_path_factory.mktemp("engine"), embedder=True)
-    yield process
-    process.kill()
+@pytest.fixture
+def host(engine_host: HostProcess) -> HostProcess:
+    return engine_host
 
 
 def target(host: HostProcess, name: str) -> dict[str, object]:
@@ -279,6 +276,27 @@ async def test_a_host_killed_in_the_middle_is_continued_as_if_nothing_had_happen
         assert len(unpack_gaps(record.gaps)) == 299
     finally:
         doomed.kill()
+
+
+async def test_documents_are_ranked_by_what_they_mean(engine):
+    documents = ["Cheese ripens in a cellar.", "A span over water.", "A bridge spans a river."]
+    body = {"model": "minilm-l6-v2", "query": "A bridge spans a river.", "documents": documents}
+    ranked = (await engine.ask(engine.request(body, path="/v1/rerank"))).json
+    assert [result["index"] for result in ranked["results"]] == [2, 1, 0]
+    assert ranked["results"][0]["relevance_score"] == 1.0
+    scores = {"model": "minilm-l6-v2", "text_1": body["query"], "text_2": documents}
+    scored = (await engine.ask(engine.request(scores, path="/v1/score"))).json
+    by_place = {result["index"]: result["relevance_score"] for result in ranked["results"]}
+    assert [item["score"] for item in scored["data"]] == pytest.approx([by_place[place] for place in range(3)])
+    vectors = await engine.sdk().embeddings.create(model="minilm-l6-v2", input=documents, encoding_format="float")
+    first, second, third = (item.embedding for item in vectors.data)
+    assert scored["data"][1]["score"] == pytest.approx(sum(a * b for a, b in zip(second, third, strict=True)), abs=1e-5)
+    ranking, scoring, embedding = engine.requests()
+    assert (
+        ranking.usage == scoring.usage == embedding.usage
+        and ranking.usage.input_text == ranked["usage"]["total_tokens"]
+    )
+    assert ranking.gpu is not None and ranking.cost_pico_usd == embedding.cost_pico_usd
 
 
 async def test_embeddings_are_the_same_as_numbers_and_as_base64(engine):

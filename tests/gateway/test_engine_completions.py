@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +14,9 @@ from tests.gateway.host_process import MODEL, HostProcess
 PROMPT = "A bridge is a structure"
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    process = HostProcess(tmp_path_factory.mktemp("engine"), embedder=False)
-    yield process
-    process.kill()
+@pytest.fixture
+def host(engine_host: HostProcess) -> HostProcess:
+    return engine_host
 
 
 @pytest.fixture

@@ -34,12 +34,14 @@ async def test_a_target_is_kept_while_its_specification_stays_the_same():
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown kind": ({"kind": "telepathy"}, "known kinds: engine, openai_http, scripted"),
+    "an unknown kind": ({"kind": "telepathy"}, "known kinds: engine, litellm, openai_http, scripted"),
     "no url": ({"kind": "openai_http"}, "needs a url"),
     "no http": ({"kind": "openai_http", "url": "ftp://a/v1"}, "must look like http"),
     "a port out of range": ({"kind": "openai_http", "url": "http://a:99999/v1"}, "not a URL"),
     "a space": ({"kind": "openai_http", "url": "http://a/v1 x"}, "spaces"),
     "a missing credential": ({"kind": "openai_http", "url": "http://a", "key_ref": "env:NOT_SET"}, "NOT_SET"),
+    "a hosted model without its provider": ({"kind": "litellm", "model": "claude"}, "anthropic/claude"),
+    "no provider host to reach": ({"kind": "litellm", "model": "a/b"}, "knows no provider host"),
     "a script's unknown field": ({"settings": {"script": {"speed": 1}}}, "speed"),
     "a script's wrong value": ({"settings": {"script": {"tokens": -1}}}, "tokens"),
     "a timeout of 0": (

@@ -221,7 +221,7 @@ WHOLE_FAULTS = {
     "503 with HTML": (lambda up: (up.whole(b"<html>", 503),), 502, "upstream_error"),
     "401": (lambda up: (up.whole({"error": "sk-secret is wrong"}, 401),), 502, "upstream_credentials_refused"),
     "404": (lambda up: (up.whole({}, 404),), 502, "upstream_not_found"),
-    "301": (lambda up: (up.whole(b"", 301, headers="location: http://127.0.0.1:1/\r\n"),), 502, "upstream_error"),
+    "301": (lambda up: (up.whole(b"", 301, headers="location: http://127.0.0.1:1/\r\n"),), 502, "upstream_redirected"),
     "an endless error": (lambda up: (up.whole(b"x" * 100_000, 500),), 502, "upstream_broken"),
     "an upgrade": (
         lambda up: (b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",),

@@ -6,6 +6,7 @@ import pytest
 from pydantic_settings import BaseSettings
 
 from backends.engine.settings import EngineHostSettings
+from backends.providers.settings import ProviderHostSettings
 from backends.store.settings import StoreSettings
 from collector.settings import CollectorSettings
 from dashboard.settings import DashboardSettings
@@ -19,6 +20,7 @@ def settings_classes() -> Mapping[str, type[BaseSettings]]:
     """Give the settings class by what follows `python -m`."""
     return {
         "backends.engine": EngineHostSettings,
+        "backends.providers": ProviderHostSettings,
         "backends.store": StoreSettings,
         "collector": CollectorSettings,
         "dashboard": DashboardSettings,

@@ -134,7 +134,9 @@ def test_only_the_data_plane_is_published_beyond_this_host() -> None:
     assert open_ports == ["gateway"]
 
 
-@pytest.mark.parametrize("service", sorted(set(OURS) - {"migrations", "engine"}))  # the engine host answers on a socket
+@pytest.mark.parametrize(
+    "service", sorted(set(OURS) - {"migrations", "engine", "providers"})
+)  # hosts answer on sockets
 def test_health_is_asked_where_the_process_answers(service: str, settings_classes: Settings) -> None:
     port, path = health_url(service)
     assert port in default_port(settings_classes, service)
@@ -208,9 +210,11 @@ def test_the_stores_and_engines_are_the_versions_that_are_tested() -> None:
 def test_the_image_has_our_version_and_the_extras_there_are() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for service in OURS:
-        name = "tollkeeper-engine" if service == "engine" else "tollkeeper"
+        name = f"tollkeeper-{service}" if service in ("engine", "providers") else "tollkeeper"
         assert SERVICES[service]["image"] == f"{name}:{project['version']}"
-        assert set(SERVICES[service]["build"]["args"]["EXTRAS"].split(",")) <= set(project["optional-dependencies"])
+        extras = set(SERVICES[service]["build"]["args"]["EXTRAS"].split(","))
+        assert extras <= set(project["optional-dependencies"]) or extras == {"providers"}
+    assert '"$EXTRAS" = providers' in DOCKERFILE and "constraints/providers.txt" in DOCKERFILE
     assert re.findall(r"^ARG EXTRAS=(\S+)", DOCKERFILE, re.MULTILINE)[0] in project["optional-dependencies"]
 
 

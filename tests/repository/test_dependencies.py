@@ -69,8 +69,14 @@ def test_no_version_is_given_twice() -> None:
 def test_the_environments_that_cannot_share_ours_are_not_pinned_in_it() -> None:
     base = pins(CONSTRAINTS / "base.txt")
     assert set(pins(CONSTRAINTS / "vllm.txt")) == {"vllm"}
-    assert set(pins(CONSTRAINTS / "providers.txt")) == {"litellm"}
     assert not {"vllm", "litellm"} & set(base)
+
+
+def test_a_provider_host_s_environment_is_listed_whole() -> None:
+    """It is installed without resolving anything: LiteLLM, and what our own code in it imports."""
+    assert {"litellm", "openai", "boto3", "google-auth", "msgspec", "pydantic-settings", "uvloop"} <= set(
+        pins(CONSTRAINTS / "providers.txt")
+    )
 
 
 def test_the_project_cannot_be_uploaded_by_accident() -> None:

@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 400
 MAX_FUNCTION_LINES = 70
-SKIPPED_FOLDERS = frozenset({".git", ".venv", ".tollkeeper", "__pycache__", "node_modules", "results"})
+SKIPPED_FOLDERS = frozenset(
+    {".git", ".venv", ".venv-providers", ".tollkeeper", "__pycache__", "node_modules", "results"}
+)
 SOURCE_SUFFIXES = frozenset({".py", ".sql", ".sh", ".css", ".js", ".html", ".xml", ".yaml", ".yml", ".toml", ".md"})
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".toml", ".yaml", ".yml"})
 

@@ -12,11 +12,13 @@ from typing import Final
 
 import msgspec
 
-from backends.http_pool import HttpPool, Origin, Timeouts
+from backends.http_origin import Origin
+from backends.http_pool import HttpPool, Timeouts
 from backends.llm.sse import EventSplitter, data_of
 from contracts.chat import ChatChunk
 from contracts.errors import ConfigurationError, UpstreamError, UpstreamUnreachable
 from contracts.usage import OpenAIUsage
+from tollkeeper.own_gateway import trust
 
 CANCELLED: Final = "cancelled"
 _MAX_ERROR_BODY: Final = 64 * 1024
@@ -75,7 +77,7 @@ class GatewayClient:
     """
 
     def __init__(self, url: str, run_id: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._pool = HttpPool(Origin.parse(url), _TIMEOUTS)
+        self._pool = HttpPool(Origin.parse(url), _TIMEOUTS, trust(url))
         self._url = url
         origin = self._pool.origin
         self._head = (

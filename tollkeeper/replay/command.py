@@ -13,7 +13,7 @@ from rich.text import Text
 from contracts.errors import TollkeeperError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
-from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId, gateway_port
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId, default_gateway
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.replay.formats import TraceFormat, read_trace
 from tollkeeper.replay.payers import Assignment, create_payers, revoke_payers
@@ -113,7 +113,7 @@ def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
 
 def find_gateway(data: Path, gateway_url: str) -> str:
     """Find the data plane: the URL given (with or without /v1), else what `tollkeeper up` wrote down, else its port."""
-    found = gateway_url or Installation(data).address_of("gateway") or f"http://127.0.0.1:{gateway_port()}"
+    found = gateway_url or Installation(data).address_of("gateway") or default_gateway()
     return found.rstrip("/").removesuffix("/v1")
 
 

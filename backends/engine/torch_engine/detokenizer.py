@@ -137,10 +137,15 @@ class _MarkedCharacters:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text released by a token; `stopped` when it completed a stop string."""
+    """Text released by a token; `stop` is the stop string that it completed."""
 
     text: str
-    stopped: bool = False
+    stop: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Say whether a stop string was completed."""
+        return bool(self.stop)
 
 
 class TextStream:
@@ -171,10 +176,10 @@ class TextStream:
         if not new:
             return Piece("")
         text = self._held + new
-        found = min((place for stop in self._stops if (place := text.find(stop)) >= 0), default=-1)
-        if found >= 0:
+        found = min(((place, stop) for stop in self._stops if (place := text.find(stop)) >= 0), default=None)
+        if found is not None:
             self._held = ""
-            return Piece(text[:found], True)
+            return Piece(text[: found[0]], found[1])
         kept = self._possible_stop(text)
         self._held = text[len(text) - kept :]
         return Piece(text[: len(text) - kept])

@@ -27,7 +27,7 @@ class OutputMaker:
         if request.first_token_ns is None:
             request.first_token_ns = now_ns
         before = sequence.text.characters
-        text, reason = self._text_and_end(sequence, token_id)
+        text, reason, stop = self._text_and_end(sequence, token_id)
         answer = AnswerPiece(text)
         if sequence.parser is not None:
             answer = sequence.parser.push(text, (sequence.text.characters - before,))
@@ -51,22 +51,24 @@ class OutputMaker:
             logprobs=[] if score is None else [self._logprob(token_id, score)],
             cached_tokens=cached,
             finish_reason=reason,
+            stop=stop,
         )
 
-    def _text_and_end(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None]:
+    def _text_and_end(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None, str]:
+        """Give the text that the token releases, why the choice ends with it, and the stop string that ended it."""
         sampling, constraint = sequence.request.submit.sampling, sequence.constraint
         accepted = constraint is None or constraint.accept(token_id)
         is_eos = token_id in self.eos_token_ids and (not sampling.ignore_eos or constraint is not None)
         if is_eos or token_id in sampling.stop_token_ids:
-            return sequence.text.flush(), "stop"
+            return sequence.text.flush(), "stop", ""
         piece = sequence.text.push(token_id, may_stop=sequence.outputs >= sampling.min_tokens)
         if piece.stopped:
-            return piece.text, "stop"
+            return piece.text, "stop", piece.stop
         if constraint is not None and (constraint.is_complete or not accepted):
-            return piece.text + sequence.text.flush(), "stop" if accepted else "error"
+            return piece.text + sequence.text.flush(), "stop" if accepted else "error", ""
         if sequence.outputs >= sequence.request.max_tokens or len(sequence.token_ids) >= self.context_tokens:
-            return piece.text + sequence.text.flush(), "length"
-        return piece.text, None
+            return piece.text + sequence.text.flush(), "length", ""
+        return piece.text, None, ""
 
     def _logprob(self, token_id: int, score: ScoredToken) -> TokenLogprob:
         text = self.vocabulary.token_text

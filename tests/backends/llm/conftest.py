@@ -32,6 +32,8 @@ class MemorySink:
         self.reported: tuple[Usage, str] = (UNKNOWN_USAGE, "none")
         self.accounted: Result | None = None
         self.embedded: Vectors | None = None
+        self.scored: list[float] | None = None
+        self.served_by = ("", "")
         self.flow: tuple[Callable[[], None], Callable[[], None]] | None = None
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
@@ -46,6 +48,12 @@ class MemorySink:
 
     def vectors(self, vectors: Vectors) -> None:
         self.embedded = vectors
+
+    def scores(self, scores: list[float]) -> None:
+        self.scored = scores
+
+    def served(self, model: str, version: str) -> None:
+        self.served_by = (model, version)
 
     def account(self, result: Result) -> None:
         self.accounted = result

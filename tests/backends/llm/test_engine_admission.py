@@ -58,9 +58,9 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("prompt_of", "inputs_of"):
         real = getattr(engine_target, name)
 
-        def counted(*given: Any, real: Any = real, name: str = name) -> Any:
+        def counted(*given: Any, real: Any = real, name: str = name, **more: Any) -> Any:
             done.append(name)
-            return real(*given)
+            return real(*given, **more)
 
         monkeypatch.setattr(engine_target, name, counted)
     return done

@@ -66,3 +66,12 @@ def test_an_event_is_held_to_its_size(size, refused):
             splitter.feed(b"x" * (size - len(half)))
     else:
         assert splitter.feed(b"x" * (size - len(half))) == []
+
+
+@given(st.lists(events(), min_size=1, max_size=4), st.integers(1, 9))
+def test_lines_may_end_with_cr_alone_and_a_byte_order_mark_stand_before_them(wanted, size):
+    in_cr = [event.replace(b"\r\n", b"\n").replace(b"\n", b"\r") for event in wanted]
+    for stream, expected in ((b"".join(in_cr), in_cr), (b"\xef\xbb\xbf" + b"".join(wanted), wanted)):
+        pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+        assert split(pieces) == expected
+    assert [data_of(event) for event in in_cr] == [data_of(event) for event in wanted]

@@ -1,5 +1,7 @@
 """The database of what applications keep: made at first use, one transaction a call."""
 
+import traceback
+
 import pytest
 from sqlalchemy import Column, Integer, Table, insert, select, text
 
@@ -62,3 +64,18 @@ async def test_a_database_that_cannot_be_opened_says_which_setting_names_it(tmp_
     with pytest.raises(ObjectsUnavailable, match="TOLLKEEPER_OBJECTS_URL"):
         await objects.run(lambda connection: None)
     await objects.close()
+
+
+async def test_no_error_quotes_what_was_to_be_kept(objects, new_table) -> None:
+    table = new_table("numbers")
+    with pytest.raises(ObjectsUnavailable) as caught:
+        await objects.run(lambda connection: connection.execute(insert(table), [{"number": 4711}, {"number": 4711}]))
+    told = "".join(traceback.format_exception(caught.value))
+    assert "INSERT INTO numbers" in told and "(4711,)" not in told, "logs would have prompts"
+
+
+async def test_the_file_and_those_beside_it_are_their_owner_s_alone(objects, new_table, tmp_path) -> None:
+    table = new_table("numbers")
+    await objects.run(lambda connection: connection.execute(insert(table).values(number=1)))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert "objects.db-wal" in modes and set(modes.values()) == {0o600}

@@ -102,6 +102,7 @@ KEYS = "/v1/tenants/demo/keys"
         ("POST", "/v1/pools", {"id": "p", "policy": "telepathy"}, 400, "policy", ["telepathy", "round_robin"]),
         ("POST", "/v1/pools/demo/targets", {"id": "t", "kind": "http"}, 400, "kind", ["'http'", "openai_http"]),
         ("POST", "/v1/pools/demo/targets", {"id": "t", "kind": "openai_http"}, 400, "body", ["needs a url"]),
+        ("POST", "/v1/pools/demo/targets", {"id": "t", "kind": "litellm", "model": "x"}, 400, "body", ["provider"]),
         (
             "POST",
             "/v1/pools/demo/targets",

@@ -115,6 +115,8 @@ def test_models_pools_and_prices_are_made_and_removed(client: TestClient) -> Non
     assert client.post("/v1/pools", json={"id": "own", "region": "eu-1"}).status_code == 201
     target = {"id": "one", "kind": "openai_http", "url": "http://127.0.0.1:8000/v1", "key_ref": "env:KEY", "weight": 2}
     assert client.post("/v1/pools/own/targets", json=target).json()["weight"] == 2
+    hosted = {"id": "hosted", "kind": "litellm", "model": "anthropic/claude-sonnet-4-5", "key_ref": "env:A_API_KEY"}
+    assert client.post("/v1/pools/own/targets", json=hosted).json()["kind"] == "litellm"
     model = {"id": "org/small:1", "pool": "own", "context_tokens": 8192}
     assert client.post("/v1/models", json=model).status_code == 201
     assert client.get("/v1/models/org/small:1").json()["context_tokens"] == 8192

@@ -118,3 +118,10 @@ def test_no_counter_is_ever_above_its_limit_or_left_holding(tokens_in, reserved,
         assert state.used == amount <= counter.rule.amount
         assert state.reserved == 0
     assert sum(portion.charged_tokens for portion in reservation.portions) == charged[TOKENS]
+
+
+@pytest.mark.parametrize(("amount", "has_more"), [(149, False), (150, True), (151, True)])
+def test_a_portion_knows_whether_all_that_may_be_needed_was_there(amount, has_more):
+    portion = take(lines_of(limit("tokens", amount)), RATES.at_start(60, 40), NOW, more=RATES.of_more(50))
+    assert portion is not None
+    assert portion.has_more is has_more

@@ -1,0 +1,37 @@
+"""Where an HTTP server is, as its base URL says."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from contracts.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an HTTP server is: scheme, host, port, and the path prefix below which its API lies."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> "Origin":
+        """Read a base URL. Raises ConfigurationError on anything but http(s)://host[:port][/path]."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"{url!r} is not a URL: {error}") from error
+        if not url.isascii() or any(character <= " " for character in url):
+            raise ConfigurationError(f"{url!r} is not a URL: it contains spaces or characters that must be escaped")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise ConfigurationError(f"{url!r} must look like http://host:port/path, without query or user")
+        default_port = 443 if parts.scheme == "https" else 80
+        return cls(parts.scheme, parts.hostname, port or default_port, parts.path.rstrip("/"))
+
+    @property
+    def authority(self) -> str:
+        """Give the Host header's value."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"

@@ -1,0 +1,72 @@
+"""What an application wants embedded, as token ids. What cannot be honoured is refused by name."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backends.llm.parameters import IDLE, fields_of, refuse_all_but
+from backends.tokenizer import PromptFormat
+from contracts.embedding import EmbeddingRequest
+from contracts.errors import InvalidRequest
+from contracts.wire import ModelHello
+
+# Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
+LONG_CHARACTERS: Final = 4096
+
+_HONOURED: Final = IDLE.union(EmbeddingRequest.__struct_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is to be embedded, as token ids; and the places of those whose likeness is asked for, if that is."""
+
+    token_ids: list[list[int]]
+    pairs: list[tuple[int, int]] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Give how many tokens they are together."""
+        return sum(map(len, self.token_ids))
+
+
+async def encode_entries(entries: Sequence[str | list[int]], form: PromptFormat) -> list[list[int]]:
+    """Encode the texts among the entries, each with the special tokens the model frames it with."""
+    texts = [one for one in entries if isinstance(one, str)]
+    if sum(map(len, texts)) <= LONG_CHARACTERS:
+        encoded = iter(form.encode_inputs(texts))
+    else:
+        encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
+    return [next(encoded) if isinstance(one, str) else one for one in entries]
+
+
+async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, form: PromptFormat) -> Inputs:
+    """Encode what is to be embedded. Raises InvalidRequest, naming the field, or the input that is too long."""
+    refuse_all_but(request.model, fields_of(body), _HONOURED)
+    all_ids = await encode_entries(request.inputs, form)
+    names = [f"input[{place}]" for place in range(len(all_ids))] if len(all_ids) > 1 else ["input"]
+    check_inputs(request.model, names, all_ids, model)
+    if request.dimensions is not None and model.dimensions and request.dimensions > model.dimensions:
+        raise InvalidRequest(
+            f"dimensions is {request.dimensions}; {request.model!r} has {model.dimensions}", param="dimensions"
+        )
+    return Inputs(all_ids)
+
+
+def check_inputs(name: str, places: Sequence[str], all_ids: Sequence[list[int]], model: ModelHello) -> None:
+    """Hold inputs to what a model embeds; `name` is the application's for it, `places` are where the inputs stand.
+
+    Raises InvalidRequest, naming the input.
+    """
+    if model.kind != "embed":
+        raise InvalidRequest(f"the model {name!r} chats; it does not embed", param="model")
+    for where, ids in zip(places, all_ids, strict=True):
+        field = where.partition("[")[0]
+        if not ids:
+            raise InvalidRequest(f"{where} is empty", param=field)
+        if model.context_tokens and len(ids) > model.context_tokens:
+            raise InvalidRequest(
+                f"{where} has {len(ids)} tokens; {name!r} takes at most {model.context_tokens}",
+                param=field,
+                code="context_length_exceeded",
+            )

@@ -1,0 +1,83 @@
+"""A chat's messages as a chat template takes them. What engine hosts cannot honour is refused by name."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from backends.llm.parameters import refuse_all_but
+from contracts.chat import ChatRequest, Message, ToolCall
+from contracts.errors import UnsupportedParameter
+
+_TEXT_PARTS: Final = ("text", "refusal")
+# What an earlier answer says beside its content, and applications send back as it came: nothing a model is told.
+_IDLE: Final = frozenset({"annotations", "id", "parsed"})
+_THOUGHTS: Final = ("reasoning_content", "reasoning")  # vLLM's name for an earlier answer's thoughts, old and new
+_HONOURED: Final = _IDLE.union(Message.__struct_fields__, _THOUGHTS)
+_AS_ALWAYS: Final = (b"null", b"[]")
+
+_raw_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+def messages_of(request: ChatRequest, raw_messages: msgspec.Raw) -> list[dict[str, object]]:
+    """Give the messages for the template; `raw_messages` are the same as they came.
+
+    Raises UnsupportedParameter, naming the message and its field.
+    """
+    found: list[dict[str, object]] = []
+    for place, (message, raw) in enumerate(zip(request.messages, _raw_decoder.decode(raw_messages), strict=True)):
+        where = f"messages[{place}]"
+        asked = {name: value for name, value in raw.items() if bytes(value) not in _AS_ALWAYS}
+        refuse_all_but(request.model, asked, _HONOURED, f"{where}.")
+        found.append(_message(request.model, message, asked, where))
+    return found
+
+
+def _message(model: str, message: Message, raw: Mapping[str, msgspec.Raw], where: str) -> dict[str, object]:
+    given: dict[str, object] = {"role": message.role, "content": _content(model, message, where)}
+    if message.name is not None:
+        given["name"] = message.name
+    if message.tool_call_id is not None:
+        given["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        given["tool_calls"] = _tool_calls(model, message.tool_calls, where)
+    for name in _THOUGHTS:
+        if name in raw:
+            given["reasoning_content"] = msgspec.json.decode(raw[name])  # as templates call it
+            break
+    return given
+
+
+def _content(model: str, message: Message, where: str) -> str:
+    if message.content is None or isinstance(message.content, str):
+        return message.content or message.refusal or ""
+    for number, part in enumerate(message.content):
+        if part.type not in _TEXT_PARTS:
+            place = f"{where}.content[{number}]"
+            raise UnsupportedParameter(
+                f"{place} is of type {part.type[:40]!r}; {model!r} takes text only", param=f"{place}.type"
+            )
+    return "\n".join(part.text or part.refusal or "" for part in message.content)
+
+
+def _tool_calls(model: str, calls: Sequence[ToolCall], where: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for number, call in enumerate(calls):
+        if call.function is None:
+            place = f"{where}.tool_calls[{number}]"
+            raise UnsupportedParameter(
+                f"{place} is of type {call.type[:40]!r}; {model!r} calls functions only", param=f"{place}.type"
+            )
+        function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
+        found.append({"id": call.id, "type": call.type, "function": function})
+    return found
+
+
+def _arguments(text: str) -> object:
+    # Templates render arguments as JSON themselves, and expect the object rather than its text.
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, dict) else text

@@ -1,0 +1,51 @@
+"""Whole replies of OpenAI-compatible servers, read for accounting: one form for each kind of request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from contracts.chat import ChatReply
+from contracts.embedding import EmbeddingReply, EmbeddingRequest
+from contracts.errors import InvalidUsage
+from contracts.requests import AnyRequest
+from contracts.rerank import PairReply, RerankRequest, ScoreRequest
+from contracts.usage import Usage, usage_from_openai
+
+AnyReply = ChatReply | EmbeddingReply | PairReply
+_AnyDecoder = msgspec.json.Decoder[ChatReply] | msgspec.json.Decoder[EmbeddingReply] | msgspec.json.Decoder[PairReply]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How the reply to one kind of request is read: what it is called, and the field without which it is none."""
+
+    name: str
+    content: str
+    decoder: _AnyDecoder
+
+
+GENERATED: Final = ReplyForm("completion", "choices", msgspec.json.Decoder(ChatReply))
+EMBEDDED: Final = ReplyForm("embedding reply", "data", msgspec.json.Decoder(EmbeddingReply))
+_pair_decoder: Final = msgspec.json.Decoder(PairReply)
+_FORMS: Final[Mapping[type, ReplyForm]] = {
+    EmbeddingRequest: EMBEDDED,
+    RerankRequest: ReplyForm("rerank reply", "results", _pair_decoder),
+    ScoreRequest: ReplyForm("score reply", "data", _pair_decoder),
+}
+
+
+def form_for(request: AnyRequest) -> ReplyForm:
+    """Give how the reply to a request is read."""
+    return _FORMS.get(type(request), GENERATED)
+
+
+def usage_in(reply: AnyReply) -> Usage | None:
+    """Give the usage that a reply states; `None` where it states none, or one that contradicts itself."""
+    try:
+        if isinstance(reply, PairReply):
+            return reply.reported
+        return None if reply.usage is None else usage_from_openai(reply.usage)
+    except InvalidUsage:
+        return None

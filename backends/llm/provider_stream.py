@@ -1,0 +1,51 @@
+"""One request under way at a provider host: its chunks on their way to the reader, and its end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.wire import Chunk, Invoked
+
+_log = logging.getLogger(__name__)
+
+
+class ProviderStream:
+    """Takes a request's frames. What `take` raises ends the request here; the host is told by whoever waits."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._done: asyncio.Future[Invoked] = asyncio.get_running_loop().create_future()
+
+    def on_chunk(self, message: Chunk) -> None:
+        """Pass a chunk on."""
+        if self._done.done():
+            return
+        try:
+            self._take(message.data)
+        except TollkeeperError as error:
+            self.fail(error)
+        except Exception:  # the edge between requests: one answer's fault must not end those that share the connection
+            _log.exception("chunk cannot be passed on", extra={"request_id": message.request_id.hex()})
+            self.fail(UpstreamBroken("what the provider host sent cannot be passed on"))
+
+    def on_invoked(self, message: Invoked) -> None:
+        """Take the end."""
+        if not self._done.done():
+            self._done.set_result(message)
+
+    def fail(self, error: TollkeeperError) -> None:
+        """End without an account: the host is gone, or what it sends cannot be used."""
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    async def invoked(self) -> Invoked:
+        """Wait for the end. Raises what `fail` was given."""
+        return await asyncio.shield(self._done)
+
+    async def invoked_within(self, seconds: float) -> Invoked | None:
+        """Wait for the end of a request that was aborted; `None` where it does not come in time, or at all."""
+        await asyncio.wait((self._done,), timeout=seconds)
+        if not self._done.done() or self._done.exception() is not None:
+            return None
+        return self._done.result()

@@ -1,0 +1,209 @@
+"""Files in the database of what applications keep: a row each, and the content in pieces of one mebibyte.
+
+A file is seen once it is complete. What a process that ended left half-written is swept up, and so is what has expired.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    String,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    true,
+    update,
+)
+
+from backends.objects.database import METADATA, ObjectsDatabase
+from contracts.errors import InvalidRequest, ObjectsUnavailable
+from contracts.files import FileBounds, StoredFile
+from contracts.owner import Owner
+
+_PIECES_A_TRANSACTION: Final = 4
+_ABANDONED_SECONDS: Final = 3600  # no upload and no output takes so long to be written
+_SWEPT_AT_ONCE: Final = 20
+
+_files: Final = Table(
+    "files",
+    METADATA,
+    Column("id", String(64), primary_key=True),  # in the order of their making
+    Column("tenant", String(63), nullable=False),
+    Column("project", String(127), nullable=False),
+    Column("filename", String(255), nullable=False),
+    Column("purpose", String(20), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_unix", BigInteger, nullable=False),
+    Column("expires_unix", BigInteger),
+    Column("is_complete", Boolean, nullable=False),
+    Index("ix_files_owner", "tenant", "project", "id"),
+    Index("ix_files_expires", "expires_unix"),
+)
+_pieces: Final = Table(
+    "file_pieces",
+    METADATA,
+    Column("file_id", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+)
+
+
+class FileStore:
+    """Keeps files. Every method raises ObjectsUnavailable where the database cannot be used."""
+
+    def __init__(self, database: ObjectsDatabase) -> None:
+        self._database = database
+
+    async def create(self, file: StoredFile, pieces: Sequence[bytes], bounds: FileBounds) -> None:
+        """Keep a whole file. Raises InvalidRequest where its tenant has no room for it."""
+        await self._database.run(lambda connection: _begin_within(connection, file, bounds))
+        for first in range(0, len(pieces), _PIECES_A_TRANSACTION):
+            await self.append(file.id, first, pieces[first : first + _PIECES_A_TRANSACTION])
+        await self._database.run(lambda connection: complete_file(connection, file.id, file.size_bytes))
+
+    async def begin(self, file: StoredFile) -> None:
+        """Begin a file that is written bit by bit: results, for which there is always room."""
+        await self._database.run(lambda connection: _insert(connection, file))
+
+    async def append(self, file_id: str, first: int, pieces: Sequence[bytes]) -> None:
+        """Add the pieces from number `first` on, each but the file's last of PIECE_BYTES."""
+        rows = [{"file_id": file_id, "number": first + place, "content": piece} for place, piece in enumerate(pieces)]
+        if rows:
+            await self._database.run(lambda connection: connection.execute(insert(_pieces), rows))
+
+    async def find(self, owner: Owner, file_id: str, now_unix: int) -> StoredFile | None:
+        """Give one of an owner's files; `None` where there is none of that id."""
+        wanted = select(_files).where(_files.c.id == file_id, *_visible(owner, now_unix))
+        row = await self._database.run(lambda connection: connection.execute(wanted).first())
+        return None if row is None else _file(row)
+
+    async def list(
+        self, owner: Owner, now_unix: int, *, limit: int, after: str = "", ascending: bool = False, purpose: str = ""
+    ) -> list[StoredFile]:
+        """Give up to `limit` of an owner's files in the order of their making, from behind the one named on."""
+        found = select(_files).where(*_visible(owner, now_unix)).limit(limit)
+        found = found.order_by(_files.c.id if ascending else _files.c.id.desc())
+        if after:
+            found = found.where(_files.c.id > after if ascending else _files.c.id < after)
+        if purpose:
+            found = found.where(_files.c.purpose == purpose)
+        # Read in the database's thread: there may be thousands.
+        return await self._database.run(lambda connection: [_file(row) for row in connection.execute(found)])
+
+    async def piece(self, file_id: str, number: int) -> bytes | None:
+        """Give a piece of a file's content; `None` behind the last one."""
+        wanted = select(_pieces.c.content).where(_pieces.c.file_id == file_id, _pieces.c.number == number)
+        found: bytes | None = await self._database.run(lambda connection: connection.execute(wanted).scalar())
+        return found
+
+    async def delete(self, owner: Owner, file_id: str, now_unix: int) -> bool:
+        """Delete one of an owner's files; say whether there was one."""
+
+        def work(connection: Connection) -> bool:
+            gone = connection.execute(delete(_files).where(_files.c.id == file_id, *_visible(owner, now_unix)))
+            if gone.rowcount:
+                connection.execute(delete(_pieces).where(_pieces.c.file_id == file_id))
+            return bool(gone.rowcount)
+
+        return await self._database.run(work)
+
+    async def sweep(self, now_unix: int) -> int:
+        """Delete some of what has expired or was left half-written; give how many files these were."""
+        abandoned = and_(_files.c.is_complete.is_(False), _files.c.created_unix <= now_unix - _ABANDONED_SECONDS)
+        wanted = select(_files.c.id).where(or_(_files.c.expires_unix <= now_unix, abandoned)).limit(_SWEPT_AT_ONCE)
+        names = await self._database.run(lambda connection: connection.execute(wanted).scalars().all())
+        for name in names:
+            await self._database.run(partial(delete_file, file_id=name))
+        return len(names)
+
+
+def complete_file(connection: Connection, file_id: str, size_bytes: int) -> None:
+    """Let a file be seen, within a transaction. Raises ObjectsUnavailable where it was swept up as abandoned."""
+    this = update(_files).where(_files.c.id == file_id)
+    if not connection.execute(this.values(is_complete=True, size_bytes=size_bytes)).rowcount:
+        raise ObjectsUnavailable(
+            f"the file {file_id!r} took more than {_ABANDONED_SECONDS} seconds to be written and was swept up; the "
+            "database of files is too slow"
+        )
+
+
+def delete_file(connection: Connection, file_id: str) -> None:
+    """Delete a file with its content, within a transaction."""
+    connection.execute(delete(_files).where(_files.c.id == file_id))
+    connection.execute(delete(_pieces).where(_pieces.c.file_id == file_id))
+
+
+def _insert(connection: Connection, file: StoredFile) -> None:
+    connection.execute(
+        insert(_files).values(
+            id=file.id,
+            tenant=file.owner.tenant,
+            project=file.owner.project,
+            filename=file.filename,
+            purpose=file.purpose,
+            size_bytes=file.size_bytes,
+            created_unix=file.created_unix,
+            expires_unix=file.expires_unix,
+            is_complete=False,
+        )
+    )
+
+
+def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) -> None:
+    """Begin a file where its tenant has room for it. Others that begin one at the same time are counted as well."""
+    if connection.dialect.name == "postgresql":  # SQLite's writers wait for each other as they are
+        connection.execute(
+            text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"files {file.owner.tenant}"}
+        )
+    _insert(connection, file)
+    held = select(func.count(), func.sum(_files.c.size_bytes)).where(_files.c.tenant == file.owner.tenant)
+    count, size = connection.execute(held).one()
+    if count > bounds.max_count:
+        raise InvalidRequest(
+            f"the tenant {file.owner.tenant!r} keeps {count - 1} files, and at most {bounds.max_count} are kept; "
+            "delete some",
+            code="too_many_files",
+        )
+    if size > bounds.max_bytes:
+        raise InvalidRequest(
+            f"the tenant {file.owner.tenant!r} keeps {size - file.size_bytes} bytes in files, and at most "
+            f"{bounds.max_bytes} are kept; this file has {file.size_bytes}: delete others",
+            param="file",
+            code="file_storage_full",
+        )
+
+
+def _visible(owner: Owner, now_unix: int) -> tuple[ColumnElement[bool], ...]:
+    return (
+        _files.c.tenant == owner.tenant,
+        _files.c.project == owner.project if owner.project else true(),
+        _files.c.is_complete.is_(True),
+        or_(_files.c.expires_unix.is_(None), _files.c.expires_unix > now_unix),
+    )
+
+
+def _file(row: Row[Any]) -> StoredFile:
+    return StoredFile(
+        id=row.id,
+        owner=Owner(row.tenant, row.project),
+        filename=row.filename,
+        purpose=row.purpose,
+        size_bytes=row.size_bytes,
+        created_unix=row.created_unix,
+        expires_unix=row.expires_unix,
+    )

@@ -1,0 +1,158 @@
+"""Responses that applications keep at the gateway, each with its input and what it continues."""
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    String,
+    Table,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy import delete as delete_from
+from sqlalchemy.sql.elements import ColumnElement
+
+from backends.objects.database import METADATA, ObjectsDatabase
+from contracts.owner import Owner
+from contracts.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
+
+_responses = Table(
+    "responses",
+    METADATA,
+    Column("id", String(40), primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("project", String, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("expires_ns", BigInteger, nullable=False),
+    Column("previous_id", String(40)),
+    Column("size_bytes", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("items", LargeBinary, nullable=False),
+    Index("responses_expires_ns", "expires_ns"),
+)
+_STORED = ("id", "tenant", "project", "created_ns", "expires_ns", "previous_id", "body", "items")
+
+
+class ResponseStore:
+    """Keeps responses until they expire. What has expired is as gone as what was deleted, also before it is swept."""
+
+    def __init__(self, database: ObjectsDatabase) -> None:
+        self._database = database
+
+    async def add(self, response: StoredResponse) -> None:
+        """Keep a response, and what it continues for as long. Raises ObjectsUnavailable."""
+        await self._database.run(lambda connection: _add(connection, response))
+
+    async def find(self, identifier: str, owner: Owner, now_ns: int) -> StoredResponse | None:
+        """Give a response that its owner may see. Raises ObjectsUnavailable."""
+
+        def work(connection: Connection) -> StoredResponse | None:
+            columns = [_responses.c[name] for name in _STORED]
+            found = connection.execute(select(*columns).where(*_visible(identifier, owner, now_ns))).one_or_none()
+            return None if found is None else _stored(found)
+
+        return await self._database.run(work)
+
+    async def history(self, identifier: str, owner: Owner, now_ns: int, max_bytes: int) -> "History | None":
+        """Give a response and all that it continues, the oldest first; `None` where it is not there.
+
+        Nothing is read of a history of more than `max_bytes`. Raises ObjectsUnavailable.
+        """
+        return await self._database.run(lambda connection: _history(connection, identifier, owner, now_ns, max_bytes))
+
+    async def delete(self, identifier: str, owner: Owner, now_ns: int) -> bool:
+        """Delete a response and say whether it was there. Raises ObjectsUnavailable."""
+        statement = delete_from(_responses).where(*_visible(identifier, owner, now_ns))
+        return await self._database.run(lambda connection: connection.execute(statement).rowcount > 0)
+
+    async def sweep(self, now_ns: int, most: int) -> int:
+        """Delete up to `most` responses that have expired and say how many. Raises ObjectsUnavailable."""
+        expired = select(_responses.c.id).where(_responses.c.expires_ns <= now_ns).limit(most)
+        statement = delete_from(_responses).where(_responses.c.id.in_(expired))
+        return await self._database.run(lambda connection: connection.execute(statement).rowcount)
+
+
+class History:
+    """What a response continues. `missing` is the id of one that is gone; `size_bytes` is that of all together."""
+
+    def __init__(self, responses: list[StoredResponse], size_bytes: int, missing: str | None, *, is_long: bool) -> None:
+        self.responses = responses
+        self.size_bytes = size_bytes
+        self.missing = missing
+        self.is_long = is_long  # more responses than are followed
+
+
+def _visible(identifier: str, owner: Owner, now_ns: int) -> list[ColumnElement[bool]]:
+    return [_responses.c.id == identifier, *_owned(owner), _responses.c.expires_ns > now_ns]
+
+
+def _owned(owner: Owner) -> list[ColumnElement[bool]]:
+    conditions = [_responses.c.tenant == owner.tenant]
+    if owner.project:
+        conditions.append(_responses.c.project == owner.project)
+    return conditions
+
+
+def _stored(row: Row[tuple[object, ...]]) -> StoredResponse:
+    fields = dict(row._mapping)
+    owner = Owner(fields.pop("tenant"), fields.pop("project"))
+    return StoredResponse(owner=owner, **fields)
+
+
+def _add(connection: Connection, response: StoredResponse) -> None:
+    owner = response.owner
+    connection.execute(
+        insert(_responses).values(
+            id=response.id,
+            tenant=owner.tenant,
+            project=owner.project,
+            created_ns=response.created_ns,
+            expires_ns=response.expires_ns,
+            previous_id=response.previous_id,
+            size_bytes=response.size_bytes,
+            body=response.body,
+            items=response.items,
+        )
+    )
+    if response.previous_id is not None:
+        chain = _chain(response.previous_id, owner, response.created_ns)
+        connection.execute(
+            update(_responses)
+            .where(_responses.c.id.in_(select(chain.c.id)), _responses.c.expires_ns < response.expires_ns)
+            .values(expires_ns=response.expires_ns)
+        )
+
+
+def _chain(identifier: str, owner: Owner, now_ns: int) -> CTE:
+    """Give the responses from this one back to where its conversation began, with how far back each is."""
+    columns = (_responses.c.id, _responses.c.previous_id, _responses.c.size_bytes)
+    start = select(*columns, literal(0).label("depth")).where(*_visible(identifier, owner, now_ns))
+    chain = start.cte("chain", recursive=True)
+    further = (
+        select(*columns, (chain.c.depth + 1).label("depth"))
+        .join(chain, _responses.c.id == chain.c.previous_id)
+        .where(*_owned(owner), _responses.c.expires_ns > now_ns, chain.c.depth < MAX_HISTORY_RESPONSES)
+    )
+    return chain.union_all(further)
+
+
+def _history(connection: Connection, identifier: str, owner: Owner, now_ns: int, max_bytes: int) -> History | None:
+    chain = _chain(identifier, owner, now_ns)
+    sizes = select(func.count(), func.coalesce(func.sum(chain.c.size_bytes), 0)).select_from(chain)
+    count, size_bytes = connection.execute(sizes).one()
+    if not count:
+        return None
+    if count > MAX_HISTORY_RESPONSES or size_bytes > max_bytes:
+        return History([], size_bytes, None, is_long=count > MAX_HISTORY_RESPONSES)
+    columns = [_responses.c[name] for name in _STORED]
+    query = select(*columns).join(chain, _responses.c.id == chain.c.id).order_by(chain.c.depth.desc())
+    found = [_stored(row) for row in connection.execute(query)]
+    return History(found, size_bytes, found[0].previous_id, is_long=False)

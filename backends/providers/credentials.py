@@ -1,0 +1,50 @@
+"""Credentials by reference: read here and nowhere else, and only where the operator allows it."""
+
+import os.path
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import TargetMisconfigured
+
+_REFUSED: Final = "credential_refused"
+_SETTING: Final = "TOLLKEEPER_PROVIDERS_KEYS"
+_MAX_SHOWN: Final = 200
+
+
+class Credentials:
+    """Reads what a reference stands for. Files are read at every call, so that a new key needs no restart."""
+
+    def __init__(self, patterns: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self._patterns = patterns
+        self._environment = environment
+
+    def resolve(self, reference: str) -> str:
+        """Give the credential. Raises TargetMisconfigured, naming the reference and never what it stands for."""
+        shown = repr(reference[:_MAX_SHOWN])
+        kind, _, place = reference.partition(":")
+        if kind == "file":
+            place = os.path.normpath(place)  # `..` must not lead out of an allowed directory
+        if kind not in ("env", "file") or not place:
+            raise TargetMisconfigured("a key_ref is 'env:NAME' or 'file:PATH', never the credential itself")
+        if not any(fnmatchcase(f"{kind}:{place}", pattern) for pattern in self._patterns):
+            raise TargetMisconfigured(
+                f"the provider host may not read {shown}; name it in {_SETTING} and start the host again",
+                code=_REFUSED,
+            )
+        credential = self._environment.get(place, "") if kind == "env" else _content(Path(place), shown)
+        if not credential:
+            raise TargetMisconfigured(f"the provider host finds no credential in {shown}", code=_REFUSED)
+        if not credential.isprintable() and not credential.startswith("{"):  # a JSON file has lines, a key has none
+            raise TargetMisconfigured(f"the credential in {shown} contains a line end or another control character")
+        return credential
+
+
+def _content(path: Path, shown: str) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise TargetMisconfigured(f"the provider host cannot read {shown}: {error.strerror}", code=_REFUSED) from error
+    except UnicodeDecodeError as error:
+        raise TargetMisconfigured(f"the file of {shown} does not contain text", code=_REFUSED) from error

@@ -1,0 +1,29 @@
+"""The environment that the library is left with: it reads variables by itself, and would find keys and sinks there."""
+
+from collections.abc import Iterable, MutableMapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+# What any program needs: where things are, and the way out to the network.
+_KEPT: Final = (
+    *("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHON*", "VIRTUAL_ENV", "TOLLKEEPER_*"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)
+_SAID_TO_LITELLM: Final = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else its import downloads a list of prices
+    "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file from wherever it is started
+    "MAX_IMAGE_URL_DOWNLOAD_SIZE_MB": "0",  # else it fetches images from any URL in a request
+    "HF_HUB_OFFLINE": "1",  # else it downloads tokenizers
+}
+
+
+def withdraw(environment: MutableMapping[str, str], also_kept: Iterable[str]) -> dict[str, str]:
+    """Take all variables out but those that any program needs and `also_kept`. Gives what there was."""
+    before = dict(environment)
+    kept = (*_KEPT, *also_kept)
+    for name in before:
+        if not any(fnmatchcase(name, pattern) for pattern in kept):
+            del environment[name]
+    environment.update(_SAID_TO_LITELLM)
+    return before

@@ -1,0 +1,223 @@
+"""The only file that talks to LiteLLM. Its import takes seconds; it must find the environment as `environment` leaves
+it, which keeps it from downloading prices, reading keys by itself and reporting to anyone."""
+
+import logging
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from importlib import metadata
+from typing import Any, Final
+
+import httpx
+import litellm
+import msgspec
+from litellm.litellm_core_utils.litellm_logging import Logging
+
+from backends.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Account, Order
+from backends.providers.failures import failure_of
+from backends.providers.fields import fields_of, model_of, parameters_of
+from backends.providers.rendering import Rendering, embeddings, reranking
+from backends.providers.usage import reported_usage
+from contracts.errors import TollkeeperError, UpstreamBroken
+
+_GEMINI: Final = "litellm.llms.vertex_ai.gemini"
+_guesses: Final[ContextVar[list[str]]] = ContextVar("guesses")  # of the present call
+
+
+class LiteLlm:
+    """LiteLLM as a library of providers, with everything off that is not a call."""
+
+    def __init__(self) -> None:
+        self.version = metadata.version("litellm")
+        self.operations: tuple[str, ...] = (CHAT, COMPLETIONS, EMBEDDINGS, RERANK)
+        _switch_off()
+
+    async def answer(self, order: Order, account: Account) -> AsyncGenerator[bytes, None]:
+        """Give a stream's events, or one whole body. Raises TollkeeperError."""
+        model = model_of(order)
+        arguments = {"model": model, **fields_of(order), **parameters_of(order), **_manner(order)}
+        call = _Call(order, model, account)
+        try:
+            if order.operation == EMBEDDINGS:
+                yield call.embedded(await litellm.aembedding(**arguments))
+            elif order.operation == RERANK:
+                yield reranking((await litellm.arerank(**arguments)).model_dump(exclude_none=True), model)
+            elif order.is_streamed:
+                stream = await litellm.acompletion(**arguments)
+                async with _closing(stream):
+                    async for event in call.streamed(stream):
+                        yield event
+            else:
+                yield call.whole(await litellm.acompletion(**arguments))
+        except TollkeeperError:
+            raise
+        except Exception as error:  # the one seam where foreign exceptions become ours
+            raise failure_of(error, model) from error
+
+    async def close(self) -> None:
+        """Close connections to providers."""
+        await litellm.close_litellm_async_clients()
+
+
+class _Call:
+    """One call on its way back."""
+
+    def __init__(self, order: Order, model: str, account: Account) -> None:
+        self._order = order
+        self._account = account
+        self._rendering = Rendering(model, is_text=order.operation == COMPLETIONS)
+        self._guesses: list[str] = []
+        self._found: dict[str, Any] = {}  # the latest usage, as LiteLLM has it
+        _guesses.set(self._guesses)
+
+    async def streamed(self, stream: Any) -> AsyncIterator[bytes]:
+        """Give a stream's events. Raises UpstreamBroken on one that the provider did not end."""
+        end = _EndWatch(stream)
+        is_complete = False
+        async for chunk in stream:
+            self._take_usage(stream)
+            if chunk.get("usage") is not None:
+                continue  # LiteLLM's own sum
+            found = chunk.model_dump(exclude_none=True)
+            if any(choice.get("finish_reason") for choice in found.get("choices") or ()):
+                if not end.has_ended:
+                    raise UpstreamBroken("the provider ended its stream before its answer was complete")
+                is_complete = True
+            event = self._rendering.event(found, _served(chunk))
+            if event is not None:
+                yield event
+        self._take_usage(stream)
+        usage = self._report(is_complete=is_complete)
+        if usage is not None:
+            yield self._rendering.usage_event(usage)
+
+    def whole(self, reply: Any) -> bytes:
+        """Give a whole answer."""
+        found = reply.model_dump(exclude_none=True)
+        self._found = found.get("usage") or {}
+        return self._rendering.whole(found, _served(reply), self._report(is_complete=True))
+
+    def embedded(self, reply: Any) -> bytes:
+        """Give embeddings."""
+        found = reply.model_dump(exclude_none=True)
+        self._found = found.get("usage") or {}
+        as_base64 = self._order.fields.get("encoding_format") == "base64"
+        usage = self._report(is_complete=True)
+        return embeddings(found, usage, as_base64=as_base64)
+
+    def _take_usage(self, stream: Any) -> None:
+        """Keep the latest usage, and let go of what came: LiteLLM keeps all of it, and copies the text every time."""
+        reports = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
+        stream.chunks.clear()
+        stream.response_uptil_now = ""
+        if reports:
+            self._found = reports[-1].model_dump(exclude_none=True)
+            self._report(is_complete=False)
+
+    def _report(self, *, is_complete: bool) -> dict[str, Any] | None:
+        usage = reported_usage(self._found, has_guessed=bool(self._guesses), is_complete=is_complete)
+        self._account.usage = b"" if usage is None else msgspec.json.encode(usage)
+        return usage
+
+
+def _manner(order: Order) -> dict[str, Any]:
+    """Say how the call is made: once, for as long as the target says, refusing what the provider cannot do."""
+    patience = order.patience
+    read = max(patience.first_byte, patience.between)
+    manner: dict[str, Any] = {
+        "timeout": httpx.Timeout(patience.total, connect=patience.connect, read=read),
+        "max_retries": 0,
+    }
+    if order.operation in (CHAT, COMPLETIONS):
+        # Its handler of tools on MCP servers would call those from here, and needs libraries that are not installed.
+        manner |= {"num_retries": 0, "drop_params": False, "_skip_mcp_handler": True}
+    return manner
+
+
+def _served(answer: Any) -> str:
+    """Name the model that answered, as the provider does."""
+    hidden = getattr(answer, "_hidden_params", None) or {}
+    return str(hidden.get("provider_response_model") or "")
+
+
+@asynccontextmanager
+async def _closing(stream: Any) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await stream.aclose()
+
+
+class _EndWatch:
+    """Knows whether the provider itself has ended a stream.
+
+    LiteLLM ends every stream with a reason, whether or not the provider gave one, and says so in two attributes; but of
+    Gemini's it makes up a reason for every chunk, so that what Gemini sent must be looked at.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._gemini_ended: bool | None = None  # `None`: not Gemini's
+        if stream.make_call is not None:
+            self._begin = stream.make_call
+            stream.make_call = self._begin_watched
+
+    @property
+    def has_ended(self) -> bool:
+        """Say so."""
+        if self._gemini_ended is not None:
+            return self._gemini_ended
+        return bool(self._stream.received_finish_reason or self._stream.intermittent_finish_reason)
+
+    async def _begin_watched(self, *given: Any, **named: Any) -> Any:
+        events = await self._begin(*given, **named)
+        if type(events).__module__.startswith(_GEMINI):
+            self._gemini_ended = False
+            parse = events.chunk_parser
+
+            def parse_watched(chunk: dict[str, Any]) -> Any:
+                reasons = [candidate.get("finishReason") for candidate in chunk.get("candidates") or ()]
+                if any(reasons) or (chunk.get("promptFeedback") or {}).get("blockReason"):
+                    self._gemini_ended = True
+                return parse(chunk)
+
+            events.chunk_parser = parse_watched
+        return events
+
+
+def _switch_off() -> None:
+    """Leave LiteLLM nothing to do but calls: no reports, no logs, no counting of its own."""
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.drop_params = False
+    litellm.modify_params = False
+    litellm.disable_hf_tokenizer_download = True
+    litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # an answer may repeat itself
+    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback):
+        callbacks.clear()
+    for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router", "httpx", "openai"):
+        logging.getLogger(name).disabled = True  # their lines quote requests
+    Logging.response_cost_calculator = _nothing
+    for end in ("success", "failure"):
+        setattr(Logging, f"{end}_handler", _nothing)
+        setattr(Logging, f"async_{end}_handler", _nothing_later)
+        setattr(Logging, f"dispatch_{end}_handlers", _nothing_later)
+    counter = litellm.utils.token_counter
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "litellm"]:
+        for name in [name for name, value in vars(module).items() if value is counter]:
+            setattr(module, name, _count_nothing)
+
+
+def _nothing(*args: object, **named: object) -> None:
+    """Stand in for LiteLLM's prices and reports, which take half of its time: we have our own."""
+
+
+async def _nothing_later(*args: object, **named: object) -> None:
+    """Stand in for those that are awaited."""
+
+
+def _count_nothing(*args: object, **named: object) -> int:
+    """Stand in for LiteLLM's tokenizers: what the provider did not report is unknown, not an estimate."""
+    _guesses.get([]).append("")
+    return 0

@@ -1,0 +1,49 @@
+"""What a provider host is told at start, read from TOLLKEEPER_PROVIDERS_* variables."""
+
+import socket
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ProviderHostSettings(BaseSettings):
+    """Settings of the provider host. Sizes are bytes, times seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    data: Path = Path(".tollkeeper")
+    providers_socket: Path | None = None
+    # The references that targets may use, with commas between them: env:ANTHROPIC_API_KEY, env:*_API_KEY,
+    # file:/run/secrets/*. What matches none is not read, whatever a target names.
+    providers_keys: str = ""
+    providers_environment: str = ""  # variables that LiteLLM may read by itself, with commas between them
+
+    providers_max_requests: int = Field(default=1024, ge=1)  # of all gateways together; more are refused
+    providers_send_buffer_bytes: int = Field(default=1 << 20, ge=1 << 16)  # unread by a gateway: then nothing is read
+    providers_drain_seconds: float = Field(default=10.0, ge=0)
+
+    @property
+    def socket(self) -> Path:
+        """Where gateways connect."""
+        return (self.providers_socket or self.data / "run" / "providers.sock").absolute()
+
+    @property
+    def key_patterns(self) -> tuple[str, ...]:
+        """Give the patterns of references that may be read."""
+        return listed(self.providers_keys)
+
+    @property
+    def kept_variables(self) -> tuple[str, ...]:
+        """Give the variables that LiteLLM may read by itself."""
+        return listed(self.providers_environment)
+
+    @property
+    def host_name(self) -> str:
+        """Name this host among others."""
+        return f"providers@{socket.gethostname()}"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Give what stands between a setting's commas."""
+    return tuple(filter(None, (part.strip() for part in text.split(","))))

@@ -1,0 +1,1 @@
+"""Batches: requests that an application leaves in a file and whose answers it collects later."""

@@ -1,0 +1,29 @@
+"""The key that pays for a batch, looked up anew whenever something is asked in its name."""
+
+from contracts.batches import Batch
+from contracts.configuration import KeyEntry, Snapshot
+from contracts.errors import AuthenticationFailed, PermissionDenied
+from contracts.owner import owner_of
+
+
+def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
+    """Give the key's entry. Raises AuthenticationFailed or PermissionDenied where the key may pay no more."""
+    entry = snapshot.keys.get(batch.payer.digest)
+    if entry is None or not _is_good(entry, now_ns):
+        # It may have been rotated. Looking at every key is slow, and happens where a batch would else have failed.
+        same = (found for found in snapshot.keys.values() if found.identity.key_id == batch.payer.key_id)
+        entry = next((found for found in same if batch.payer.key_id and _is_good(found, now_ns)), None)
+    if entry is None or owner_of(entry.identity) != batch.owner:
+        raise AuthenticationFailed(
+            f"the API key {batch.payer.key_id!r} that pays for this batch is unknown, expired or has been revoked; "
+            "send what is left with another"
+        )
+    tenant = snapshot.tenants.get(entry.identity.tenant)
+    if tenant is not None and not tenant.is_active:
+        raise PermissionDenied(f"the tenant {tenant.id!r} is not active; its administrators can say why")
+    return entry
+
+
+def _is_good(entry: KeyEntry, now_ns: int) -> bool:
+    is_revoked = entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns
+    return not is_revoked and (entry.expires_at_ns is None or entry.expires_at_ns > now_ns)

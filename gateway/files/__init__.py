@@ -1,0 +1,1 @@
+"""Files that applications upload and read back."""

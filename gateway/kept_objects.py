@@ -1,0 +1,54 @@
+"""The one database of what applications keep at this gateway, opened when something is first kept or looked up."""
+
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from contracts.errors import ObjectsUnavailable
+
+if TYPE_CHECKING:
+    from backends.objects.database import ObjectsDatabase
+
+_SQLITE_FILE: Final = "sqlite:///"
+
+
+class KeptObjects:
+    """Opens the database at first use. A gateway whose applications keep nothing never loads SQLAlchemy."""
+
+    def __init__(self, url: str) -> None:
+        """Take the database's SQLAlchemy URL; whether it is usable shows at first use."""
+        self._url = url
+        self._database: ObjectsDatabase | None = None
+        self._opening = Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether anything was kept or looked up yet."""
+        return self._database is not None
+
+    @property
+    def holds_anything(self) -> bool:
+        """Say whether there may be something from now or before: for what looks after it unasked."""
+        if self._database is not None or not self._url.startswith(_SQLITE_FILE):
+            return True
+        return Path(self._url.removeprefix(_SQLITE_FILE)).exists()
+
+    def database(self) -> "ObjectsDatabase":
+        """Give the database, to any thread. Raises ConfigurationError on an unusable URL, or ObjectsUnavailable."""
+        with self._opening:
+            if self._database is None:
+                try:
+                    # Here: edge deployments do without SQLAlchemy.
+                    from backends.objects.tables import open_objects
+                except ImportError as error:
+                    raise ObjectsUnavailable(
+                        f"nothing can be kept at this gateway: the Python package {error.name!r} is not installed"
+                    ) from error
+                self._database = open_objects(self._url)
+            return self._database
+
+    async def close(self) -> None:
+        """Wait for what runs and close every connection; nothing where none was opened."""
+        if self._database is not None:
+            await self._database.close()
+            self._database = None

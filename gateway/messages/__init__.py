@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: a request becomes a chat at the edge, and the chat's answer a message."""

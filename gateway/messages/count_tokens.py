@@ -1,0 +1,81 @@
+"""POST /v1/messages/count_tokens: how many tokens a prompt has, by the tokenizer where it is at hand."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.chat import TranslatedChat
+from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.endpoints import Endpoint
+from contracts.errors import UnsupportedParameter
+from contracts.records import CountMethod
+from gateway.counting import TokenEstimator, prompt_bytes
+from gateway.exchange import Exchange
+from gateway.guard import Guard
+from gateway.messages.operation import MESSAGES
+from gateway.messages.translation import read_prompt_as_chat
+from gateway.reply import JSON
+from gateway.targets import TargetRegistry
+
+PATH: Final = "/v1/messages/count_tokens"
+_NO_REQUEST: Final = UUID(int=0)
+
+
+class CountTokens:
+    """Counts prompts. No model is called, nothing is reserved, charged or recorded."""
+
+    endpoint: Endpoint = "messages"
+    errors = MESSAGES.errors
+
+    def __init__(self, guard: Guard, targets: TargetRegistry, estimator: TokenEstimator) -> None:
+        self._guard = guard
+        self._targets = targets
+        self._estimator = estimator
+
+    def methods(self, path: str) -> tuple[str, ...]:
+        """Give what the path answers."""
+        return ("POST",) if path == PATH else ()
+
+    async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
+        """Count a prompt. Raises InvalidRequest, UnknownModel or PermissionDenied."""
+        request = read_prompt_as_chat(exchange.header(b"content-type"), exchange.body)
+        model = self._guard.before(key, request, self.endpoint, snapshot)
+        tokens, method = await self._count(request, model, key, snapshot)
+        headers = ((b"x-tollkeeper-count-method", method.encode()),)
+        exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
+
+    async def _count(
+        self, request: TranslatedChat, model: ModelSpec, key: KeyEntry, snapshot: Snapshot
+    ) -> tuple[int, CountMethod]:
+        """Count by a target that can, which an engine host is; else estimate by what its prompts have come to.
+
+        Raises UnsupportedParameter where every target would refuse the message.
+        """
+        tenant = key.identity.tenant
+        bounds = self._guard.bounds(key, request)
+        call = ModelCall(
+            request_id=_NO_REQUEST,
+            path=MESSAGES.path,
+            request=request,
+            body=request.chat_body,
+            tenant=tenant,
+            cache_salt="",
+            reasoning_effort=bounds.reasoning_effort,
+        )
+        refusal: UnsupportedParameter | None = None
+        others = False  # which may answer the message
+        for spec in snapshot.pools[model.pool].targets:
+            target = self._targets.find(spec)
+            try:
+                exact = await target.count_input(call) if target is not None else None
+            except UnsupportedParameter as error:
+                refusal = error
+                continue
+            if exact is not None:
+                return exact, "exact"
+            others = others or target is not None
+        if refusal is not None and not others:
+            raise refusal
+        return self._estimator.estimate(model.id, prompt_bytes(request.chat_body), tenant), "estimate"

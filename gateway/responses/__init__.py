@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: read, asked of a model as a chat, rendered, kept."""

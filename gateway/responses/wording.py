@@ -1,0 +1,27 @@
+"""Errors that speak of a chat, put into the Responses API's words: models, limits and targets see a chat."""
+
+import re
+from typing import Final
+
+from contracts.errors import TollkeeperError
+
+_NAMES: Final = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+    "logprobs": "include",
+}
+_FIELD: Final = re.compile(r"^(\w+)(.*)$", re.DOTALL)
+_SAID: Final = re.compile(r"\b(max_tokens|max_completion_tokens|response_format|reasoning_effort|verbosity)\b")
+
+
+def in_own_words(error: TollkeeperError) -> TollkeeperError:
+    """Let an error that names a field of the chat name the response's."""
+    field = _FIELD.match(error.param or "")
+    if field is not None and field.group(1) in _NAMES:
+        error.param = f"{_NAMES[field.group(1)]}{field.group(2)}" if field.group(1) != "messages" else "input"
+        error.message = _SAID.sub(lambda found: _NAMES[found.group(1)], error.message)
+    return error

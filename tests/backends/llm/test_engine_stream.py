@@ -1,0 +1,53 @@
+"""What an engine host's frames tell a sink: the prompt before the first words, and which stop string ended a choice."""
+
+from backends.llm.engine_stream import EngineStream
+from contracts.generation import Delta, Result
+from contracts.records import CountMethod
+from contracts.usage import Usage
+from contracts.wire import Delta as WireDelta
+
+
+class Told:
+    """A sink that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def delta(self, delta: Delta) -> None:
+        self.told.append(delta)
+
+    def account(self, result: Result) -> None:
+        self.told.append(result)
+
+    def attach_flow(self, pause: object, resume: object) -> None:
+        self.told.append((pause, resume))
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        self.told.append((usage, count_method))
+
+
+def frame(content: str, **more: object) -> WireDelta:
+    return WireDelta(request_id=b"r" * 16, token_ids=[1], content=content, **more)  # type: ignore[arg-type]
+
+
+async def test_the_prompt_is_reported_before_the_first_words_and_once():
+    sink = Told()
+    stream = EngineStream(sink, prompt_tokens=100, choices=1)
+    stream.on_delta(frame("a", cached_tokens=64))
+    stream.on_delta(frame("b"))
+    assert sink.told[0] == (Usage(input_text=36, cache_read_text=64), "exact")
+    assert [one.text for one in sink.told if isinstance(one, Delta)] == ["a", "b"] and len(sink.told) == 3
+    assert stream.usage_so_far() == Usage(input_text=36, cache_read_text=64, output_text=2)
+
+
+async def test_the_stop_string_is_told_also_where_the_end_was_held_back():
+    sink = Told()
+    stream = EngineStream(sink, prompt_tokens=3, choices=1)
+    stream.on_delta(frame("a", cached_tokens=0, finish_reason="stop", stop="END"))
+    held = EngineStream(sink, prompt_tokens=3, choices=1)
+    held.pause()
+    held.on_delta(frame("a"))
+    held.on_delta(frame("b", finish_reason="stop", stop="END"))
+    held.resume()
+    ends = [(one.text, one.finish_reason, one.stop) for one in sink.told if isinstance(one, Delta)]
+    assert ends == [("a", "stop", "END"), ("ab", "stop", "END")]

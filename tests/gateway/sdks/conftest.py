@@ -1,0 +1,121 @@
+"""A gateway in front of a real engine host, with a model that chats, one that calls tools, and an embedder."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from backends.engine.settings import BUILTIN_PATH
+from tests.backends.engine.torch_engine.tiny_models import build_model
+
+CHAT, TOOLS, EMBEDDER = "tollkeeper-5m", "tiny-tools", "minilm-l6-v2"
+KEY = "tk-" + "A" * 43
+# Names tools and reasoning, so that the host parses both.
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
+    "<tool_call>{% endif %}{% if think %}<think>\n{% endif %}{# until </think> #}"
+)
+
+
+@pytest.fixture(scope="session")
+def host_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run `python -m backends.engine` with the three; give its URL."""
+    data = tmp_path_factory.mktemp("sdks")
+    path = data / "model"
+    build_model("llama", path)
+    facts = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": TEMPLATE}))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
+    environment |= {
+        "TOLLKEEPER_DATA": str(data),
+        "TOLLKEEPER_ENGINE_MODEL": f"{CHAT}={BUILTIN_PATH},{TOOLS}={path}",
+        "TOLLKEEPER_ENGINE_EMBEDDER": "true",
+        "TOLLKEEPER_ENGINE_KV_BYTES": str(128 << 20),
+        "TOLLKEEPER_ENGINE_THREADS": "1",
+    }
+    with (data / "engine.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-m", "backends.engine"], env=environment, stdout=log, stderr=log)
+    yield f"unix://{data}/run/engine-default.sock"
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+async def engine(start_gateway, kit, eventually, host_url):
+    """A gateway for the three models, all of them loaded."""
+    target = {"name": "e1", "kind": "engine", "url": host_url}
+    config = kit.configuration(*((name, [target]) for name in (CHAT, TOOLS, EMBEDDER)))
+    for card in config["prices"]:
+        card["usd_per_mtok"] |= {"cache_read_text": "0.1", "output_reasoning": "2"}
+    gateway = await start_gateway(config)
+    await eventually(
+        lambda: all(one["state"] == "ready" for one in gateway.gateway.health()["engines"].values()), 120.0
+    )
+    return gateway
+
+
+class Sdk:
+    """A client of either kind: what is asked of the one that blocks runs in a thread."""
+
+    def __init__(self, client: Any, *, is_async: bool) -> None:
+        self.client = client
+        self._is_async = is_async
+
+    async def do(self, call: Callable[[Any], Any]) -> Any:
+        """Make a call with the client."""
+        return await call(self.client) if self._is_async else await asyncio.to_thread(call, self.client)
+
+    async def all(self, call: Callable[[Any], Any]) -> list[Any]:
+        """Make a call that gives a stream or pages, and give all of it."""
+        if not self._is_async:
+            return await asyncio.to_thread(lambda: list(call(self.client)))
+        found = call(self.client)
+        return [one async for one in (found if hasattr(found, "__aiter__") else await found)]
+
+    async def final(self, call: Callable[[Any], Any], what: str) -> Any:
+        """Read a stream that is a context to its end, and give what it says is the whole."""
+
+        def block() -> Any:
+            with call(self.client) as stream:
+                for _ in stream:
+                    pass
+                return getattr(stream, what)()
+
+        if not self._is_async:
+            return await asyncio.to_thread(block)
+        async with call(self.client) as stream:
+            async for _ in stream:
+                pass
+            return await getattr(stream, what)()
+
+    async def close(self) -> None:
+        """Close the client."""
+        closing = self.client.close()
+        if closing is not None:
+            await closing
+
+
+@pytest.fixture(params=["sync", "async"])
+async def openai_sdk(request, engine):
+    """The openai SDK's client, of both kinds."""
+    make = openai.AsyncOpenAI if request.param == "async" else openai.OpenAI
+    sdk = Sdk(make(base_url=engine.base_url, api_key=KEY, max_retries=0), is_async=request.param == "async")
+    yield sdk
+    await sdk.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def anthropic_sdk(request, engine):
+    """The anthropic SDK's client, of both kinds."""
+    make = anthropic.AsyncAnthropic if request.param == "async" else anthropic.Anthropic
+    root = engine.base_url.removesuffix("/v1")
+    sdk = Sdk(make(base_url=root, api_key=KEY, max_retries=0), is_async=request.param == "async")
+    yield sdk
+    await sdk.close()

@@ -1,0 +1,22 @@
+"""How the command line trusts the gateway of its own machine: by the very certificate that the gateway was given."""
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends.tls import own_server_tls
+
+
+def gateway_certificate(environment: Mapping[str, str] = os.environ) -> str:
+    """Give the path of the gateway's certificate; empty where it speaks plain HTTP."""
+    return environment.get("TOLLKEEPER_TLS_CERTIFICATE", "")
+
+
+def trust(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
+    """Give what the gateway at a URL is verified by; `None`: by what the system trusts.
+
+    Raises ConfigurationError where the certificate cannot be read.
+    """
+    certificate = gateway_certificate(environment)
+    return own_server_tls(Path(certificate)) if certificate and url.startswith("https://") else None
