@@ -217,9 +217,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     output_format: JsonFormat | None = None  # what `output_config.format` was called before
     cache_control: CacheControl | None = None  # of the last block that may have one
     speed: str | None = None
-    container: msgspec.Raw = msgspec.Raw()
-    mcp_servers: msgspec.Raw = msgspec.Raw()
-    inference_geo: msgspec.Raw = msgspec.Raw()
 
     @property
     def shows_thinking(self) -> bool:
@@ -245,7 +242,3 @@ class MessagesRequest(Prompt, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     service_tier: ServiceTier | None = None
     # Not offered: each would make another answer.
-    compaction: msgspec.Raw = msgspec.Raw()
-    context_management: msgspec.Raw = msgspec.Raw()
-    fallbacks: msgspec.Raw = msgspec.Raw()
-    thread: msgspec.Raw = msgspec.Raw()

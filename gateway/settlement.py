@@ -60,7 +60,13 @@ class Settlement:
             return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
         tokens_in = self._estimator.estimate(request.model, prompt_bytes(life.body), life.who.tenant)
         made = _made_so_far(progress) if progress.tokens else UNKNOWN_USAGE
+        if result.answer_bytes is not None:
+            made = self._said(result.answer_bytes, request, life)
         return Usage(input_text=tokens_in).plus(made), "estimate"
+
+    def _said(self, size: int, request: AnyRequest, life: Life) -> Usage:
+        """Estimate the output of a whole answer whose target did not count it."""
+        return Usage(output_text=self._estimator.estimate(request.model, size, life.who.tenant))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
         seller = attempt.target.provider or attempt.target.kind

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from backends.llm.base import Sink
-from backends.llm.openai_replies import GENERATED, ReplyForm, usage_in
+from backends.llm.openai_replies import GENERATED, ReplyForm, answer_bytes, usage_in
 from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChatReply, ChunkChoice
 from contracts.errors import InvalidUsage, UpstreamBroken
@@ -35,6 +35,7 @@ class AnswerReader:
         self._model = ""
         self._is_named = False
         self._tokens = 0  # that have passed, as far as that can be seen
+        self._answer_bytes: int | None = None
         self.is_done = False  # the stream has said so
         self.advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
@@ -54,6 +55,7 @@ class AnswerReader:
             finish_reason=self._finish_reason,
             model=self._model,
             gap_clock="gateway",
+            answer_bytes=self._answer_bytes,
         )
 
     def take_event(self, event: bytes) -> None:
@@ -106,6 +108,8 @@ class AnswerReader:
         if getattr(reply, form.content) is None:
             raise UpstreamBroken(message_in(body) or f"target {self._target!r} sent a reply without {form.content}")
         self._take(usage_in(reply))
+        if form is GENERATED and not self._usage.is_known:
+            self._answer_bytes = answer_bytes(body)
         self._name(reply.model, reply.system_fingerprint)
         if isinstance(reply, ChatReply):
             self._finish_reason = next((one.finish_reason for one in reply.choices or () if one.finish_reason), "")

@@ -36,6 +36,36 @@ _FORMS: Final[Mapping[type, ReplyForm]] = {
 }
 
 
+class _Message(msgspec.Struct, frozen=True):
+    content: msgspec.Raw = msgspec.Raw()
+    reasoning_content: msgspec.Raw = msgspec.Raw()
+    tool_calls: msgspec.Raw = msgspec.Raw()
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    message: _Message = _Message()
+    text: msgspec.Raw = msgspec.Raw()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    choices: list[_Choice] = []
+
+
+_answers: Final = msgspec.json.Decoder(_Answer)
+_NOTHING: Final = (b"", b"null", b'""', b"[]")
+
+
+def answer_bytes(body: bytes) -> int | None:
+    """Give the size of what a generated answer says, as JSON; `None` where it says nothing that can be read."""
+    try:
+        choices = _answers.decode(body).choices
+    except msgspec.MsgspecError:
+        return None
+    said = [(one.text, one.message.content, one.message.reasoning_content, one.message.tool_calls) for one in choices]
+    sizes = [len(part) for parts in said for part in map(bytes, parts) if part not in _NOTHING]
+    return sum(sizes) or None
+
+
 def form_for(request: AnyRequest) -> ReplyForm:
     """Give how the reply to a request is read."""
     return _FORMS.get(type(request), GENERATED)

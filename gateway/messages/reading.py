@@ -57,6 +57,7 @@ _TYPES: Final = (
 _NAME: Final = re.compile(r"[a-z0-9_.-]{1,60}")
 _STEP: Final = re.compile(r"\.?([^.\[]+)|\[(\d+)\]")
 _CUSTOM: Final = (None, "custom")
+_MAX_SHOWN: Final = 60
 _NOT_OFFERED: Final = (
     "compaction",
     "container",
@@ -66,6 +67,7 @@ _NOT_OFFERED: Final = (
     "mcp_servers",
     "thread",
 )
+_FIELDS: Final = frozenset((*MessagesRequest.__struct_encode_fields__, "betas"))  # the SDK's name for a header
 
 PromptT = TypeVar("PromptT", bound=Prompt)
 
@@ -104,7 +106,7 @@ def _read(decoder: "msgspec.json.Decoder[PromptT]", content_type: str, body: byt
         request = read_body(decoder, content_type, body, _CHOICES)
     except InvalidRequest as error:
         raise _with_its_type(error, body) from None
-    _refuse_fields(request)
+    _refuse_fields(request, body)
     blocks = sum(_size(message.content) for message in request.messages)
     if blocks > MAX_BLOCKS:
         raise InvalidRequest(f"messages has {blocks} blocks together; at most {MAX_BLOCKS} are taken", param="messages")
@@ -145,10 +147,15 @@ def _size(content: "str | Sequence[Block] | None") -> int:
     return len(content) + sum(map(_size, (*inner, *documents)))
 
 
-def _refuse_fields(request: Prompt) -> None:
-    for name in _NOT_OFFERED:
-        if bytes(getattr(request, name, b"")) not in (b"", b"null", b"[]"):
+def _refuse_fields(request: Prompt, body: bytes) -> None:
+    """Refuse what is not offered, and what nobody knows: it is most likely misspelt."""
+    for name, value in _names.decode(body).items():
+        if name in _FIELDS or (name in _NOT_OFFERED and bytes(value) in (b"null", b"[]")):
+            continue
+        if name in _NOT_OFFERED:
             raise InvalidRequest(f"{name} is not offered; leave it out", param=name)
+        shown = name[:_MAX_SHOWN]
+        raise InvalidRequest(f"unknown parameter: {shown!r}", param=shown, code="unknown_parameter")
     if request.speed not in (None, "standard"):
         raise InvalidRequest("speed is not 'standard', which is the only one offered", param="speed")
 

@@ -197,9 +197,22 @@ def test_what_is_at_its_limit_is_taken():
         container=None,
         mcp_servers=[],
         speed="standard",
-        a_field_of_tomorrow={"x": 1},
     )
     assert request.max_tokens == 1025
+
+
+@pytest.mark.parametrize("name", ["temprature", "a_field_of_tomorrow", "x" * 100])
+def test_a_field_that_nobody_knows_is_refused_by_its_name(name):
+    with pytest.raises(InvalidRequest, match=f"unknown parameter: '{name[:60]}'") as refused:
+        read(**{name: {"x": 1}})
+    assert refused.value.error_code == "unknown_parameter" and refused.value.param == name[:60]
+
+
+@pytest.mark.parametrize("name", ["context_management", "compaction", "fallbacks", "thread", "container"])
+def test_what_is_not_offered_is_refused_unless_it_says_nothing(name):
+    assert read(**{name: None}).max_tokens
+    with pytest.raises(InvalidRequest, match=f"{name} is not offered"):
+        read(**{name: {"x": 1}})
 
 
 @pytest.mark.parametrize("inner", [1, 500])

@@ -85,9 +85,11 @@ async def test_a_response_is_billed_as_the_equal_chat(gateway, upstream, stream)
     assert of_response.usage.cache_read_text == 4 and of_response.usage.output_reasoning == 3
 
 
-async def test_usage_that_is_not_known_is_not_zero(gateway, upstream):
+async def test_usage_that_is_not_reported_is_estimated_and_never_zero(gateway, upstream):
     upstream.then(upstream.whole({**upstream.completion(), "usage": None}))
-    assert (await ask(gateway)).usage is None
+    usage = (await ask(gateway)).usage
+    assert usage.input_tokens > 0 and usage.output_tokens > 0
+    assert gateway.requests()[-1].count_method == "estimate"
 
 
 async def test_parallel_calls_are_told_apart_also_where_their_pieces_are_interleaved(gateway, upstream):
