@@ -13,6 +13,7 @@ _RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})")
 _ITEM: Final = re.compile(r"[a-z]+_([0-9a-f]{32})[io][0-9a-f]{4}")
 
 MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024  # input and answer of one response together
+DEFAULT_MAX_BYTES: Final = 10 << 30  # that one tenant keeps
 MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024  # of all the responses that one continues
 MAX_HISTORY_RESPONSES: Final = 1000
 

@@ -123,7 +123,9 @@ class Gateway:
         )
         self._dispatcher = Dispatcher(stages, self._clock)
         self.kept = KeptObjects(settings.objects_address)
-        self._responses = ResponseKeeper(self.kept, settings.responses_keep_days * 86_400, self._clock)
+        self._responses = ResponseKeeper(
+            self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
+        )
         self._metrics = None if counts is None else self._metrics_service(counts)
         operations = (*OPERATIONS, MESSAGES, responses(self._responses))
         self.batches = BatchService(

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from backends.tls import TlsFiles
 from contracts.configuration import control_database_url
 from contracts.files import FileBounds
+from contracts.stored_responses import DEFAULT_MAX_BYTES
 from gateway.batches.settings import BatchSettings, RunnerSettings
 from gateway.http import HttpLimits
 from gateway.identity.authentication import AuthenticationLimits
@@ -38,6 +39,7 @@ class GatewaySettings(BaseSettings):
     database_url: str = ""  # empty: SQLite in the data directory
     objects_url: str = ""  # files, batches and kept answers; empty: SQLite in the data directory, beside the other
     responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
+    responses_max_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1 << 20)  # that one tenant keeps of them
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 

@@ -21,8 +21,9 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.sql.elements import ColumnElement
 
 from backends.objects.database import METADATA, ObjectsDatabase
+from contracts.errors import InvalidRequest
 from contracts.owner import Owner
-from contracts.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
+from contracts.stored_responses import DEFAULT_MAX_BYTES, MAX_HISTORY_RESPONSES, StoredResponse
 
 _responses = Table(
     "responses",
@@ -37,6 +38,7 @@ _responses = Table(
     Column("body", LargeBinary, nullable=False),
     Column("items", LargeBinary, nullable=False),
     Index("responses_expires_ns", "expires_ns"),
+    Index("responses_tenant_size_bytes", "tenant", "size_bytes"),
 )
 _STORED = ("id", "tenant", "project", "created_ns", "expires_ns", "previous_id", "body", "items")
 
@@ -44,12 +46,17 @@ _STORED = ("id", "tenant", "project", "created_ns", "expires_ns", "previous_id",
 class ResponseStore:
     """Keeps responses until they expire. What has expired is as gone as what was deleted, also before it is swept."""
 
-    def __init__(self, database: ObjectsDatabase) -> None:
+    def __init__(self, database: ObjectsDatabase, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        """`max_bytes` is what one tenant may keep. Gateways that keep at once may exceed it by what each one keeps."""
         self._database = database
+        self._max_bytes = max_bytes
 
     async def add(self, response: StoredResponse) -> None:
-        """Keep a response, and what it continues for as long. Raises ObjectsUnavailable."""
-        await self._database.run(lambda connection: _add(connection, response))
+        """Keep a response, and what it continues for as long.
+
+        Raises ObjectsUnavailable, or InvalidRequest where the tenant keeps as much as it may.
+        """
+        await self._database.run(lambda connection: _add(connection, response, self._max_bytes))
 
     async def find(self, identifier: str, owner: Owner, now_ns: int) -> StoredResponse | None:
         """Give a response that its owner may see. Raises ObjectsUnavailable."""
@@ -107,8 +114,17 @@ def _stored(row: Row[tuple[object, ...]]) -> StoredResponse:
     return StoredResponse(owner=owner, **fields)
 
 
-def _add(connection: Connection, response: StoredResponse) -> None:
+def _add(connection: Connection, response: StoredResponse, max_bytes: int) -> None:
     owner = response.owner
+    held = select(func.coalesce(func.sum(_responses.c.size_bytes), 0)).where(_responses.c.tenant == owner.tenant)
+    size_bytes = connection.execute(held).scalar_one()
+    if size_bytes + response.size_bytes > max_bytes:
+        raise InvalidRequest(
+            f"the tenant {owner.tenant!r} keeps {size_bytes} bytes of responses, and at most {max_bytes} are kept; "
+            f"this one has {response.size_bytes}: delete others, or send store: false",
+            param="store",
+            code="response_storage_full",
+        )
     connection.execute(
         insert(_responses).values(
             id=response.id,

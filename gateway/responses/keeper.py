@@ -13,6 +13,7 @@ from contracts.owner import Owner, owner_of
 from contracts.requests import AnyRequest
 from contracts.responses import InputItem, ItemReference
 from contracts.stored_responses import (
+    DEFAULT_MAX_BYTES,
     MAX_HISTORY_BYTES,
     MAX_HISTORY_RESPONSES,
     MAX_RESPONSE_BYTES,
@@ -48,10 +49,13 @@ _encode: Final = msgspec.json.Encoder().encode
 class ResponseKeeper:
     """Keeps responses for `keep_seconds` from the last time that one of their conversation was made."""
 
-    def __init__(self, kept: KeptObjects, keep_seconds: float, clock: Clock) -> None:
+    def __init__(
+        self, kept: KeptObjects, keep_seconds: float, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> None:
         self._kept = kept
         self._keep_ns = round(keep_seconds * _NS)
         self._clock = clock
+        self._max_bytes = max_bytes  # of a tenant
         self._opened: ResponseStore | None = None
         self.patience_seconds = _PATIENCE_SECONDS  # that an answer's end waits for the database
 
@@ -149,7 +153,7 @@ class ResponseKeeper:
         database = self._kept.database()
         from backends.objects.responses import ResponseStore  # here: edge deployments do without SQLAlchemy
 
-        return ResponseStore(database)
+        return ResponseStore(database, self._max_bytes)
 
     async def _history(self, identifier: str, owner: Owner) -> list[StoredResponse]:
         """Give a response and all that it continues, the oldest first."""

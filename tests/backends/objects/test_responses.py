@@ -3,6 +3,7 @@
 import pytest
 
 from backends.objects.responses import ResponseStore
+from contracts.errors import InvalidRequest
 from contracts.owner import Owner
 from contracts.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
 
@@ -29,6 +30,20 @@ async def test_what_is_kept_is_found_unchanged(store):
     await store.add(response("a", body=b'{"x":"\\u0000"}'))
     assert await store.find("a", ACME, 0) == response("a", body=b'{"x":"\\u0000"}')
     assert await store.find("b", ACME, 0) is None
+
+
+@pytest.mark.parametrize(("max_bytes", "is_kept"), [(7, False), (8, True), (9, True)])
+async def test_a_tenant_keeps_so_many_bytes_at_most(objects, max_bytes, is_kept):
+    store = ResponseStore(objects, max_bytes)
+    await store.add(response("a"))
+    await store.add(response("other", owner=Owner("other", "")))
+    if is_kept:
+        await store.add(response("b"))
+    else:
+        with pytest.raises(InvalidRequest, match="keeps 4 bytes of responses, and at most 7 are kept") as refused:
+            await store.add(response("b"))
+        assert refused.value.error_code == "response_storage_full"
+    assert (await store.find("b", ACME, 0) is not None) == is_kept
 
 
 async def test_a_history_begins_with_the_oldest(store):
