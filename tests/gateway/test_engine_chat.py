@@ -229,7 +229,7 @@ async def test_what_cannot_be_honoured_is_refused_by_name_and_costs_nothing(engi
 @pytest.mark.alone
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(engine, eventually, share):
-    tokens = 800  # a tenth of them takes the engine long enough not to end before it hears of the client
+    tokens = 2000  # a tenth of them takes the engine long enough not to end before it hears of the client
     client = await engine.connect()
     fields = {"model": MODEL, "messages": HELLO, "stream": True, "max_tokens": tokens, "ignore_eos": True}
     await client.send(engine.request(min_tokens=tokens, **fields))
