@@ -85,6 +85,32 @@ class ModelRequest(msgspec.Struct, frozen=True):
     model: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+class InputRequest(ModelRequest, frozen=True, kw_only=True):
+    """What requests have in common for which nothing is generated: the answer comes whole, and costs its input."""
+
+    user: Annotated[str, Meta(max_length=256)] | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Say that the answer comes whole."""
+        return False
+
+    @property
+    def output_limit(self) -> int | None:
+        """Give no limit: nothing is generated."""
+        return None
+
+    @property
+    def choice_count(self) -> int:
+        """Give one answer."""
+        return 1
+
+    @property
+    def temperature(self) -> float | None:
+        """Give none: nothing is sampled."""
+        return None
+
+
 class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
     """What requests for generated text have in common, whichever way the prompt is put."""
 

@@ -4,12 +4,11 @@ A request compares one text with many, or as many with as many. Fields that the 
 which an upstream gets as it came.
 """
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
-from msgspec import Meta
 
-from contracts.chat import ModelRequest, NotNegative, PositiveInt
+from contracts.chat import InputRequest, NotNegative, PositiveInt
 from contracts.errors import InvalidRequest, InvalidUsage
 from contracts.usage import MAX_TOKENS_PER_LEAF, OpenAIUsage, Usage
 
@@ -25,11 +24,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 Given = str | Entry
 
 
-class PairRequest(ModelRequest, frozen=True, kw_only=True):
+class PairRequest(InputRequest, frozen=True, kw_only=True):
     """What asks for scores of pairs: each text on the right with the one on the left, or with its counterpart there."""
 
     fields: ClassVar[tuple[str, str]]  # the names of the left side and of the right
-    user: Annotated[str, Meta(max_length=256)] | None = None
 
     @property
     def left(self) -> list[Given]:
@@ -51,26 +49,6 @@ class PairRequest(ModelRequest, frozen=True, kw_only=True):
         """Give the places on the left and on the right of each score's texts."""
         last = len(self.left) - 1
         return [(min(place, last), place) for place in range(len(self.right))]
-
-    @property
-    def is_streamed(self) -> bool:
-        """Say that the answer comes whole."""
-        return False
-
-    @property
-    def output_limit(self) -> int | None:
-        """Give no limit: nothing is generated."""
-        return None
-
-    @property
-    def choice_count(self) -> int:
-        """Give one answer."""
-        return 1
-
-    @property
-    def temperature(self) -> float | None:
-        """Give none: nothing is sampled."""
-        return None
 
 
 class RerankRequest(PairRequest, frozen=True, kw_only=True):

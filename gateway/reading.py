@@ -164,6 +164,12 @@ def read_retries(header: str) -> int | None:
     return int(header) if header.isascii() and header.isdecimal() and len(header) < 4 else None
 
 
+def unknown_parameter(name: str) -> InvalidRequest:
+    """Give the error for a field that nobody knows; its name is shown up to 60 characters."""
+    shown = name[:_MAX_SHOWN]
+    return InvalidRequest(f"unknown parameter: {shown!r}", param=shown, code="unknown_parameter")
+
+
 def _malformed(message: str, body: bytes) -> MalformedBody:
     found = _AT_BYTE.search(message)
     position = int(found.group(1)) if found else len(body)
@@ -190,8 +196,7 @@ def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below:
             return InvalidRequest(f"{missing.group(1)} is required", param=missing.group(1))
         unknown = _UNKNOWN.search(message)
         if unknown:
-            name = unknown.group(1)[:_MAX_SHOWN]
-            return InvalidRequest(f"unknown parameter: {name!r}", param=name, code="unknown_parameter")
+            return unknown_parameter(unknown.group(1))
         return InvalidRequest(f"the body is not a request: {message}")
     path = found.group(1)
     param = path.removeprefix("$").lstrip(".") or None

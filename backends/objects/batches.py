@@ -9,7 +9,6 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -22,12 +21,11 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    text,
-    true,
     update,
 )
 
 from backends.objects.database import METADATA, ObjectsDatabase
+from backends.objects.ownership import owned, wait_for_tenant
 from contracts.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, BatchUsage, Lease, Payer
 from contracts.errors import InvalidRequest
 from contracts.owner import Owner
@@ -99,13 +97,13 @@ class BatchStore:
 
     async def find(self, owner: Owner, batch_id: str) -> Batch | None:
         """Give one of an owner's batches; `None` where there is none of that id."""
-        wanted = select(BATCHES).where(BATCHES.c.id == batch_id, _owned(owner))
+        wanted = select(BATCHES).where(BATCHES.c.id == batch_id, owned(BATCHES, owner))
         row = await self._database.run(lambda connection: connection.execute(wanted).first())
         return None if row is None else batch_of(row)
 
     async def list(self, owner: Owner, *, limit: int, after: str = "") -> list[Batch]:
         """Give up to `limit` of an owner's batches, the newest first, from behind the one named on."""
-        found = select(BATCHES).where(_owned(owner)).order_by(BATCHES.c.id.desc()).limit(limit)
+        found = select(BATCHES).where(owned(BATCHES, owner)).order_by(BATCHES.c.id.desc()).limit(limit)
         if after:
             found = found.where(BATCHES.c.id < after)
         return [batch_of(row) for row in await self._database.run(lambda connection: connection.execute(found).all())]
@@ -117,18 +115,18 @@ class BatchStore:
         """
 
         def work(connection: Connection) -> Batch | None:
-            may_end = and_(BATCHES.c.id == batch_id, _owned(owner), BATCHES.c.state.in_(("validating", "in_progress")))
+            may_end = and_(
+                BATCHES.c.id == batch_id, owned(BATCHES, owner), BATCHES.c.state.in_(("validating", "in_progress"))
+            )
             connection.execute(update(BATCHES).where(may_end).values(state="cancelling", cancelling_unix=now_unix))
-            row = connection.execute(select(BATCHES).where(BATCHES.c.id == batch_id, _owned(owner))).first()
+            row = connection.execute(select(BATCHES).where(BATCHES.c.id == batch_id, owned(BATCHES, owner))).first()
             return None if row is None else batch_of(row)
 
         return await self._database.run(work)
 
 
 def _create(connection: Connection, batch: Batch, max_live: int, lease: Lease) -> None:
-    if connection.dialect.name == "postgresql":  # SQLite's writers wait for each other as they are
-        name = f"batches {batch.owner.tenant}"
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
+    wait_for_tenant(connection, "batches", batch.owner.tenant)
     connection.execute(
         insert(BATCHES).values(
             id=batch.id,
@@ -156,10 +154,6 @@ def _create(connection: Connection, batch: Batch, max_live: int, lease: Lease) -
             "are taken; wait for some to end, or cancel some",
             code="too_many_batches",
         )
-
-
-def _owned(owner: Owner) -> ColumnElement[bool]:
-    return and_(BATCHES.c.tenant == owner.tenant, BATCHES.c.project == owner.project if owner.project else true())
 
 
 def batch_of(row: Row[Any]) -> Batch:

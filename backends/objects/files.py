@@ -25,12 +25,11 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    text,
-    true,
     update,
 )
 
 from backends.objects.database import METADATA, ObjectsDatabase
+from backends.objects.ownership import owned, wait_for_tenant
 from contracts.errors import InvalidRequest, ObjectsUnavailable
 from contracts.files import FileBounds, StoredFile
 from contracts.owner import Owner
@@ -166,10 +165,7 @@ def _insert(connection: Connection, file: StoredFile) -> None:
 
 def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) -> None:
     """Begin a file where its tenant has room for it. Others that begin one at the same time are counted as well."""
-    if connection.dialect.name == "postgresql":  # SQLite's writers wait for each other as they are
-        connection.execute(
-            text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"files {file.owner.tenant}"}
-        )
+    wait_for_tenant(connection, "files", file.owner.tenant)
     _insert(connection, file)
     held = select(func.count(), func.sum(_files.c.size_bytes)).where(_files.c.tenant == file.owner.tenant)
     count, size = connection.execute(held).one()
@@ -190,8 +186,7 @@ def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) 
 
 def _visible(owner: Owner, now_unix: int) -> tuple[ColumnElement[bool], ...]:
     return (
-        _files.c.tenant == owner.tenant,
-        _files.c.project == owner.project if owner.project else true(),
+        owned(_files, owner),
         _files.c.is_complete.is_(True),
         or_(_files.c.expires_unix.is_(None), _files.c.expires_unix > now_unix),
     )

@@ -21,6 +21,7 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy.sql.elements import ColumnElement
 
 from backends.objects.database import METADATA, ObjectsDatabase
+from backends.objects.ownership import owned
 from contracts.errors import InvalidRequest
 from contracts.owner import Owner
 from contracts.stored_responses import DEFAULT_MAX_BYTES, MAX_HISTORY_RESPONSES, StoredResponse
@@ -98,14 +99,7 @@ class History:
 
 
 def _visible(identifier: str, owner: Owner, now_ns: int) -> list[ColumnElement[bool]]:
-    return [_responses.c.id == identifier, *_owned(owner), _responses.c.expires_ns > now_ns]
-
-
-def _owned(owner: Owner) -> list[ColumnElement[bool]]:
-    conditions = [_responses.c.tenant == owner.tenant]
-    if owner.project:
-        conditions.append(_responses.c.project == owner.project)
-    return conditions
+    return [_responses.c.id == identifier, owned(_responses, owner), _responses.c.expires_ns > now_ns]
 
 
 def _stored(row: Row[tuple[object, ...]]) -> StoredResponse:
@@ -155,7 +149,7 @@ def _chain(identifier: str, owner: Owner, now_ns: int) -> CTE:
     further = (
         select(*columns, (chain.c.depth + 1).label("depth"))
         .join(chain, _responses.c.id == chain.c.previous_id)
-        .where(*_owned(owner), _responses.c.expires_ns > now_ns, chain.c.depth < MAX_HISTORY_RESPONSES)
+        .where(owned(_responses, owner), _responses.c.expires_ns > now_ns, chain.c.depth < MAX_HISTORY_RESPONSES)
     )
     return chain.union_all(further)
 

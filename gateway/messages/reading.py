@@ -28,7 +28,7 @@ from contracts.messages import (
     ToolUseBlock,
     Url,
 )
-from gateway.reading import Choices, read_body
+from gateway.reading import Choices, read_body, unknown_parameter
 
 _requests: Final = msgspec.json.Decoder(MessagesRequest)
 _prompts: Final = msgspec.json.Decoder(Prompt)
@@ -57,7 +57,6 @@ _TYPES: Final = (
 _NAME: Final = re.compile(r"[a-z0-9_.-]{1,60}")
 _STEP: Final = re.compile(r"\.?([^.\[]+)|\[(\d+)\]")
 _CUSTOM: Final = (None, "custom")
-_MAX_SHOWN: Final = 60
 _NOT_OFFERED: Final = (
     "compaction",
     "container",
@@ -154,8 +153,7 @@ def _refuse_fields(request: Prompt, body: bytes) -> None:
             continue
         if name in _NOT_OFFERED:
             raise InvalidRequest(f"{name} is not offered; leave it out", param=name)
-        shown = name[:_MAX_SHOWN]
-        raise InvalidRequest(f"unknown parameter: {shown!r}", param=shown, code="unknown_parameter")
+        raise unknown_parameter(name)
     if request.speed not in (None, "standard"):
         raise InvalidRequest("speed is not 'standard', which is the only one offered", param="speed")
 

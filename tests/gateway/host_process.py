@@ -1,28 +1,35 @@
-"""An engine host as a process of its own, with the built-in model."""
+"""An engine host as a process of its own, with the built-in model or with others."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from backends.engine.settings import BUILTIN_PATH
+from tests.backends.engine.torch_engine.tiny_models import build_model
 
 MODEL = "tollkeeper-5m"
+_BUILTIN: Final = {MODEL: BUILTIN_PATH}
 
 
 class HostProcess:
-    """`python -m backends.engine` with the built-in model, and with the embedder where asked."""
+    """`python -m backends.engine` with models by name and folder, and with the embedder where asked."""
 
-    def __init__(self, data: Path, *, embedder: bool) -> None:
+    def __init__(
+        self, data: Path, models: Mapping[str, Path] = _BUILTIN, *, embedder: bool, kv_mebibytes: int = 128
+    ) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.url = f"unix://{data}/run/engine-default.sock"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
         environment |= {
             "TOLLKEEPER_DATA": str(data),
-            "TOLLKEEPER_ENGINE_MODEL": f"{MODEL}={BUILTIN_PATH}",
+            "TOLLKEEPER_ENGINE_MODEL": ",".join(f"{name}={path}" for name, path in models.items()),
             "TOLLKEEPER_ENGINE_EMBEDDER": str(embedder).lower(),
-            "TOLLKEEPER_ENGINE_KV_BYTES": str(128 << 20),
+            "TOLLKEEPER_ENGINE_KV_BYTES": str(kv_mebibytes << 20),
             "TOLLKEEPER_ENGINE_THREADS": "1",
         }
         with (data / "engine.log").open("ab") as log:
@@ -32,3 +39,11 @@ class HostProcess:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def tiny_model(path: Path, template: str) -> Path:
+    """Make a tiny model whose chat template is this one; give its folder."""
+    build_model("llama", path)
+    file = path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": template}))
+    return path

@@ -1,16 +1,19 @@
 """A model server to call, a sink that remembers, and the loop the data plane runs on."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from uuid import UUID
 
 import pytest
 import uvloop
 
 from backends.llm.base import ModelCall
+from backends.llm.engine_target import EngineTarget
 from contracts.chat import ChatRequest
+from contracts.configuration import TargetSpec
 from contracts.generation import Delta, Result, Vectors
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.reading import read_chat
+from tests.backends.llm.engine_fake import FakeHost
 from tests.gateway.model_server import eventually, new_upstream, upstream
 
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
@@ -74,6 +77,15 @@ class MemorySink:
     @property
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
+
+
+@pytest.fixture
+async def target(host: FakeHost, eventually: Callable) -> AsyncIterator[EngineTarget]:
+    """A target at the `host` of the test's own file, once it is ready."""
+    made = EngineTarget(TargetSpec("e", "p", "engine", host.url), lambda reference: reference)
+    await eventually(lambda: made._host.status().state == "ready")
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ from backends.llm import engine_target
 from backends.llm.base import ModelCall
 from backends.llm.engine_prompt import prompt_of
 from backends.llm.engine_stream import EngineStream
-from backends.llm.engine_target import EngineTarget
 from backends.tokenizer import PromptFormat
-from contracts.configuration import TargetSpec
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest
 from contracts.usage import Usage
@@ -32,14 +30,6 @@ async def host(tmp_path: Path) -> AsyncIterator[FakeHost]:
     made = await FakeHost(tmp_path / "h.sock", models=models).start()
     yield made
     await made.stop()
-
-
-@pytest.fixture
-async def target(host: FakeHost, eventually: Callable) -> AsyncIterator[EngineTarget]:
-    made = EngineTarget(TargetSpec("e", "p", "engine", host.url), lambda reference: reference)
-    await eventually(lambda: made._host.status().state == "ready")
-    yield made
-    await made.close()
 
 
 def body(**fields: Any) -> bytes:

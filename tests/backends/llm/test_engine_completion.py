@@ -1,7 +1,7 @@
 """Text completions at an engine host: what each prompt becomes, and several of them as one call."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,9 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from backends.engine.settings import BUILTIN_PATH
 from backends.llm.base import ModelCall
 from backends.llm.engine_completion import prompts_of
-from backends.llm.engine_target import EngineTarget
 from backends.tokenizer import PromptFormat
-from contracts.configuration import TargetSpec
 from contracts.errors import EngineUnavailable, InvalidRequest, UpstreamError
 from contracts.ids import sibling_of
 from contracts.wire import Abort, Submit
@@ -113,14 +111,6 @@ async def host(tmp_path: Path) -> AsyncIterator[FakeHost]:
     made = await UnevenHost(tmp_path / "h.sock").start()
     yield made
     await made.stop()
-
-
-@pytest.fixture
-async def target(host: FakeHost, eventually: Callable) -> AsyncIterator[EngineTarget]:
-    made = EngineTarget(TargetSpec("e", "p", "engine", host.url), lambda reference: reference)
-    await eventually(lambda: made._host.status().state == "ready")
-    yield made
-    await made.close()
 
 
 async def test_prompts_are_submitted_each_with_an_id_of_its_own_and_summed_up(host, target, sink) -> None:

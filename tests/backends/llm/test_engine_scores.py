@@ -3,7 +3,7 @@
 import json
 import math
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from backends.llm.base import ModelCall
 from backends.llm.engine_scores import cosines
-from backends.llm.engine_target import EngineTarget
-from contracts.configuration import TargetSpec
 from contracts.errors import InvalidRequest, UpstreamBroken
 from contracts.generation import Vectors
 from contracts.wire import Embed
@@ -29,14 +27,6 @@ async def host(tmp_path: Path) -> AsyncIterator[FakeHost]:
     made = await FakeHost(tmp_path / "h.sock", models=models).start()
     yield made
     await made.stop()
-
-
-@pytest.fixture
-async def target(host: FakeHost, eventually: Callable) -> AsyncIterator[EngineTarget]:
-    made = EngineTarget(TargetSpec("e", "p", "engine", host.url), lambda reference: reference)
-    await eventually(lambda: made._host.status().state == "ready")
-    yield made
-    await made.close()
 
 
 def rerank(model: str = "embedder", **fields: Any) -> ModelCall:

@@ -1,16 +1,13 @@
 """Messages answered by an engine host of ours: exact counts from the first event on, tools, thoughts, stops."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import pytest
 
-from tests.backends.engine.torch_engine.tiny_models import build_model
+from tests.gateway.host_process import HostProcess, tiny_model
 
 MODEL = "tiny-tools"
 TEMPLATE = (
@@ -40,23 +37,9 @@ ASK: dict[str, Any] = {
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a host with a tiny model whose template names tools, and thinks where an effort is stated; give its URL."""
     data = tmp_path_factory.mktemp("engine")
-    path = data / "model"
-    build_model("llama", path)
-    facts = json.loads((path / "tokenizer_config.json").read_text())
-    (path / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": TEMPLATE}))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
-    environment |= {
-        "TOLLKEEPER_DATA": str(data),
-        "TOLLKEEPER_ENGINE_MODEL": f"{MODEL}={path}",
-        "TOLLKEEPER_ENGINE_EMBEDDER": "false",
-        "TOLLKEEPER_ENGINE_KV_BYTES": str(4 << 20),
-        "TOLLKEEPER_ENGINE_THREADS": "1",
-    }
-    with (data / "engine.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "backends.engine"], env=environment, stdout=log, stderr=log)
-    yield f"unix://{data}/run/engine-default.sock"
+    process = HostProcess(data, {MODEL: tiny_model(data / "model", TEMPLATE)}, embedder=False, kv_mebibytes=4)
+    yield process.url
     process.kill()
-    process.wait()
 
 
 @pytest.fixture

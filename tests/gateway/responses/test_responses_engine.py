@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -13,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from backends.engine.settings import BUILTIN_PATH
-from tests.backends.engine.torch_engine.tiny_models import build_model
+from tests.gateway.host_process import HostProcess, tiny_model
 
 MODEL = "tollkeeper-5m"
 CALLER = "tiny-tools"  # which a grammar makes call
@@ -45,22 +42,10 @@ class Bridge(BaseModel):
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a host with the built-in model and one whose template names tools; give its URL."""
     data = tmp_path_factory.mktemp("engine")
-    build_model("llama", data / "model")
-    facts = json.loads((data / "model" / "tokenizer_config.json").read_text())
-    (data / "model" / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": TEMPLATE}))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
-    environment |= {
-        "TOLLKEEPER_DATA": str(data),
-        "TOLLKEEPER_ENGINE_MODEL": f"{MODEL}={BUILTIN_PATH},{CALLER}={data / 'model'}",
-        "TOLLKEEPER_ENGINE_EMBEDDER": "false",
-        "TOLLKEEPER_ENGINE_KV_BYTES": str(256 << 20),
-        "TOLLKEEPER_ENGINE_THREADS": "1",
-    }
-    with (data / "engine.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "backends.engine"], env=environment, stdout=log, stderr=log)
-    yield f"unix://{data}/run/engine-default.sock"
+    models = {MODEL: BUILTIN_PATH, CALLER: tiny_model(data / "model", TEMPLATE)}
+    process = HostProcess(data, models, embedder=False, kv_mebibytes=256)
+    yield process.url
     process.kill()
-    process.wait()
 
 
 @pytest.fixture

@@ -1,10 +1,6 @@
 """A gateway in front of a real engine host, with a model that chats, one that calls tools, and an embedder."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +9,7 @@ import openai
 import pytest
 
 from backends.engine.settings import BUILTIN_PATH
-from tests.backends.engine.torch_engine.tiny_models import build_model
+from tests.gateway.host_process import HostProcess, tiny_model
 
 CHAT, TOOLS, EMBEDDER = "tollkeeper-5m", "tiny-tools", "minilm-l6-v2"
 KEY = "tk-" + "A" * 43
@@ -28,23 +24,10 @@ TEMPLATE = (
 def host_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run `python -m backends.engine` with the three; give its URL."""
     data = tmp_path_factory.mktemp("sdks")
-    path = data / "model"
-    build_model("llama", path)
-    facts = json.loads((path / "tokenizer_config.json").read_text())
-    (path / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": TEMPLATE}))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
-    environment |= {
-        "TOLLKEEPER_DATA": str(data),
-        "TOLLKEEPER_ENGINE_MODEL": f"{CHAT}={BUILTIN_PATH},{TOOLS}={path}",
-        "TOLLKEEPER_ENGINE_EMBEDDER": "true",
-        "TOLLKEEPER_ENGINE_KV_BYTES": str(128 << 20),
-        "TOLLKEEPER_ENGINE_THREADS": "1",
-    }
-    with (data / "engine.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "backends.engine"], env=environment, stdout=log, stderr=log)
-    yield f"unix://{data}/run/engine-default.sock"
+    models = {CHAT: BUILTIN_PATH, TOOLS: tiny_model(data / "model", TEMPLATE)}
+    process = HostProcess(data, models, embedder=True)
+    yield process.url
     process.kill()
-    process.wait()
 
 
 @pytest.fixture

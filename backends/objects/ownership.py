@@ -1,0 +1,16 @@
+"""Whose a row is, and how what one tenant does at several gateways at once is done one after another."""
+
+from sqlalchemy import ColumnElement, Connection, FromClause, and_, text, true
+
+from contracts.owner import Owner
+
+
+def owned(table: FromClause, owner: Owner) -> ColumnElement[bool]:
+    """Give the condition for what an owner may see: its project's rows, or all of its tenant's where it has none."""
+    return and_(table.c.tenant == owner.tenant, table.c.project == owner.project if owner.project else true())
+
+
+def wait_for_tenant(connection: Connection, what: str, tenant: str) -> None:
+    """Wait until no other transaction does the same for this tenant."""
+    if connection.dialect.name == "postgresql":  # SQLite's writers wait for each other as they are
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"{what} {tenant}"})
