@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 _REASONS: Final = {
     200: b"OK",
     204: b"No Content",
@@ -37,6 +39,17 @@ class Line(Protocol):
     async def drained(self) -> None: ...
 
 
+class RequestHead(msgspec.Struct, frozen=True, gc=False):
+    """What a request's head says. The content length among its headers may be another request's."""
+
+    method: str
+    path: str
+    query: str  # as it came, without the question mark
+    version: str
+    headers: dict[bytes, bytes]  # names in lower case; the last of a repeated header holds
+    keep_alive: bool
+
+
 class Exchange:
     """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
 
@@ -54,36 +67,21 @@ class Exchange:
         "method",
         "path",
         "query",
-        "received_at",
         "version",
     )
 
-    def __init__(
-        self,
-        line: Line,
-        *,
-        method: str,
-        path: str,
-        version: str,
-        headers: dict[bytes, bytes],
-        body: bytes,
-        keep_alive: bool,
-        address: str,
-        received_at: float,
-        query: str = "",
-    ) -> None:
+    def __init__(self, line: Line, head: RequestHead, body: bytes, address: str) -> None:
         self._line = line
-        self._keep_alive = keep_alive
+        self._keep_alive = head.keep_alive
         self._is_chunked = False
         self._is_finished = False
-        self.method = method
-        self.path = path
-        self.query = query  # as it came, without the question mark
-        self.version = version
-        self.headers = headers  # names in lower case; the last of a repeated header holds
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.version = head.version
+        self.headers = head.headers
         self.body = body
         self.address = address
-        self.received_at = received_at  # the event loop's time, seconds
         self.bytes_sent = 0
         self.is_started = False  # the answer's head has been written
         self.is_gone = False  # the client has left

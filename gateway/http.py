@@ -8,21 +8,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, cast
 
 import httptools
 
+from backends.http_head import LastHead
 from contracts.errors import (
     AmbiguousFraming,
-    BodyTooLarge,
     HeadersTooLarge,
     InvalidRequest,
     RequestTimeout,
     TollkeeperError,
     UnsupportedMediaType,
 )
-from gateway.exchange import Exchange, Handler
+from gateway.exchange import Exchange, Handler, RequestHead
+from gateway.http_limits import HttpLimits
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
 _log = logging.getLogger(__name__)
@@ -45,20 +45,6 @@ _ONCE: Final = {
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """What one connection may ask of us. Sizes in bytes, times in seconds."""
-
-    header_bytes: int = 32 * 1024
-    header_count: int = 100
-    body_bytes: int = 32 * 1024 * 1024
-    head_seconds: float = 10.0
-    body_seconds: float = 60.0
-    idle_seconds: float = 75.0
-    write_seconds: float = 60.0
-    connections: int = 10_000
-
-
 class HttpConnection(asyncio.Protocol):
     """One client connection. Requests on it are answered one after another, in order."""
 
@@ -77,6 +63,9 @@ class HttpConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
+        self._last_head = LastHead()
+        self._like_last: RequestHead | None = None
+        self._fed = b""  # what began with a request's head, while the parser reads it
         self._address = ""
         # the request being read
         self._url = b""
@@ -116,7 +105,11 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
+        self._fed = b""
         if not self._is_reading:
+            if self._current is None and self._take_like_last(data):
+                return
+            self._fed = data
             self._expect_within(self._limits.head_seconds)
         self._unparsed_bytes += len(data)
         try:
@@ -128,7 +121,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             # Also line ends before a request, chunk extensions and trailers, which no callback counts.
             if self._unparsed_bytes > self._limits.header_bytes + _HEAD_SLACK_BYTES:
-                self._refuse(_headers_too_large(self._limits))
+                self._refuse(self._limits.headers_too_large())
 
     def eof_received(self) -> bool:
         return False  # a client that closes its side has left: transports then call connection_lost
@@ -178,7 +171,7 @@ class HttpConnection(asyncio.Protocol):
         self._header_count += 1
         self._header_size += len(name) + len(value) + 4
         if self._header_size > self._max_header_bytes:
-            self._stop_parsing(_headers_too_large(self._limits))
+            self._stop_parsing(self._limits.headers_too_large())
         if self._header_count > self._max_headers:
             self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
         if self._in_body:
@@ -205,7 +198,7 @@ class HttpConnection(asyncio.Protocol):
             self._stop_parsing(UnsupportedMediaType("compressed request bodies are not read; send them plain"))
         length = headers.get(b"content-length")
         if length is not None and int(length) > self._limits.body_bytes:
-            self._stop_parsing(_body_too_large(int(length), self._limits))
+            self._stop_parsing(self._limits.body_too_large(int(length)))
         self._in_head = False
         self._in_body = True
         self._expect_within(self._limits.body_seconds)
@@ -217,27 +210,37 @@ class HttpConnection(asyncio.Protocol):
         self._unparsed_bytes = 0
         self._body_size += len(data)
         if self._body_size > self._limits.body_bytes:
-            self._stop_parsing(_body_too_large(self._body_size, self._limits))
+            self._stop_parsing(self._limits.body_too_large(self._body_size))
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
         self._in_body = False
         self._unparsed_bytes = 0
-        pieces = self._pieces
         path, _, query = self._url.decode("latin-1").partition("?")
-        exchange = Exchange(
-            self,
+        head = RequestHead(
             method=self._parser.get_method().decode("ascii"),
             path=path,
             query=query,
             version=self._parser.get_http_version(),
             headers=self._headers,
-            body=pieces[0] if len(pieces) == 1 else b"".join(pieces),
             keep_alive=self._parser.should_keep_alive(),
-            address=self._address,
-            received_at=self._loop.time(),
         )
-        self._waiting.append(exchange)
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._like_last = head if self._fed and self._last_head.learn(self._fed) else None
+        self._take(head, body)
+
+    def _take_like_last(self, data: bytes) -> bool:
+        """Take a whole request that begins as the last one did, without parsing it; say whether it was one."""
+        head = self._like_last
+        body = None if head is None or self._waiting else self._last_head.body_of(data)
+        if head is None or body is None or len(body) > self._limits.body_bytes:
+            return False
+        self._take(head, body)
+        return True
+
+    def _take(self, head: RequestHead, body: bytes) -> None:
+        self._waiting.append(Exchange(self, head, body, self._address))
         if self._current is None and not self._is_write_paused:
             self._answer_next()
         elif len(self._waiting) >= _MAX_PIPELINED:
@@ -382,13 +385,3 @@ class HttpConnection(asyncio.Protocol):
         waiter, self._drain_waiter = self._drain_waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-
-
-def _headers_too_large(limits: HttpLimits) -> HeadersTooLarge:
-    return HeadersTooLarge(f"the request line and headers exceed {limits.header_bytes} bytes")
-
-
-def _body_too_large(size: int, limits: HttpLimits) -> BodyTooLarge:
-    return BodyTooLarge(
-        f"the body has {size} bytes or more; the limit is {limits.body_bytes}, which TOLLKEEPER_MAX_BODY_BYTES sets"
-    )

@@ -10,7 +10,8 @@ from typing import Final
 from backends.tls import LiveContext, TlsFiles, server_context
 from contracts.errors import PermissionDenied
 from gateway.exchange import Exchange, Handler
-from gateway.http import LINGER_SECONDS, HttpConnection, HttpLimits, ShapeAt
+from gateway.http import LINGER_SECONDS, HttpConnection, ShapeAt
+from gateway.http_limits import HttpLimits
 from gateway.reply import send_error
 
 # What load balancers and supervisors ask, which hold no certificate.

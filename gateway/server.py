@@ -7,7 +7,8 @@ from typing import Final
 
 from contracts.errors import ConfigurationError
 from gateway.exchange import Handler
-from gateway.http import HttpConnection, HttpLimits, ShapeAt
+from gateway.http import HttpConnection, ShapeAt
+from gateway.http_limits import HttpLimits
 from gateway.rendering import OPENAI_ERRORS
 from gateway.secure_listener import ListenerContext, SecureConnection
 

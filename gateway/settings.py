@@ -13,7 +13,7 @@ from contracts.configuration import control_database_url
 from contracts.files import FileBounds
 from contracts.stored_responses import DEFAULT_MAX_BYTES
 from gateway.batches.settings import BatchSettings, RunnerSettings
-from gateway.http import HttpLimits
+from gateway.http_limits import HttpLimits
 from gateway.identity.authentication import AuthenticationLimits
 from gateway.secure_listener import TlsSettings
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.exchange import Exchange, Headers
+from gateway.exchange import Exchange, Headers, RequestHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,9 @@ class LineExchange(Exchange):
     __slots__ = ("answer",)
 
     def __init__(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> None:
-        super().__init__(
-            _NO_LINE,
-            method="POST",
-            path=path,
-            version="1.1",
-            headers={b"content-type": b"application/json", **headers},
-            body=body,
-            keep_alive=False,
-            address="",
-            received_at=0.0,
-        )
+        lines = {b"content-type": b"application/json", **headers}
+        head = RequestHead(method="POST", path=path, query="", version="1.1", headers=lines, keep_alive=False)
+        super().__init__(_NO_LINE, head, body, "")
         self.answer: LineAnswer | None = None
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:

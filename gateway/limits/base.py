@@ -10,7 +10,7 @@ for a counter: an earlier time than the last counts as the last.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
@@ -49,6 +49,9 @@ class Counter(Protocol):
     was charged, and does nothing once that has passed.
     """
 
+    takes_at_once: ClassVar[bool]
+    """Say whether it is a QuickCounter."""
+
     @property
     def rule(self) -> Rule: ...
     @property
@@ -68,6 +71,22 @@ class Counter(Protocol):
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether forgetting the counter would lose nothing: nothing is charged, reserved or held."""
+
+
+class QuickCounter(Counter, Protocol):
+    """A counter of this process alone, which needs no second look: it charges in the call that asks for room."""
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Charge `amount` now; give what is left, and the mark.
+
+        `None`, with nothing charged, without the room, and where anything is held for anyone.
+        """
+
+    def undo(self, mark: Mark, amount: int) -> None:
+        """Take back what `take_at_once` has just charged, as if it had not been."""
+
+    def reset_seconds(self, now_ns: int) -> float | None:
+        """Give when everything used now will have left the window, or the period ends; `None` where neither does."""
 
 
 Line: TypeAlias = tuple[Counter, int]  # a counter and the amount asked of it

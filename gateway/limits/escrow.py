@@ -1,6 +1,6 @@
 """Counts of what is reserved and what has been settled, without a window: slots in use, and whole conversations."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 from contracts.limits import LimitSpec, Rule
 from gateway.limits.base import CounterState, Mark
@@ -27,6 +27,8 @@ class EscrowCounter:
 
     __slots__ = ("_ceiling", "_ledger", "_until_ns", "rule", "subject")
 
+    takes_at_once: ClassVar[bool] = True
+
     def __init__(self, rule: Rule, subject: str) -> None:
         self.rule = rule
         self.subject = subject
@@ -49,6 +51,22 @@ class EscrowCounter:
         ledger.reserved += amount
         return ledger
 
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Reserve `amount` now where there is room; give what is left, and the mark."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        ledger = self._ledger
+        left = self._ceiling - ledger.settled - ledger.reserved - amount
+        if left < 0:
+            return None
+        ledger.reserved += amount
+        return left, ledger
+
+    def undo(self, mark: Mark, amount: int) -> None:
+        """Take back what `take_at_once` has just reserved."""
+        assert isinstance(mark, Ledger)
+        mark.reserved -= amount
+
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         assert isinstance(mark, Ledger)
@@ -61,6 +79,10 @@ class EscrowCounter:
             self._turn(now_ns)
         ledger = self._ledger
         return CounterState(self.rule.amount, ledger.settled + ledger.reserved, ledger.reserved, None)
+
+    def reset_seconds(self, now_ns: int) -> float | None:
+        """Give when the period ends; `None`: it does not reset by time."""
+        return self.state(now_ns).reset_seconds
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is reserved and nothing settled that still counts."""
@@ -97,6 +119,11 @@ class ConcurrencyCounter(EscrowCounter):
         self._pass_time(now_ns)
         self._ledger.reserved += amount
         return self._ledger
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Take slots where so many are free; give how many are left, and the mark."""
+        self._pass_time(now_ns)
+        return super().take_at_once(amount, now_ns)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """Give slots back."""
@@ -144,6 +171,13 @@ class ConversationCounter(EscrowCounter):
         self._until_ns = now_ns + _DAY_NS
         self._ledger.reserved += amount
         return self._ledger
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Reserve `amount` now where there is room; give what is left, and the mark."""
+        taken = super().take_at_once(amount, now_ns)
+        if taken is not None:
+            self._until_ns = now_ns + _DAY_NS
+        return taken
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from gateway.limits.base import Counter
 from gateway.limits.plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -14,26 +13,34 @@ _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-reque
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
-def rate_headers(lines: Lines, now_ns: int) -> Headers:
+def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
     """Give limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
-    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown.
+    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown. `left` is what
+    each of the lines has left at this moment, where that is known.
     """
     headers: Headers = ()
     if lines.requests:
-        headers = _of(lines.requests, _REQUESTS, now_ns)
+        headers = _of(lines, lines.requests, _REQUESTS, now_ns, left)
     if lines.tokens:
-        headers += _of(lines.tokens, _TOKENS, now_ns)
+        headers += _of(lines, lines.tokens, _TOKENS, now_ns, left)
     return headers
 
 
-def _of(counters: Sequence[Counter], names: _Names, now_ns: int) -> Headers:
-    tightest = counters[0]
-    if len(counters) > 1:
-        rooms = [counter.room(now_ns) for counter in counters]
-        tightest = counters[rooms.index(min(rooms))]
-    state = tightest.state(now_ns)
+def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int, left: Sequence[int] | None) -> Headers:
     limit, remaining, reset = names
+    if left is not None and lines.quick is not None:
+        tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+        quick = lines.quick[tightest][0]
+        reset_seconds = quick.reset_seconds(now_ns) or 0.0
+        return (
+            (limit, b"%d" % quick.rule.amount),
+            (remaining, b"%d" % left[tightest]),
+            (reset, duration(reset_seconds)),
+        )
+    counters = [lines.all[number][0] for number in shown]
+    rooms = [counter.room(now_ns) for counter in counters]
+    state = counters[rooms.index(min(rooms))].state(now_ns)
     return (
         (limit, b"%d" % state.amount),
         (remaining, b"%d" % state.remaining),

@@ -213,6 +213,7 @@ class LeasedEscrow(EscrowCounter):
 
     __slots__ = ()
 
+    takes_at_once = False
     has_slots = False
     keep_seconds = _DAY_SECONDS
     _link: Link

@@ -8,7 +8,7 @@ Leases and charges that are not settled bind to the gateway's life: Redis frees 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from backends.counters.amounts import deltas, joined, merge, split
 from backends.counters.courier import Keys
@@ -54,6 +54,8 @@ class Charge(Mark):
 
 class LeasedSliding:
     """One limit's count of one subject over its sliding window, as far as this gateway has part in it."""
+
+    takes_at_once: ClassVar[bool] = False
 
     def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
         assert rule.window is not None

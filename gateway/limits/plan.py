@@ -2,12 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from contracts.configuration import Snapshot
 from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
-from gateway.limits.base import Counter, CounterStore
+from gateway.limits.base import Counter, CounterStore, QuickCounter
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
@@ -19,10 +19,24 @@ _MAX_PLANS: Final = 200_000
 class Lines:
     """The counters that one request passes, and what is to be known of it to ask them. Immutable."""
 
-    __slots__ = ("all", "bounds", "capping", "counts_gpu", "counts_money", "counts_tokens", "requests", "tokens")
+    __slots__ = (
+        "all",
+        "bounds",
+        "capping",
+        "counts_gpu",
+        "counts_money",
+        "counts_tokens",
+        "quick",
+        "requests",
+        "tokens",
+    )
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.all = lines
+        # The same, where all of them charge in the call that asks for room.
+        self.quick: Sequence[tuple[QuickCounter, int]] | None = None
+        if all(counter.takes_at_once for counter, _ in lines):
+            self.quick = [(cast(QuickCounter, counter), place) for counter, place in lines]
         places = {place for _, place in lines}
         # The least that any rule allows of each metric: what is within needs no further look.
         bounds = [_NO_BOUND] * len(METRICS)
@@ -34,10 +48,9 @@ class Lines:
         self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
         # What can cut an answer short: all that output uses up.
         self.capping = tuple(line for line in lines if line[1] in (OUTPUT, TOKENS, MONEY, GPU))
-        self.requests = tuple(counter for counter, place in lines if place == REQUESTS and _has_window(counter))
-        self.tokens = tuple(
-            counter for counter, place in lines if place in (INPUT, OUTPUT, TOKENS) and _has_window(counter)
-        )
+        # Which of the lines replies tell of.
+        self.requests = _windows_of(lines, (REQUESTS,))
+        self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
 
     def without(self, place: int) -> "Lines":
         """Leave out the counters of one metric."""
@@ -118,9 +131,13 @@ class PlanBook:
         return Plan(lines, tuple(loose))
 
 
-def _has_window(counter: Counter) -> bool:
-    rule = counter.rule
-    return isinstance(rule, LimitSpec) and rule.window is not None
+def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]:
+    """Give which lines count one of the metrics in a window."""
+    return tuple(
+        number
+        for number, (counter, place) in enumerate(lines)
+        if place in places and isinstance(counter.rule, LimitSpec) and counter.rule.window is not None
+    )
 
 
 _NO_PLAN: Final = Plan((), ())

@@ -1,6 +1,9 @@
 """What one request holds of every counter it passes: taken whole or not at all, extended, settled once."""
 
-from gateway.limits.base import Mark
+from collections.abc import Sequence
+from operator import le
+
+from gateway.limits.base import Mark, QuickCounter
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
 from gateway.limits.plan import Lines
 
@@ -8,14 +11,22 @@ from gateway.limits.plan import Lines
 class Portion:
     """An amount taken at one moment from every counter: the reservation at admission, or one extension of it."""
 
-    __slots__ = ("amounts", "at_ns", "charged_tokens", "has_more", "marks")
+    __slots__ = ("amounts", "at_ns", "charged_tokens", "has_more", "left", "marks")
 
-    def __init__(self, amounts: Amounts, marks: list[Mark | None], at_ns: int, has_more: bool = False) -> None:
+    def __init__(
+        self,
+        amounts: Amounts,
+        marks: list[Mark | None],
+        at_ns: int,
+        has_more: bool = False,
+        left: Sequence[int] | None = None,
+    ) -> None:
         self.amounts = amounts
         self.marks = marks
         self.at_ns = at_ns  # Unix
         self.charged_tokens = amounts[TOKENS]
         self.has_more = has_more  # all that it may need beyond this was there too
+        self.left = left  # at that moment in each counter, where it is known
 
 
 def take(
@@ -25,6 +36,10 @@ def take(
 
     `more` is what could be needed on the way: the portion says whether it was there as well.
     """
+    if lines.quick is not None:
+        portion = _take_at_once(lines.quick, amounts, now_ns, more)
+        if portion is not None:
+            return portion
     has_more = more is not None
     for counter, place in lines.all:
         wanted = amounts[place]
@@ -38,6 +53,26 @@ def take(
             has_more = False
     marks = [counter.take(amounts[place], now_ns, claimant) if amounts[place] else None for counter, place in lines.all]
     return Portion(amounts, marks, now_ns, has_more)
+
+
+def _take_at_once(
+    lines: Sequence[tuple[QuickCounter, int]], amounts: Amounts, now_ns: int, more: Amounts | None
+) -> Portion | None:
+    """Take the amounts where each counter has the room and holds nothing for anyone; else leave all as it was."""
+    lefts: list[int] = []
+    marks: list[Mark | None] = []
+    for counter, place in lines:
+        taken = counter.take_at_once(amounts[place], now_ns)
+        if taken is None:
+            for mark, (charged, charged_place) in zip(marks, lines, strict=False):
+                assert mark is not None
+                charged.undo(mark, amounts[charged_place])
+            return None
+        left, mark = taken
+        lefts.append(left)
+        marks.append(mark)
+    has_more = more is not None and all(map(le, [more[place] for _, place in lines], lefts))
+    return Portion(amounts, marks, now_ns, has_more, lefts)
 
 
 class Reservation:
@@ -82,17 +117,21 @@ class Reservation:
         if self._is_settled:
             return NOTHING
         self._is_settled = True
+        if len(self.portions) == 1 and all(map(le, used, self.portions[0].amounts)):
+            self._charge(self.portions[0], used, now_ns)
+            return used
         left: Amounts = (*used[:CONCURRENCY], 0, *used[CONCURRENCY + 1 :])
         for portion in self.portions:
-            left = self._charge(portion, left, now_ns)
+            self._charge(portion, left, now_ns)
+            left = tuple([max(wanted - held, 0) for wanted, held in zip(left, portion.amounts, strict=True)])
         if left == NOTHING:
             return used
         more = self._take_late(left, now_ns)
         self.overdraft = tuple(wanted - taken for wanted, taken in zip(left, more, strict=True))
         return tuple(wanted - lost for wanted, lost in zip(used, self.overdraft, strict=True))
 
-    def _charge(self, portion: Portion, used: Amounts, now_ns: int) -> Amounts:
-        """Charge a portion with as much as it holds, give back what it holds beyond; give what it did not cover."""
+    def _charge(self, portion: Portion, used: Amounts, now_ns: int) -> None:
+        """Charge a portion with as much as it holds, give back what it holds beyond."""
         amounts = portion.amounts
         if amounts[TOKENS] > used[TOKENS]:
             portion.charged_tokens = used[TOKENS]
@@ -100,7 +139,6 @@ class Reservation:
             if mark is not None:
                 taken, wanted = amounts[place], used[place]
                 counter.settle(mark, taken, wanted if wanted < taken else taken, now_ns)
-        return tuple([wanted - held if wanted > held else 0 for wanted, held in zip(used, amounts, strict=True)])
 
     def _take_late(self, lacking: Amounts, now_ns: int) -> Amounts:
         room = list(lacking)

@@ -4,7 +4,7 @@ Time is cut into buckets. A window that ends within a bucket touches that one an
 window: their sum bounds every such window, so a counter gives up to one bucket's worth of time away and no more.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 from contracts.limits import LimitSpec, Window
 from gateway.limits.base import CounterState, Mark
@@ -59,6 +59,8 @@ class SlidingCounter:
         "subject",
     )
 
+    takes_at_once: ClassVar[bool] = True
+
     def __init__(self, rule: LimitSpec, subject: str) -> None:
         assert rule.window is not None
         self.rule: LimitSpec = rule
@@ -92,19 +94,28 @@ class SlidingCounter:
         if self._held is not None:
             self._held.claim(claimant, amount, self._not_before(now_ns))
             self._remembered = None
+        return self._charge(amount)
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Charge `amount` now where there is room and nothing is held; give what is left, and the mark."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        left = self._amount - self._total - amount
+        if left < 0 or self._held is not None:
+            return None
+        last = self._last
+        if last is None or last.bucket != self._bucket:
+            return left, self._charge(amount)
         self._total += amount
         self._reserved += amount
-        last = self._last
-        if last is not None and last.bucket == self._bucket:
-            last.amount += amount
-            last.reserved += amount
-            return last
-        cell = self._last = Cell(self._bucket, amount)
-        if last is None:
-            self._first = cell
-        else:
-            last.following = cell
-        return cell
+        last.amount += amount
+        last.reserved += amount
+        return left, last
+
+    def undo(self, mark: Mark, amount: int) -> None:
+        """Take back what `take_at_once` has just charged."""
+        self.settle(mark, amount, 0, 0)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
@@ -125,6 +136,15 @@ class SlidingCounter:
             self._move_to(bucket)
         if not self._total:
             return CounterState(self._amount, 0, 0, 0.0)
+        return CounterState(self._amount, self._total, self._reserved, self.reset_seconds(now_ns))
+
+    def reset_seconds(self, now_ns: int) -> float:
+        """Give when the last bucket with a charge will have left the window; 0 where nothing is charged."""
+        bucket = now_ns // self._width_ns
+        if bucket > self._bucket:
+            self._move_to(bucket)
+        if not self._total:
+            return 0.0
         last = self._last
         assert last is not None
         charged = last.bucket
@@ -134,8 +154,7 @@ class SlidingCounter:
                 charged = cell.bucket if cell.amount else charged
                 cell = cell.following
         gone_ns = (charged + self._buckets + 1) * self._width_ns
-        now_ns = max(now_ns, self._bucket * self._width_ns)
-        return CounterState(self._amount, self._total, self._reserved, (gone_ns - now_ns) / _SECOND_NS)
+        return (gone_ns - max(now_ns, self._bucket * self._width_ns)) / _SECOND_NS
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is charged in the window that ends now, and nothing held."""
@@ -244,6 +263,22 @@ class SlidingCounter:
 
     def _not_before(self, now_ns: int) -> int:
         return max(now_ns, self._bucket * self._width_ns)
+
+    def _charge(self, amount: int) -> Cell:
+        """Charge `amount` to the bucket of this moment."""
+        self._total += amount
+        self._reserved += amount
+        last = self._last
+        if last is not None and last.bucket == self._bucket:
+            last.amount += amount
+            last.reserved += amount
+            return last
+        cell = self._last = Cell(self._bucket, amount)
+        if last is None:
+            self._first = cell
+        else:
+            last.following = cell
+        return cell
 
     def _move_to(self, bucket: int) -> None:
         """Let time pass, and let go of cells that no window from now on touches."""

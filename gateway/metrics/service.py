@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.http import HttpLimits
+from gateway.http_limits import HttpLimits
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.metrics.loop_lag import LoopLag
 from gateway.secure_listener import ListenerContext

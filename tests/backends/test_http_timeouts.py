@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from backends.http_connection import Connection, Request, Timeouts
 from backends.http_origin import Origin
-from backends.http_pool import HttpPool, Timeouts, _Connection, _Request
+from backends.http_pool import HttpPool
 from backends.llm.http_settings import read_timeouts
 from backends.llm.openai_http import _ReplyReader
 from contracts.chat import ChatRequest, Message
@@ -56,27 +57,28 @@ class Talk:
         self.now = 100.0
         pool = HttpPool(Origin.parse("http://a"), read_timeouts(SPEC))
         pool.clock = lambda: self.now  # type: ignore[method-assign]
-        self.connection = _Connection(pool)
+        self.connection = Connection(pool)
         self.wire = Wire()
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
         request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=streamed)
         reader = _ReplyReader(SPEC, Sink(), request)
-        self.done = self.connection.send(_Request(b"", b"", reader), self.now, is_reused=False)
+        self.ends: list[Exception | None] = []
+        self.connection.send(Request(b"", b"", reader), self.ends.append, is_reused=False)
         self.connection.data_received(HEAD if streamed else WHOLE_HEAD)
 
     def says(self, data: bytes, at: float) -> None:
         self.now = 100.0 + at
         self.connection.expire(self.now)
-        assert not self.done.done(), "it was given up before"
+        assert not self.ends, "it was given up before"
         self.connection.data_received(b"%x\r\n%b\r\n" % (len(data), data))
 
     def ends_at(self, seconds: float) -> str:
         """Say nothing more; check that it is given up at this second and not before, and give what is said of it."""
         for moment, expired in ((seconds - 0.001, False), (seconds, True)):
             self.connection.expire(100.0 + moment)
-            assert self.done.done() == expired, moment
+            assert bool(self.ends) == expired, moment
         assert self.wire.is_aborted
-        error = self.done.exception()
+        (error,) = self.ends
         assert isinstance(error, UpstreamTimeout)
         return error.message
 
@@ -146,7 +148,7 @@ async def test_a_target_that_is_held_back_is_not_silent_and_the_total_still_hold
     talk.connection.pause()
     for second in (5.0, 30.0, 59.999):
         talk.connection.expire(100.0 + second)
-        assert not talk.done.done()
+        assert not talk.ends
     talk.now = 150.0
     talk.connection.resume()
     assert "4 s between" in talk.ends_at(54.0)

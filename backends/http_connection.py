@@ -1,0 +1,278 @@
+"""One HTTP/1.1 connection to a server: a request at a time, whose reply goes to a receiver as it arrives."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+import httptools
+import msgspec
+
+from backends.http_head import LastHead
+from backends.http_origin import Origin
+from backends.tls import tls_refusal
+from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamTimeout
+
+# News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
+_STALE_SECONDS: Final = 1.0
+_MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds: to connect, until the reply first gets on, until it does again, in total.
+
+    It gets on with each piece of its body, unless the receiver says that a piece only kept it alive.
+    """
+
+    connect: float = 5.0
+    first_byte: float = 300.0
+    between: float = 60.0
+    total: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "first_byte", "between", "total"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"timeout {name!r} must be > 0 seconds, not {getattr(self, name)}")
+
+
+class StaleConnection(UpstreamBroken):
+    """The target had closed an idle connection before the request reached it: it may be sent again."""
+
+
+class Receiver(Protocol):
+    """Takes a reply as it arrives. All calls happen on the event loop; none may block."""
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
+    def on_body(self, data: bytes) -> bool | None:
+        """Take a piece. False: the reply has not got on by it, it was only kept alive."""
+
+
+OnEnd = Callable[[UpstreamError | None], None]
+"""Told once how a reply ended: well, or with what went wrong."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is sent, and who takes the reply."""
+
+    head: bytes
+    body: bytes
+    receiver: Receiver
+
+
+class Home(Protocol):
+    """What a connection needs of the pool that it belongs to."""
+
+    origin: Origin
+    timeouts: Timeouts
+
+    def clock(self) -> float: ...
+    def keep(self, connection: "Connection") -> None: ...
+    def forget(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One connection: idle, or carrying exactly one exchange."""
+
+    def __init__(self, pool: Home) -> None:
+        self.pool = pool
+        self.transport: asyncio.Transport | None = None
+        self.receiver: Receiver | None = None
+        self._on_end: OnEnd | None = None
+        self._has_ended_well = False
+        self._time = pool.clock
+        self.idle_since = 0.0
+        self.deadline = 0.0
+        self.expires = 0.0
+        self._stale_until = 0.0
+        # One for all replies of a connection: it begins anew after each that keeps the connection.
+        self._parser = httptools.HttpResponseParser(self)
+        self._last_head = LastHead()
+        self._like_last: dict[bytes, bytes] | None = None  # the headers of the last reply, of status 200
+        self._is_complete = False
+        self._is_awaited = False  # a reply, from the request's sending to its end
+        self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
+        self._has_head = False
+        self._has_body = False
+        self._keep = False
+        self._is_paused = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_awaited:  # bytes nobody asked for: the connection cannot be trusted any more
+            self.abort()
+            return
+        is_first = not self._head_bytes
+        if is_first and self._like_last is not None:
+            body = self._last_head.body_of(data)
+            if body is not None:
+                self._take_like_last(self._like_last, body)
+                return
+        if not self._has_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if self._is_complete:  # what follows a reply that is whole takes nothing from it
+                self._keep = False
+                self._end(None)
+                return
+            # What a receiver raises in a callback, the parser carries as its error's context.
+            raised = error.__context__
+            if not isinstance(raised, UpstreamError):
+                raised = UpstreamBroken("the target's reply is not valid HTTP/1.1")
+            self._fail(raised)
+            return
+        if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
+            self._fail(_too_long_a_head())
+        elif self._is_complete:
+            self._like_last = None
+            if is_first and self._keep and self._parser.get_status_code() == 200 and self._last_head.learn(data):
+                self._like_last = self._headers
+            self._end(None)
+
+    def _take_like_last(self, headers: dict[bytes, bytes], body: bytes) -> None:
+        """Take a whole reply whose head, its length aside, is the last one's."""
+        assert self.receiver is not None
+        self._headers, self._head_bytes = headers, 1
+        self._has_head = self._has_body = self._keep = True
+        try:
+            self.receiver.on_head(200, headers)
+            self.receiver.on_body(body)
+        except UpstreamError as error:
+            self._fail(error)
+            return
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.forget(self)
+        was_awaited, self._is_awaited = self._is_awaited, False
+        if was_awaited and self._has_head and exc is None and self._ends_with_connection():
+            self._end(None)
+        elif self._has_head:
+            self._end(UpstreamBroken("the target closed the connection in the middle of its reply"))
+        elif isinstance(exc, ssl.SSLError):  # under TLS 1.3 a refused certificate of ours shows only now
+            self._end(tls_refusal(self.pool.origin.authority, exc))
+        else:
+            kind = StaleConnection if self._was_stale(exc) else UpstreamBroken
+            self._end(kind("the target closed the connection before it replied"))
+
+    # httptools' side
+
+    def on_message_begin(self) -> None:
+        if self._has_head:
+            raise UpstreamBroken("the target sent more than the one reply it was asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        assert self.receiver is not None
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and the like are not the reply
+            self._headers = {}
+            return
+        if self._head_bytes > _MAX_REPLY_HEAD_BYTES and _size_of(self._headers) > _MAX_REPLY_HEAD_BYTES:
+            raise _too_long_a_head()
+        self._has_head = True
+        self.receiver.on_head(status, self._headers)
+
+    def on_body(self, data: bytes) -> None:
+        assert self.receiver is not None
+        if self.receiver.on_body(data) is not False:
+            self._has_body = True
+            self.deadline = self._time() + self.pool.timeouts.between
+
+    def on_message_complete(self) -> None:
+        if not self._is_awaited or not self._has_head:
+            return
+        # Later the parser has forgotten: asked outside this callback it always says no.
+        self._keep = self._parser.should_keep_alive()
+        self._is_complete = True
+
+    # the pool's side
+
+    def send(self, request: "Request", on_end: OnEnd, *, is_reused: bool) -> None:
+        """Begin an exchange, whose end is told to `on_end`."""
+        assert self.transport is not None
+        now = self._time()
+        self.receiver, self._on_end = request.receiver, on_end
+        self._is_awaited = True
+        self._headers = {}
+        self._head_bytes = 0
+        self._has_head = self._has_body = self._keep = self._is_complete = self._has_ended_well = False
+        self.deadline = now + self.pool.timeouts.first_byte
+        self.expires = now + self.pool.timeouts.total
+        self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
+        self.transport.writelines((request.head, request.body))
+
+    def release(self) -> None:
+        """Give the connection back to the pool, or close it where it cannot be used again."""
+        self.receiver = self._on_end = None
+        self._is_awaited = False
+        if self._is_paused:
+            self.resume()
+        if self._has_ended_well and self._keep and self.transport is not None and not self.transport.is_closing():
+            self.pool.keep(self)
+        else:
+            self.pool.forget(self)
+            self.abort()
+
+    def pause(self) -> None:
+        """Stop reading. A target that may not send is not silent: its deadline between pieces rests."""
+        if self.transport is not None and not self.transport.is_closing():
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._is_paused and self.transport is not None and not self.transport.is_closing():
+            self._is_paused = False
+            self.deadline = self._time() + self.pool.timeouts.between
+            self.transport.resume_reading()
+
+    def expire(self, now: float) -> None:
+        """End the exchange where one of its deadlines has passed."""
+        if now >= self.expires:
+            self._fail(UpstreamTimeout(f"the target took more than {self.pool.timeouts.total:g} s in total"))
+        elif now >= self.deadline and not self._is_paused:
+            waited = self.pool.timeouts.between if self._has_body else self.pool.timeouts.first_byte
+            where = "between two pieces of its reply" if self._has_body else "before it replied"
+            self._fail(UpstreamTimeout(f"the target was silent for {waited:g} s {where}"))
+
+    def abort(self) -> None:
+        """Close at once, without waiting for unsent bytes."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _fail(self, error: UpstreamError) -> None:
+        self._end(error)
+        self.abort()
+
+    def _end(self, error: UpstreamError | None) -> None:
+        """Tell how the reply ended, the first time."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            self._has_ended_well = error is None
+            on_end(error)
+
+    def _was_stale(self, exc: Exception | None) -> bool:
+        closed_by_target = exc is None or isinstance(exc, ConnectionError)
+        return closed_by_target and not self._head_bytes and self._time() < self._stale_until
+
+    def _ends_with_connection(self) -> bool:
+        return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
+
+
+def _size_of(headers: Mapping[bytes, bytes]) -> int:
+    return sum(len(name) + len(value) for name, value in headers.items())
+
+
+def _too_long_a_head() -> UpstreamBroken:
+    return UpstreamBroken(f"the target's reply headers exceed {_MAX_REPLY_HEAD_BYTES} bytes")

@@ -1,0 +1,29 @@
+"""What one client connection may ask of the data plane."""
+
+from dataclasses import dataclass
+
+from contracts.errors import BodyTooLarge, HeadersTooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one connection may ask of us. Sizes in bytes, times in seconds."""
+
+    header_bytes: int = 32 * 1024
+    header_count: int = 100
+    body_bytes: int = 32 * 1024 * 1024
+    head_seconds: float = 10.0
+    body_seconds: float = 60.0
+    idle_seconds: float = 75.0
+    write_seconds: float = 60.0
+    connections: int = 10_000
+
+    def headers_too_large(self) -> HeadersTooLarge:
+        """Give the error for a head above `header_bytes`."""
+        return HeadersTooLarge(f"the request line and headers exceed {self.header_bytes} bytes")
+
+    def body_too_large(self, size: int) -> BodyTooLarge:
+        """Give the error for a body of this many bytes, or more."""
+        return BodyTooLarge(
+            f"the body has {size} bytes or more; the limit is {self.body_bytes}, which TOLLKEEPER_MAX_BODY_BYTES sets"
+        )
