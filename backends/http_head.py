@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*\r\n", re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r\n)", re.IGNORECASE)
 _MAX_DIGITS: Final = 10
 _MAX_MISSES: Final = 4
 

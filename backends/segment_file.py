@@ -25,6 +25,10 @@ class SegmentFile:
         """How much more can be written even if others fill the disk."""
         return self._reserved_upto - self.written
 
+    def has_room_for(self, size: int) -> bool:
+        """Say whether the file is there, and has its blocks for this many bytes more."""
+        return self._descriptor >= 0 and self._reserved_upto - self.written >= size
+
     def take_room(self, wanted: int) -> None:
         """Make the file where there is none yet, and reserve blocks for this many bytes more."""
         if self._descriptor < 0:

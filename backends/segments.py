@@ -105,6 +105,19 @@ class SegmentLog:
 
     def append(self, payload: bytes) -> Position:
         """Append one entry and give the place after it. Raises LogFull; see `append_many`."""
+        with self._lock:
+            current, size = self._current, len(payload) + HEADER.size
+            fits = current.written + size <= self._segment_bytes and current.has_room_for(size)
+            if fits and self._pending + size <= self.max_bytes:
+                try:
+                    current.write(frame(payload))
+                except OSError as error:
+                    if error.errno not in DISK_FULL:
+                        raise
+                else:
+                    self._sizes[self._number] = current.written
+                    self._pending += size
+                    return Position(self._number, current.written)
         return self.append_many((payload,))
 
     def append_many(self, payloads: Sequence[bytes]) -> Position:

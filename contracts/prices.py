@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 
 from contracts.errors import ConfigurationError
 from contracts.money import pico_usd, pico_usd_per_token
-from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
+from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage, plain_counts
 
 CostBasis = Literal["price_card", "standard_card", "unpriced"]
 
@@ -259,7 +259,22 @@ def is_billable(usage: Usage, operation: str) -> bool:
 
 def bill(usage: Usage, operation: str, card: Card | None) -> Cost:
     """Price one request's whole usage; `UNPRICED` where it is only half known or no card holds."""
-    return cost_of(usage, card) if card is not None and is_billable(usage, operation) else UNPRICED
+    if card is None:
+        return UNPRICED
+    plain = plain_counts(usage)
+    if plain is not None and not card.request_pico_usd:
+        return _plain_cost(*plain, usage, card)
+    return cost_of(usage, card) if is_billable(usage, operation) else UNPRICED
+
+
+def _plain_cost(tokens_in: int, tokens_out: int, usage: Usage, card: Card) -> Cost:
+    """Price text in and text out, as `cost_of` does."""
+    input_rate, output_rate = card.rate("input_text", tokens_in), card.rate("output_text", tokens_in)
+    if input_rate is None or output_rate is None:
+        return cost_of(usage, card)
+    paid_in, paid_out = tokens_in * input_rate, tokens_out * output_rate
+    parts = {"input_text": paid_in, "output_text": paid_out}
+    return Cost(paid_in + paid_out, parts, (), card.version, card.basis)
 
 
 class PriceBook:

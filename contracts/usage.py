@@ -38,6 +38,7 @@ INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
 OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
 LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
 
+_OTHER_LEAVES: Final = len(LEAVES) - 2  # than text in and text out
 _INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
 _NO_INPUTS: Final = (None,) * _INPUTS
 _NO_OUTPUTS: Final = (None,) * len(OUTPUT_LEAVES)
@@ -65,8 +66,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_image: int | None = None
 
     def __post_init__(self) -> None:
-        for count in astuple(self):
-            if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
+        for count in filter(None, astuple(self)):
+            if not 0 <= count <= MAX_TOKENS_PER_LEAF:
                 leaf = LEAVES[astuple(self).index(count)]
                 raise InvalidUsage(f"{leaf} is {count}; a token count must be within 0 to {MAX_TOKENS_PER_LEAF}")
 
@@ -122,6 +123,14 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 UNKNOWN_USAGE: Final = Usage()
+
+
+def plain_counts(usage: Usage) -> tuple[int, int] | None:
+    """Give the text input and the visible output where these two are all that was reported, as mostly they are."""
+    tokens_in, tokens_out = usage.input_text, usage.output_text
+    if tokens_in is None or tokens_out is None or astuple(usage).count(None) != _OTHER_LEAVES:
+        return None
+    return tokens_in, tokens_out
 
 
 def _add(left: int | None, right: int | None) -> int | None:

@@ -25,13 +25,14 @@ from gateway.clock import Clock
 from gateway.config_file import FileSource
 from gateway.counting import TokenEstimator
 from gateway.directory import Directory, RefusedSnapshot
-from gateway.dispatch import Dispatcher, Stages
+from gateway.dispatch import Dispatcher
 from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
 from gateway.identity.authentication import Authenticator
 from gateway.journal import Journal
 from gateway.kept_objects import KeptObjects
+from gateway.lane.quick_lane import QuickLane
 from gateway.limiter import Limiter
 from gateway.limits.budget_ledger import BudgetLedger
 from gateway.limits.budget_watch import BudgetWatch
@@ -54,9 +55,11 @@ from gateway.scheduling.engine_rooms import EngineRooms
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.secure_listener import ListenerContext
 from gateway.server import HttpServer
+from gateway.serving_tasks import ServingTasks
 from gateway.settings import GatewaySettings
 from gateway.settlement import Settlement
 from gateway.shipper import Shipper
+from gateway.stages import Stages
 from gateway.targets import TargetRegistry
 
 _log = logging.getLogger(__name__)
@@ -122,6 +125,8 @@ class Gateway:
             recorder=self.recorder,
         )
         self._dispatcher = Dispatcher(stages, self._clock)
+        self._serving = ServingTasks()
+        self._lane = QuickLane(stages, self._dispatcher, self._clock, self._serving.start)
         self.kept = KeptObjects(settings.objects_address)
         self._responses = ResponseKeeper(
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
@@ -139,6 +144,8 @@ class Gateway:
     def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:
         return Endpoints(
             self._dispatcher,
+            self._lane,
+            self._serving,
             self.directory,
             self._authenticator,
             self.health,
@@ -177,7 +184,7 @@ class Gateway:
         """Let requests finish, ship what can be shipped, close everything."""
         drain_seconds = self._settings.drain_seconds
         await asyncio.gather(self._server.stop(drain_seconds), self.batches.stop(drain_seconds))
-        await self._endpoints.settled()
+        await self._serving.settled()
         if self._metrics is not None:
             await self._metrics.stop()
         for task in self._tasks:
@@ -309,7 +316,7 @@ class Gateway:
             shipper=lambda: self._shipper,
             engines=self._engines.status,
             connection_count=lambda: self._server.connection_count,
-            open_grants=lambda: self._dispatcher.open_grants,
+            open_grants=lambda: self._dispatcher.open_grants + self._lane.open_grants,
             batches=lambda: self.batches.state,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)

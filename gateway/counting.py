@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 IMAGE_BYTES: Final = 3060  # what an image in a body counts as: at 4 bytes a token, 765, as OpenAI's 1024 x 1024 pixels
@@ -11,6 +12,7 @@ ENOUGH_REPORTS: Final = 8
 _START_BYTES_PER_TOKEN: Final = 4.0
 _START_ERROR: Final = 0.25  # added to the error that was found, divided by the number of reports
 _WEIGHT: Final = 0.05  # of the newest report in the moving average: about the last 20 requests
+_FEW_REPORTS: Final = round(1 / _WEIGHT)  # up to which each is worth more than that
 _MAX_RATIO: Final = 64.0
 _MAX_ERROR: Final = 4.0
 # Twice the mean absolute error is too little for 6 % of the requests where sizes per token scatter by 5 %, and for
@@ -38,7 +40,7 @@ def prompt_bytes(body: bytes) -> int:
     return size
 
 
-class _Ratio:
+class Ratio:
     """The moving average of bytes per token, and of how far off it was just before each report."""
 
     __slots__ = ("bytes_per_token", "error", "reports")
@@ -50,18 +52,25 @@ class _Ratio:
 
     def add(self, ratio: float) -> None:
         self.reports += 1
+        known = self.bytes_per_token
+        off = ratio / known - 1 if ratio > known else 1 - ratio / known
+        if off > _MAX_ERROR:
+            off = _MAX_ERROR
+        if self.reports > _FEW_REPORTS:
+            self.error += _WEIGHT * (off - self.error)
+            self.bytes_per_token = known + _WEIGHT * (ratio - known)
+            return
         # The first reports are averaged plainly: none of them is worth more than another.
         if self.reports > 1:
-            off = min(abs(ratio / self.bytes_per_token - 1), _MAX_ERROR)
-            self.error += max(_WEIGHT, 1 / (self.reports - 1)) * (off - self.error)
-        self.bytes_per_token += max(_WEIGHT, 1 / self.reports) * (ratio - self.bytes_per_token)
+            self.error += (off - self.error) / (self.reports - 1)
+        self.bytes_per_token = known + (ratio - known) / self.reports
 
     @property
     def margin(self) -> float:
         return _MARGIN_ERRORS * (self.error + _START_ERROR / max(self.reports, 1))
 
 
-_UNKNOWN: Final = _Ratio()
+_UNKNOWN: Final = Ratio()
 
 
 class TokenEstimator:
@@ -74,25 +83,29 @@ class TokenEstimator:
     def __init__(self, max_pairs: int = MAX_PAIRS) -> None:
         self._max_pairs = max_pairs
         # By (tenant, model) and, over all tenants, (model,); the last learned of is at the end.
-        self._ratios: OrderedDict[tuple[str, ...], _Ratio] = OrderedDict()
+        self._ratios: OrderedDict[tuple[str, ...], Ratio] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ratios)
 
     def learn(self, model: str, request_bytes: int, input_tokens: int, tenant: str = "") -> None:
         """Take a reported count into the moving averages."""
-        if input_tokens <= 0 or request_bytes <= 0:
-            return
-        ratio = min(request_bytes / input_tokens, _MAX_RATIO)
+        if input_tokens > 0 and request_bytes > 0:
+            learn_ratio(self.ratios(model, tenant), request_bytes, input_tokens)
+
+    def ratios(self, model: str, tenant: str = "") -> list[Ratio]:
+        """Give what is known of a model's requests, and of a tenant's to it, for `learn_ratio` to add to."""
+        found: list[Ratio] = []
         for key in ((model,), (tenant, model)) if tenant else ((model,),):
             known = self._ratios.get(key)
             if known is None:
-                known = self._ratios[key] = _Ratio()
+                known = self._ratios[key] = Ratio()
                 if len(self._ratios) > self._max_pairs:
                     self._ratios.popitem(last=False)
             else:
                 self._ratios.move_to_end(key)
-            known.add(ratio)
+            found.append(known)
+        return found
 
     def estimate(self, model: str, request_bytes: int, tenant: str = "") -> int:
         """Estimate a request's input tokens from the size of its body; at least one."""
@@ -108,8 +121,17 @@ class TokenEstimator:
         known = self._ratio(tenant, model)
         return known.error if known.reports > 1 else None
 
-    def _ratio(self, tenant: str, model: str) -> _Ratio:
+    def _ratio(self, tenant: str, model: str) -> Ratio:
         known = self._ratios.get((tenant, model))
         if known is None or known.reports < ENOUGH_REPORTS:
             known = self._ratios.get((model,), _UNKNOWN)
         return known
+
+
+def learn_ratio(ratios: Iterable[Ratio], request_bytes: int, input_tokens: int) -> None:
+    """Take a reported count into moving averages. Both numbers are above zero."""
+    ratio = request_bytes / input_tokens
+    if ratio > _MAX_RATIO:
+        ratio = _MAX_RATIO
+    for known in ratios:
+        known.add(ratio)

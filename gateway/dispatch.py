@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,34 +17,25 @@ from contracts.configuration import KeyEntry, TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError, UnsupportedParameter
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
-from gateway.admission import Admission, Ticket
 from gateway.allowance import Allowance
 from gateway.clipping import is_unseen
 from gateway.clock import Clock
-from gateway.directory import Directory
 from gateway.exchange import Exchange
 from gateway.grant import Grant
-from gateway.guard import Guard
-from gateway.identity.authentication import Authenticator
 from gateway.late_charges import reserve_late
 from gateway.life import Attempt, Life
-from gateway.limiter import Limiter
 from gateway.operations import Operation
 from gateway.reading import read_priority, read_retries, read_tags
-from gateway.recorder import Recorder
 from gateway.reply import Reply, ReplyFacts, send_error
-from gateway.routing import Router
-from gateway.scheduling.pool_queue import Place, PoolQueue
-from gateway.scheduling.pool_queues import PoolQueues
+from gateway.scheduling.pool_queue import PoolQueue
 from gateway.scheduling.request import RANKS, QueuedRequest
-from gateway.settlement import Settlement
-from gateway.targets import TargetRegistry
+from gateway.stages import Begun, Passage, Stages
 from gateway.trace_context import TraceContext
 
 _log = logging.getLogger(__name__)
 
 # What a caller may say of a request beyond its body. Most say nothing, which is seen at one look.
-_OWN_HEADERS: Final = frozenset(
+OWN_HEADERS: Final = frozenset(
     (
         b"x-tollkeeper-run-id",
         b"x-tollkeeper-conversation-id",
@@ -52,34 +43,6 @@ _OWN_HEADERS: Final = frozenset(
         b"x-tollkeeper-priority",
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """The neighbours that a request passes through."""
-
-    directory: Directory
-    authenticator: Authenticator
-    admission: Admission
-    guard: Guard
-    router: Router
-    targets: TargetRegistry
-    settlement: Settlement
-    limiter: Limiter
-    queues: PoolQueues
-    recorder: Recorder
-
-
-@dataclass(slots=True)
-class Passage:
-    """What a request holds on its way through the stages; what it holds at the end is given back."""
-
-    reply: Reply | None = None
-    ticket: Ticket | None = None
-    grant: Grant | None = None
-    allowance: Allowance | None = None
-    place: Place | None = None  # in the model's pool
-    ended_by: TollkeeperError | None = None  # what the answer ran out of, where we ended it
 
 
 class Dispatcher:
@@ -101,12 +64,45 @@ class Dispatcher:
         life = self._begin(exchange, operation)
         life.is_batched = is_batched
         passage = Passage()
+        await self._lead(life, passage, exchange, operation, self._pass(life, passage, exchange, operation, key))
+
+    async def carry_on(
+        self,
+        life: Life,
+        passage: Passage,
+        exchange: Exchange,
+        operation: Operation,
+        candidates: Sequence[TargetSpec],
+        begun: Begun | None,
+    ) -> None:
+        """Serve a request that was admitted elsewhere to its end; `begun` is how its first try has ended there."""
+        assert passage.reply is not None
+        self.open_grants += passage.grant is not None
+        call = self._model_call(life, operation, None)
+        await self._lead(life, passage, exchange, operation, self._call(life, passage.reply, call, candidates, begun))
+
+    async def _pass(
+        self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, key: KeyEntry | None
+    ) -> None:
+        """Lead a request through the stages up to the end of its answer. Raises what stops it on its way."""
+        passage.reply = await self._understand(life, exchange, operation, key)
+        passage.ticket = self._stages.admission.admit(life.who)
+        call = await self._admit(life, passage, exchange, operation)
+        life.admitted_ns = self._clock.monotonic_ns()
+        assert life.model is not None
+        await self._call(life, passage.reply, call, self._stages.router.choose(life.model, life.snapshot))
+
+    async def _lead(
+        self,
+        life: Life,
+        passage: Passage,
+        exchange: Exchange,
+        operation: Operation,
+        way: Coroutine[None, None, None],
+    ) -> None:
+        """Go a request's way, and end it with its record, however that ends."""
         try:
-            passage.reply = await self._understand(life, exchange, operation, key)
-            passage.ticket = self._stages.admission.admit(life.who)
-            call = await self._admit(life, passage, exchange, operation)
-            life.admitted_ns = self._clock.monotonic_ns()
-            await self._call(life, passage.reply, call)
+            await way
         except asyncio.CancelledError:
             if passage.ended_by is None:
                 self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
@@ -177,11 +173,11 @@ class Dispatcher:
             key = await authenticator.verify(exchange, life.snapshot)
         life.key, life.who = key, key.identity
         life.is_authenticated = True
-        says_more = not _OWN_HEADERS.isdisjoint(exchange.headers)
+        says_more = not OWN_HEADERS.isdisjoint(exchange.headers)
         if says_more:
             life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
             life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
-        request = life.request = operation.read(exchange.header(b"content-type"), exchange.body)
+        request = life.request = exchange.read or operation.read(exchange.header(b"content-type"), exchange.body)
         life.requested_model = request.model
         if operation.resolve is not None:
             self._stages.guard.before(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
@@ -265,35 +261,24 @@ class Dispatcher:
         return self._stages.limiter.allowance(life, grant, thinking_cap, end)
 
     async def _count_input(self, life: Life, call: ModelCall) -> int | None:
-        """Count the prompt at a target that can; `None` where none of the pool's can.
-
-        Raises UnsupportedParameter where every target would refuse the request.
-        """
         assert life.model is not None
-        refusal: UnsupportedParameter | None = None
-        others = False  # which may answer it
-        for spec in life.snapshot.pools[life.model.pool].targets:
-            target = self._stages.targets.find(spec)
-            try:
-                count = await target.count_input(call) if target is not None else None
-            except UnsupportedParameter as error:
-                refusal = error
-                continue
-            if count is not None:
-                return count
-            others = others or target is not None
-        if refusal is not None and not others:
-            raise refusal
-        return None
+        return await self._stages.targets.count_input(call, life.snapshot.pools[life.model.pool])
 
-    async def _call(self, life: Life, reply: Reply, call: ModelCall) -> None:
+    async def _call(
+        self,
+        life: Life,
+        reply: Reply,
+        call: ModelCall,
+        candidates: Sequence[TargetSpec],
+        begun: Begun | None = None,
+    ) -> None:
         """Try the candidates in order until one answers, or one fails in a way that no other can mend.
 
-        Once the client has seen something, only a target that can continue the answer is a candidate.
+        Once the client has seen something, only a target that can continue the answer is a candidate. `begun` is how
+        the first of them was tried already.
         """
-        assert life.model is not None
         failure: TollkeeperError | None = None
-        for spec in self._stages.router.choose(life.model, life.snapshot):
+        for spec in candidates:
             resumes = self._stages.targets.can_continue(spec, call.continuation)
             if reply.has_begun and not resumes:
                 continue
@@ -301,7 +286,11 @@ class Dispatcher:
                 call.continuation = None
             attempt = self._begin_attempt(life, spec, reply, resumes=resumes)
             try:
-                attempt.result = await self._stages.targets.get(spec).call(call, reply)
+                if begun is not None and attempt.number == 1:
+                    attempt.started_at_ns, attempt.began_ns = begun.started_at_ns, begun.began_ns
+                    attempt.result = begun.result(reply)
+                else:
+                    attempt.result = await self._stages.targets.get(spec).call(call, reply)
                 self._stages.guard.after(attempt.result)
                 return
             except asyncio.CancelledError:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -13,14 +13,16 @@ from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Serving
 from gateway.identity.authentication import Authenticator
+from gateway.lane.quick_lane import QuickLane
 from gateway.metrics.endpoint import PATH as METRICS
 from gateway.metrics.endpoint import MetricsEndpoint
-from gateway.operations import OPERATIONS, Operation
+from gateway.operations import CHAT, OPERATIONS, Operation
 from gateway.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
 from gateway.reply import JSON, send_error
 from gateway.resource import Resource
+from gateway.serving_tasks import ServingTasks
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ class Endpoints:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        lane: QuickLane,
+        tasks: ServingTasks,
         directory: Directory,
         authenticator: Authenticator,
         health: Callable[[], dict[str, object]],
@@ -42,19 +46,24 @@ class Endpoints:
         resources: Sequence[Resource] = (),
     ) -> None:
         self._dispatcher = dispatcher
+        self._lane = lane
+        self._tasks = tasks
         self._directory = directory
         self._authenticator = authenticator
         self._health = health
         self._metrics = metrics
         self._operations = {path: operation for operation in operations for path in operation.paths}
         self._resources = resources
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, exchange: Exchange) -> asyncio.Task[None] | None:
-        """Answer an exchange; what goes to a model runs in the task that is returned."""
+    def handle(self, exchange: Exchange) -> Serving | None:
+        """Answer an exchange; what goes to a model goes on in what is returned."""
         operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
-            return self._start(self._dispatcher.serve(exchange, operation))
+            if operation is CHAT:
+                call = self._take_at_once(exchange)
+                if call is not None:
+                    return call
+            return self._tasks.start(self._dispatcher.serve(exchange, operation))
         task: asyncio.Task[None] | None = None
         with self._errors_as_answers(exchange, self.shape_at(exchange.path)):
             task = self._answer_now(exchange)
@@ -65,16 +74,12 @@ class Endpoints:
         answered_by = self._operations.get(path) or self._resource_of(path)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
 
-    async def settled(self) -> None:
-        """Wait for every request under way, including those whose client has left."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _start(self, serving: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(serving)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _take_at_once(self, exchange: Exchange) -> Serving | None:
+        try:
+            return self._lane.take(exchange)
+        except Exception:  # a fault of the short way is none of the long one
+            _log.exception("the short way failed", extra={"path": exchange.path})
+            return None
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""
@@ -86,7 +91,7 @@ class Endpoints:
             raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
         resource = self._resource_of(path)
         if resource is not None:
-            return self._start(self._answer_resource(exchange, resource))
+            return self._tasks.start(self._answer_resource(exchange, resource))
         if path == "/health":
             exchange.send(200, JSON, b'{"status":"ok"}')
         elif path == "/ready":
@@ -94,12 +99,12 @@ class Endpoints:
             exchange.send(200 if state["status"] == "ready" else 503, JSON, msgspec.json.encode(state))
         elif path == METRICS and self._metrics is not None:
             self._metrics.check(exchange)
-            return self._start(self._metrics.answer(exchange))
+            return self._tasks.start(self._metrics.answer(exchange))
         else:
             snapshot = self._directory.snapshot
             key = self._authenticator.recognise(exchange, snapshot)
             if key is None:
-                return self._start(self._verify_and_answer_models(exchange, snapshot))
+                return self._tasks.start(self._verify_and_answer_models(exchange, snapshot))
             self._answer_models(exchange, key, snapshot)
         return None
 

@@ -1,10 +1,11 @@
 """One HTTP request and the means to answer it, as the rest of the gateway sees them."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
+
+from contracts.requests import AnyRequest
 
 _REASONS: Final = {
     200: b"OK",
@@ -39,7 +40,7 @@ class Line(Protocol):
     async def drained(self) -> None: ...
 
 
-class RequestHead(msgspec.Struct, frozen=True, gc=False):
+class RequestHead(msgspec.Struct, gc=False):
     """What a request's head says. The content length among its headers may be another request's."""
 
     method: str
@@ -48,6 +49,7 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
     version: str
     headers: dict[bytes, bytes]  # names in lower case; the last of a repeated header holds
     keep_alive: bool
+    is_plain: bool | None = None  # as whoever answers it has found; `None`: nobody has looked yet
 
 
 class Exchange:
@@ -61,12 +63,14 @@ class Exchange:
         "address",
         "body",
         "bytes_sent",
+        "head",
         "headers",
         "is_gone",
         "is_started",
         "method",
         "path",
         "query",
+        "read",
         "version",
     )
 
@@ -75,6 +79,7 @@ class Exchange:
         self._keep_alive = head.keep_alive
         self._is_chunked = False
         self._is_finished = False
+        self.head = head
         self.method = head.method
         self.path = head.path
         self.query = head.query
@@ -82,6 +87,7 @@ class Exchange:
         self.headers = head.headers
         self.body = body
         self.address = address
+        self.read: AnyRequest | None = None  # the body, where it has been read already
         self.bytes_sent = 0
         self.is_started = False  # the answer's head has been written
         self.is_gone = False  # the client has left
@@ -96,6 +102,14 @@ class Exchange:
         head = _head(status, content_type, headers, b"content-length: %d\r\n" % len(body), self._connection_line())
         self.is_started = True
         self._write(head if self.method == "HEAD" else head + body)
+        self.finish()
+
+    def send_lines(self, content_type: bytes, lines: bytes, body: bytes) -> None:
+        """Answer well with a whole body, as `send` does; `lines` are further headers, each with its line end."""
+        connection = self._connection_line()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n"
+        self.is_started = True
+        self._write(head % (content_type, len(body), connection, lines) + body)
         self.finish()
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
@@ -149,8 +163,15 @@ class Exchange:
         return b"connection: keep-alive\r\n" if self.version == "1.0" else b""
 
 
-Handler = Callable[[Exchange], "asyncio.Task[None] | None"]
-"""Answers an exchange: at once and returns None, or in the task it returns. A client that leaves cancels the task."""
+class Serving(Protocol):
+    """An answer that is under way: a task, or what does without one."""
+
+    def cancel(self) -> object:
+        """End it: the client has left."""
+
+
+Handler = Callable[[Exchange], Serving | None]
+"""Answers an exchange: at once and returns None, or gives what a client that leaves cancels."""
 
 
 def _head(status: int, content_type: bytes, headers: Headers, framing: bytes, connection: bytes) -> bytes:

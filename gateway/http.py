@@ -21,7 +21,7 @@ from contracts.errors import (
     TollkeeperError,
     UnsupportedMediaType,
 )
-from gateway.exchange import Exchange, Handler, RequestHead
+from gateway.exchange import Exchange, Handler, RequestHead, Serving
 from gateway.http_limits import HttpLimits
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
@@ -81,7 +81,7 @@ class HttpConnection(asyncio.Protocol):
         # the requests being answered
         self._waiting: deque[Exchange] = deque()
         self._current: Exchange | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: Serving | None = None
         self._is_closing = False
         # flow
         self._deadline = self._loop.time() + limits.idle_seconds

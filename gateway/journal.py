@@ -68,9 +68,14 @@ class Journal:
 
         Gives False, and counts, where it cannot be kept.
         """
-        kept = self._append([(time_unix_ns, packed)])
-        self.dropped_records += not kept
-        return kept
+        try:
+            self._log.append(time_unix_ns.to_bytes(_TIME_BYTES, "little") + packed)
+        except (LogFull, OSError) as error:
+            self._note_broken(error)
+            self.dropped_records += 1
+            return False
+        self.is_broken = False
+        return True
 
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
         """Write records that hold no usage, all or none, where they take no room from requests under way.
@@ -88,12 +93,15 @@ class Journal:
         try:
             self._log.append_many([at.to_bytes(_TIME_BYTES, "little") + packed for at, packed in entries])
         except (LogFull, OSError) as error:
-            if not self.is_broken:
-                _log.error("journal cannot be written", extra={"reason": str(error)})
-            self.is_broken = True
+            self._note_broken(error)
             return False
         self.is_broken = False
         return True
+
+    def _note_broken(self, error: Exception) -> None:
+        if not self.is_broken:
+            _log.error("journal cannot be written", extra={"reason": str(error)})
+        self.is_broken = True
 
     def _reserve(self, more_bytes: int) -> bool:
         if self._log.reserved_bytes >= more_bytes:

@@ -50,10 +50,10 @@ class Limiter:
 
     def __init__(self, store: CounterStore, inputs: TokenEstimator, outputs: OutputEstimator, clock: Clock) -> None:
         self.store = store
-        self._plans = PlanBook(store)
-        self._quotes = Quotes()
-        self._inputs = inputs
-        self._outputs = SteadyEstimates(outputs)
+        self.plans = PlanBook(store)
+        self.quotes = Quotes()
+        self.inputs = inputs
+        self.outputs = SteadyEstimates(outputs)
         self._gpu = GpuRates()
         self._clock = clock
 
@@ -67,7 +67,7 @@ class Limiter:
         """
         model, request = life.model, life.request
         assert model is not None and request is not None
-        plan = self._plans.plan_for(life.who, model.id, life.snapshot)
+        plan = self.plans.plan_for(life.who, model.id, life.snapshot)
         if plan.is_empty:
             return None
         lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
@@ -76,7 +76,7 @@ class Limiter:
         now_ns = self._clock.wall_ns()
         tokens_in = 0
         if lines.counts_tokens:
-            tokens_in = _possible(lines, self._inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
+            tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
             # A flood that no counter has room for is not tokenized.
             if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
                 exact = await count_input()
@@ -88,7 +88,7 @@ class Limiter:
         more: Amounts | None = None
         if isinstance(request, GenerationRequest) and lines.counts_tokens:
             limit, choices = request.output_limit, request.choice_count
-            tokens_out = self._outputs.estimate(life.who.tenant, model.id, limit, choices)
+            tokens_out = self.outputs.estimate(life.who.tenant, model.id, limit, choices)
             more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
         if not all(map(le, wanted, lines.bounds)):
@@ -97,7 +97,7 @@ class Limiter:
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, wanted, now_ns, claimant, more)
         if portion is not None:
-            grant = Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
+            grant = Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
             if portion.has_more:
                 return grant  # nothing could cut this answer: all that it may ever need is there now
         else:
@@ -114,17 +114,16 @@ class Limiter:
         assert request is not None
         exact = await count_input()
         tenant, model = life.who.tenant, life.requested_model
-        tokens_in = self._inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
+        tokens_in = self.inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
         if not isinstance(request, GenerationRequest):
             return Size(tokens_in, 0)
-        return Size(tokens_in, self._outputs.estimate(tenant, model, request.output_limit, request.choice_count))
+        return Size(tokens_in, self.outputs.estimate(tenant, model, request.output_limit, request.choice_count))
 
     def rate_headers(self, grant: Grant | None) -> Headers:
         """Give what the reply to an admitted request says of limits: what is left, and what was cut."""
         if grant is None:
             return ()
-        first = grant.reservation.portions[0]
-        headers = rate_headers(grant.reservation.lines, first.at_ns, first.left)
+        headers = rate_headers(grant.reservation.lines, self._clock.wall_ns())
         if grant.max_output is not None:
             headers += (
                 (b"x-tollkeeper-max-tokens", b"%d" % grant.max_output),
@@ -138,7 +137,7 @@ class Limiter:
             return rate_headers(grant.reservation.lines, self._clock.wall_ns())
         if life.model is None:
             return ()
-        plan = self._plans.plan_for(life.who, life.model.id, life.snapshot)
+        plan = self.plans.plan_for(life.who, life.model.id, life.snapshot)
         lines = plan.lines_for(self.store, life.who, life.model.id, life.conversation_id)
         return rate_headers(lines, self._clock.wall_ns())
 
@@ -241,7 +240,7 @@ class Limiter:
                 tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant)
             portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
             if portion is not None:
-                return Grant(Reservation(lines, portion), rates, tokens_in, tokens_out)
+                return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
         if shortage is None:  # room was found each time, and each time another request was quicker
             raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
         life.limit = shortage.counter.rule.id
@@ -252,7 +251,7 @@ class Limiter:
         if lines.counts_money:
             generates = isinstance(life.request, GenerationRequest)
             tenant, is_batched = life.who.tenant, life.is_batched
-            rates = self._quotes.rates(
+            rates = self.quotes.rates(
                 model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, is_batched=is_batched
             )
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
@@ -264,7 +263,7 @@ class Limiter:
             return
         tokens_out = life.usage.output_tokens
         if tokens_out is not None and life.count_method != "estimate":
-            self._outputs.learn(
+            self.outputs.learn(
                 life.who.tenant,
                 request.model,
                 tokens_out,
@@ -326,9 +325,10 @@ def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tu
     return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]
 
 
-def _possible(lines: Lines, estimate: int) -> int:
+def possible(lines: Lines, estimate: int) -> int:
     """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
-    return min(estimate, lines.bounds[INPUT], lines.bounds[TOKENS])
+    most = lines.bounds[TOKENS] if lines.bounds[TOKENS] < lines.bounds[INPUT] else lines.bounds[INPUT]
+    return estimate if estimate < most else most
 
 
 def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -> int:

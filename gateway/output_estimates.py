@@ -4,7 +4,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -44,7 +44,17 @@ class Lengths:
     sooner to answers that would have been longer anyway.
     """
 
-    __slots__ = ("_ends", "_cuts", "_growth", "_quantile", "_since", "_weight", "answers", "at_least", "tokens")
+    __slots__ = (
+        "_cuts",
+        "_ends",
+        "_growth",
+        "_quantile",
+        "_since",
+        "_weight",
+        "answers",
+        "at_least",
+        "tokens",
+    )
 
     def __init__(self, quantile: float, memory: int) -> None:
         self._quantile = quantile
@@ -59,7 +69,7 @@ class Lengths:
 
     def add(self, tokens: int, *, is_cut: bool) -> None:
         """Take an answer in."""
-        place = bisect_left(_BOUNDS, min(tokens, _MOST_TOKENS))
+        place = bisect_left(_BOUNDS, tokens if tokens < _MOST_TOKENS else _MOST_TOKENS)
         if is_cut:
             if self._cuts is None:
                 self._cuts = array("f", bytes(4 * len(_BOUNDS)))
@@ -138,10 +148,11 @@ class OutputEstimator:
         Reasons other than stop, tool_calls, function_call and content_filter, the empty one too, say that the answer
         was cut. A cut one without output says nothing.
         """
-        is_cut = finish_reason not in _OWN_ENDS
-        if output_tokens < 0 or (is_cut and not output_tokens):
-            return
-        each = -(-output_tokens // max(choices, 1))
+        learn_length(self.lengths(tenant, model), output_tokens, finish_reason, choices)
+
+    def lengths(self, tenant: str, model: str) -> list[Lengths]:
+        """Give what is known of a model's answers, and of a tenant's from it, for `learn_length` to add to."""
+        found: list[Lengths] = []
         for key in ((model,), (tenant, model)):
             lengths = self._lengths.get(key)
             if lengths is None:
@@ -150,7 +161,8 @@ class OutputEstimator:
                     self._lengths.popitem(last=False)
             else:
                 self._lengths.move_to_end(key)
-            lengths.add(each, is_cut=is_cut)
+            found.append(lengths)
+        return found
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
         """Give the output tokens to reserve for all choices, each at most `max_tokens`."""
@@ -170,3 +182,13 @@ class OutputEstimator:
         if lengths.tokens is None:
             return max(lengths.at_least, otherwise)
         return lengths.tokens if lengths.answers >= ENOUGH_ANSWERS else otherwise
+
+
+def learn_length(known: Iterable[Lengths], output_tokens: int, finish_reason: str, choices: int = 1) -> None:
+    """Take a settled request's output in, as `OutputEstimator.learn` says."""
+    is_cut = finish_reason not in _OWN_ENDS
+    if output_tokens < 0 or (is_cut and not output_tokens):
+        return
+    each = output_tokens if choices <= 1 else -(-output_tokens // choices)
+    for lengths in known:
+        lengths.add(each, is_cut=is_cut)

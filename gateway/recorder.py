@@ -5,10 +5,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from contracts.records import AttemptRecord, GapClock, RequestRecord, encode_record, gap_units, pack_gaps
+from contracts.prices import Cost
+from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record, gap_units, pack_gaps
+from contracts.usage import Usage
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
-from gateway.metrics.request_counts import RequestCounts
+from gateway.metrics.request_counts import RequestCounts, SeriesKey
 
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
@@ -24,7 +26,7 @@ class Recorder:
         counts: RequestCounts | None = None,
     ) -> None:
         self._journal = journal
-        self._gateway = gateway
+        self.gateway = gateway  # its name
         self._emit_span = emit_span
         self._counts = counts
         self.recorded_requests = 0
@@ -38,7 +40,7 @@ class Recorder:
             if self._counts is not None:
                 self._counts.note_unknown_caller(life)
             return
-        request_record = _request_record(life, self._gateway)
+        request_record = _request_record(life, self.gateway)
         if self._counts is not None:
             self._counts.note(life, request_record)
         if request_record.outcome == "rejected":
@@ -52,11 +54,31 @@ class Recorder:
             return
         if len(life.attempts) > 1:
             for attempt in life.attempts:
-                record = _attempt_record(life, attempt, self._gateway)
+                record = _attempt_record(life, attempt, self.gateway)
                 self._journal.append(record.started_at_ns, encode_record(record))
         if self._journal.append(life.started_at_ns, encode_record(request_record)):
             self.recorded_requests += 1
         self._show(request_record)
+
+    def record_whole(
+        self,
+        started_at_ns: int,
+        packed: bytes,
+        alike: SeriesKey,
+        tenant: str,
+        duration_ns: int,
+        usage: Usage,
+        cost: Cost,
+    ) -> None:
+        """Write the packed record of a request that was answered well, in one piece and at the first try."""
+        if self._counts is not None:
+            self._counts.note_whole(alike, tenant, duration_ns, usage, cost.total_pico_usd)
+        if self._journal.append(started_at_ns, packed):
+            self.recorded_requests += 1
+        if self._emit_span is not None:
+            record = decode_record(packed)
+            assert isinstance(record, RequestRecord)
+            self._emit_span(record)
 
     def _show(self, request_record: RequestRecord) -> None:
         if self._emit_span is not None:

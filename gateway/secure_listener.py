@@ -9,7 +9,7 @@ from typing import Final
 
 from backends.tls import LiveContext, TlsFiles, server_context
 from contracts.errors import PermissionDenied
-from gateway.exchange import Exchange, Handler
+from gateway.exchange import Exchange, Handler, Serving
 from gateway.http import LINGER_SECONDS, HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
 from gateway.reply import send_error
@@ -99,7 +99,7 @@ class SecureConnection(HttpConnection):
         transport.close()  # it tells the client, and throws away what still comes until the client has done the same
 
 
-def _answer_unknown(handle: Handler, shape_at: ShapeAt, exchange: Exchange) -> "asyncio.Task[None] | None":
+def _answer_unknown(handle: Handler, shape_at: ShapeAt, exchange: Exchange) -> Serving | None:
     """Answer who showed no certificate."""
     if exchange.path in _OPEN_TO_ALL:
         return handle(exchange)

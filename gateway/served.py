@@ -20,5 +20,11 @@ def served_headers(model: str, version: str) -> Headers:
     return tuple((name, word.encode()) for name, word in stated if _is_plain(word))
 
 
+@lru_cache(maxsize=512)
+def served_lines(model: str, version: str) -> bytes:
+    """Give the same, as the lines of a head."""
+    return b"".join([b"%b: %b\r\n" % header for header in served_headers(model, version)])
+
+
 def _is_plain(word: str) -> bool:
     return 0 < len(word) <= _MAX_LENGTH and word.isascii() and word.isprintable()

@@ -1,6 +1,7 @@
 """What each attempt used and what it costs: reported usage first, what was counted on the way next, never a zero."""
 
-from contracts.prices import Cost, bill
+from contracts.configuration import Snapshot, TargetSpec
+from contracts.prices import AnyCard, Cost, bill
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
@@ -45,6 +46,13 @@ class Settlement:
             life.usage = life.usage.plus(_outputs_of(attempt.usage))
         life.cost = self._price(life.usage, last, request.model, life)
 
+    def card_for(
+        self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
+    ) -> AnyCard | None:
+        """Give the card that a target's answers were priced with at a moment (Unix nanoseconds)."""
+        seller = target.provider or target.kind
+        return self._cards.card_for(model, tenant, seller, at_ns, snapshot, is_batched=is_batched)
+
     def _usage_of(self, attempt: Attempt, request: AnyRequest, life: Life) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
@@ -69,9 +77,8 @@ class Settlement:
         return Usage(output_text=self._estimator.estimate(request.model, size, life.who.tenant))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
-        seller = attempt.target.provider or attempt.target.kind
         tenant, at_ns = life.who.tenant, life.started_at_ns
-        card = self._cards.card_for(model, tenant, seller, at_ns, life.snapshot, is_batched=life.is_batched)
+        card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, is_batched=life.is_batched)
         return bill(usage, life.operation, card)
 
 

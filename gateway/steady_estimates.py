@@ -7,7 +7,7 @@ comes back, the place would be too small for it, and the wait it was told untrue
 from collections import OrderedDict
 from typing import Final
 
-from gateway.output_estimates import OutputEstimator
+from gateway.output_estimates import Lengths, OutputEstimator
 
 _TOLERANCE: Final = 0.2  # of what was said before; what an answer lacks by it, it is given while it runs
 _MAX_PAIRS: Final = 8192
@@ -23,6 +23,10 @@ class SteadyEstimates:
     def learn(self, tenant: str, model: str, output_tokens: int, finish_reason: str, choices: int = 1) -> None:
         """Take in a settled request, as the estimator does."""
         self._estimator.learn(tenant, model, output_tokens, finish_reason, choices)
+
+    def lengths(self, tenant: str, model: str) -> list[Lengths]:
+        """Give what the estimator has learned of a pair, and goes on to learn."""
+        return self._estimator.lengths(tenant, model)
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
         """Give the output tokens to reserve for all choices, each at most `max_tokens`."""

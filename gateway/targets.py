@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from backends.llm.base import TARGET_KINDS, RenewedTarget, Target, TargetFactory
-from contracts.configuration import Snapshot, TargetSpec
-from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
+from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
+from contracts.configuration import PoolSpec, Snapshot, TargetSpec
+from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError, UnsupportedParameter
 from contracts.generation import Continuation
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,27 @@ class TargetRegistry:
         """Say whether a target could go on with an answer that another began."""
         target = self._targets.get((spec.pool, spec.id))
         return continuation is not None and target is not None and target.can_continue(continuation)
+
+    async def count_input(self, call: ModelCall, pool: PoolSpec) -> int | None:
+        """Count the prompt at a target that can; `None` where none of the pool's can.
+
+        Raises UnsupportedParameter where every target would refuse the request.
+        """
+        refusal: UnsupportedParameter | None = None
+        others = False  # which may answer it
+        for spec in pool.targets:
+            target = self.find(spec)
+            try:
+                count = await target.count_input(call) if target is not None else None
+            except UnsupportedParameter as error:
+                refusal = error
+                continue
+            if count is not None:
+                return count
+            others = others or target is not None
+        if refusal is not None and not others:
+            raise refusal
+        return None
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
         """Build what is new, close what is gone.

@@ -24,20 +24,22 @@ class AnswerReader:
     `form` is how a whole reply is read; `expected` is the model's name where the answer does not say it.
     """
 
+    # What has been read so far: of a whole reply most of it stays as it is here.
+    _usage: Usage = UNKNOWN_USAGE
+    _count_method: CountMethod = "none"
+    _finish_reason = ""
+    _model = ""
+    _is_named = False
+    _tokens = 0  # that have passed, as far as that can be seen
+    _answer_bytes: int | None = None
+    is_done = False  # the stream has said so
+    advances = 0  # events that brought tokens or an end, rather than kept a stream alive
+
     def __init__(self, target: str, sink: Sink, form: ReplyForm = GENERATED, expected: str = "") -> None:
         self._target = target
         self._sink = sink
         self._form = form
         self._expected = expected
-        self._usage: Usage = UNKNOWN_USAGE
-        self._count_method: CountMethod = "none"
-        self._finish_reason = ""
-        self._model = ""
-        self._is_named = False
-        self._tokens = 0  # that have passed, as far as that can be seen
-        self._answer_bytes: int | None = None
-        self.is_done = False  # the stream has said so
-        self.advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
     @property
     def is_complete(self) -> bool:

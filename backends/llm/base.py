@@ -7,6 +7,7 @@ from uuid import UUID
 
 from contracts.chat import ReasoningEffort
 from contracts.configuration import TargetSpec
+from contracts.errors import UpstreamError
 from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
@@ -88,6 +89,14 @@ class Sink(DeltaSink, Protocol):
         """Wait until the client has taken enough to go on."""
 
 
+class WholeSink(Protocol):
+    """What a target needs of a sink where the answer comes in one piece; each means what it does in `Sink`."""
+
+    def whole(self, body: bytes) -> None: ...
+    def report(self, usage: Usage, count_method: CountMethod) -> None: ...
+    def served(self, model: str, version: str) -> None: ...
+
+
 class Target(Protocol):
     """One replica. `call` ends with a Result, or raises an UpstreamError; cancelling it stops generation.
 
@@ -112,6 +121,46 @@ class Target(Protocol):
         """Free connections."""
 
 
+class SendAgain(Exception):
+    """A request that was sent at once did no work and may be sent again, as any other is."""
+
+
+class SentWhole(Protocol):
+    """A request that was sent at once, and its reply."""
+
+    def result(self, error: UpstreamError | None) -> Result:
+        """Give the account of a reply that ended like this; its answer goes to the sink.
+
+        Raises SendAgain, or what `Target.call` would.
+        """
+
+    def release(self) -> None:
+        """Give up the connection: at the reply's end it is kept, before it is closed."""
+
+
+@runtime_checkable
+class QuickTarget(Target, Protocol):
+    """A target that can send a request as it came, without waiting for anything."""
+
+    def passes_on(self, model: str) -> bool:
+        """Say whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
+        something in them."""
+
+    def send_at_once(
+        self,
+        path: str,
+        request: AnyRequest,
+        body: bytes,
+        request_id: str,
+        sink: WholeSink,
+        on_end: Callable[[UpstreamError | None], None],
+    ) -> SentWhole | None:
+        """Send a request where there is a connection for it now; `None` where there is none.
+
+        `on_end` is told once how the reply ended.
+        """
+
+
 @runtime_checkable
 class RenewedTarget(Protocol):
     """A target whose credentials or certificates are read again when they change."""
@@ -132,7 +181,7 @@ class EngineRecords(Protocol):
         """Keep step records for good, all or none; say whether they are kept."""
 
     def take_kv(self, packed: Sequence[bytes]) -> None:
-        """Keep KV events as far as there is room."""
+        """Keep KV events, and looks at GPUs, as far as there is room."""
 
 
 # Import strings rather than imports: an adapter's libraries load only where a target needs it.

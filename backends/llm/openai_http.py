@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Final, Literal, cast
 
 import msgspec
 
+from backends.http_connection import Connection, StaleConnection
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
 from backends.llm.answer_reader import AnswerReader, message_in
-from backends.llm.base import ModelCall, Sink
+from backends.llm.base import ModelCall, SendAgain, SentWhole, Sink, WholeSink
 from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_settings import read_headers, read_timeouts, read_tls
@@ -90,12 +92,9 @@ class OpenAIHttpTarget:
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
-        head = (
-            f"POST {self._pool.origin.prefix}{path} HTTP/1.1\r\n{self._head_end}{trace}"
-            f"x-request-id: {call.request_id}\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
+        head = self._head_of(path, trace, str(call.request_id), len(body))
         reader = _ReplyReader(self.spec, sink, call.request)
-        exchange = await self._pool.send(head.encode("latin-1"), body, reader)
+        exchange = await self._pool.send(head, body, reader)
         sink.attach_flow(exchange.pause, exchange.resume)
         await exchange.finished()
         try:
@@ -105,6 +104,27 @@ class OpenAIHttpTarget:
                 raise
         self._renew_head()
         return await self.call(call, sink, is_again=True)
+
+    def passes_on(self, model: str) -> bool:
+        """Say whether whole chats for a model go out as they came: nothing to check, rename or add."""
+        fields = self._fields
+        is_renamed = bool(fields.model) and fields.model != model
+        return not is_renamed and not fields.sends_priority and self._abilities is None and self._paths is None
+
+    def send_at_once(
+        self,
+        path: str,
+        request: AnyRequest,
+        body: bytes,
+        request_id: str,
+        sink: WholeSink,
+        on_end: Callable[[UpstreamError | None], None],
+    ) -> SentWhole | None:
+        """Send a request on a connection that is idle; `None` where none is."""
+        head = self._head_of(path, "", request_id, len(body))
+        reader = _ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, a whole reply uses these
+        connection = self._pool.send_at_once(head, body, reader, on_end)
+        return None if connection is None else _SentWhole(reader, connection)
 
     def can_continue(self, continuation: Continuation) -> bool:
         """Say no: the protocol has no way to ask for the rest of an answer."""
@@ -119,6 +139,13 @@ class OpenAIHttpTarget:
     def fault(self) -> str:
         """Say why a renewed key or certificate is not in use; empty where none is amiss."""
         return self._credentials.fault or (self._tls.fault if isinstance(self._tls, LiveContext) else "")
+
+    def _head_of(self, path: str, trace: str, request_id: str, length: int) -> bytes:
+        head = (
+            f"POST {self._pool.origin.prefix}{path} HTTP/1.1\r\n{self._head_end}{trace}"
+            f"x-request-id: {request_id}\r\ncontent-length: {length}\r\n\r\n"
+        )
+        return head.encode("latin-1")
 
     def _renew_head(self) -> None:
         """Put together what the heads of all requests end with."""
@@ -137,14 +164,15 @@ class _CredentialsRefused(TargetMisconfigured):
 class _ReplyReader(AnswerReader):
     """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
 
+    _status = 0
+    _headers: Mapping[bytes, bytes] = MappingProxyType({})
+    _events: EventSplitter | None = None
+    _collected = 0
+
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest) -> None:
         super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
         self._is_streamed = request.is_streamed
-        self._status = 0
-        self._headers: Mapping[bytes, bytes] = {}
-        self._events: EventSplitter | None = None
         self._pieces: list[bytes] = []
-        self._collected = 0
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers
@@ -215,6 +243,31 @@ class _ReplyReader(AnswerReader):
                 code="upstream_redirected",
             )
         return UpstreamError(f"target {self._target!r} failed with status {self._status}")
+
+
+class _SentWhole:
+    """A request that was sent on an idle connection."""
+
+    __slots__ = ("_connection", "_reader")
+
+    def __init__(self, reader: _ReplyReader, connection: Connection) -> None:
+        self._reader = reader
+        self._connection = connection
+
+    def result(self, error: UpstreamError | None) -> Result:
+        """Give the reply's account. Raises SendAgain where the connection was dead or the credentials are old."""
+        if isinstance(error, StaleConnection):
+            raise SendAgain
+        if error is not None:
+            raise error
+        try:
+            return self._reader.result()
+        except _CredentialsRefused:
+            raise SendAgain from None
+
+    def release(self) -> None:
+        """Give the connection back, or close it where the reply has not ended."""
+        self._connection.release()
 
 
 def _seconds(retry_after: bytes | None, now: float) -> float | None:

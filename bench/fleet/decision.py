@@ -82,7 +82,7 @@ class Decision:
         portion = take(lines, amounts, now_ns)
         ended = time.perf_counter_ns()
         assert portion is not None
-        Reservation(lines, portion).settle(amounts, now_ns)
+        Reservation(lines, [portion]).settle(amounts, now_ns)
         return ended - began
 
     def _life(self) -> Life:

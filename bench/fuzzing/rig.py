@@ -23,6 +23,7 @@ from contracts.records import RequestRecord, decode_record
 from gateway.app import Gateway
 from gateway.exchange import Exchange
 from gateway.journal import unpack_entry
+from gateway.lane.quick_call import QuickCall
 from gateway.operations import Operation
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.settings import GatewaySettings
@@ -187,6 +188,14 @@ class FuzzRig:
             await serve(exchange, operation, *more, **others)
 
         dispatcher.serve = counted  # type: ignore[method-assign]  # the count of begun requests is ours, not theirs
+        lane, take = self.gateway._lane, self.gateway._lane.take
+
+        def counted_at_once(exchange: Exchange) -> QuickCall | None:
+            call = take(exchange)
+            self._begun += call is not None
+            return call
+
+        lane.take = counted_at_once  # type: ignore[method-assign]
         await self.gateway.start()
         while self._engine is not None and not self.gateway.is_engine_ready("default"):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -288,7 +297,7 @@ class FuzzRig:
             if loop.time() > deadline:
                 raise Fault(f"not given back: {left}")
             await asyncio.sleep(0)
-        await self.gateway._endpoints.settled()
+        await self.gateway._serving.settled()
         self._read_records()
         if self._complaints.found:
             found = self._complaints.found.pop(0)

@@ -100,6 +100,13 @@ class Authenticator:
             self._check_address(entry.policy.addresses, exchange)
         return entry
 
+    def known(self, sent: bytes, snapshot: Snapshot) -> KeyEntry | None:
+        """Give the entry of a key that came in this Authorization header before and holds for every address."""
+        entry = self._recent.get(sent) if snapshot is self._recent_of else None
+        if entry is None or entry.policy.addresses is not None or not self._holds(entry, snapshot):
+            return None
+        return entry
+
     async def verify(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry:
         """Verify the caller's token and give its entry. May wait for its issuer's keys; raises as `recognise` does.
 

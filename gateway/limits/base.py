@@ -85,8 +85,8 @@ class QuickCounter(Counter, Protocol):
     def undo(self, mark: Mark, amount: int) -> None:
         """Take back what `take_at_once` has just charged, as if it had not been."""
 
-    def reset_seconds(self, now_ns: int) -> float | None:
-        """Give when everything used now will have left the window, or the period ends; `None` where neither does."""
+    def resets_at_ns(self) -> int:
+        """Give when what was charged just now will have left the window (Unix); without a window 0."""
 
 
 Line: TypeAlias = tuple[Counter, int]  # a counter and the amount asked of it

@@ -80,9 +80,9 @@ class EscrowCounter:
         ledger = self._ledger
         return CounterState(self.rule.amount, ledger.settled + ledger.reserved, ledger.reserved, None)
 
-    def reset_seconds(self, now_ns: int) -> float | None:
-        """Give when the period ends; `None`: it does not reset by time."""
-        return self.state(now_ns).reset_seconds
+    def resets_at_ns(self) -> int:
+        """Give 0: there is no window."""
+        return 0
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is reserved and nothing settled that still counts."""

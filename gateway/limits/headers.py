@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from gateway.limits.base import QuickCounter
 from gateway.limits.plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -13,39 +14,51 @@ _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-reque
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
-def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
+def rate_headers(lines: Lines, now_ns: int) -> Headers:
     """Give limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
-    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown. `left` is what
-    each of the lines has left at this moment, where that is known.
+    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown.
     """
     headers: Headers = ()
     if lines.requests:
-        headers = _of(lines, lines.requests, _REQUESTS, now_ns, left)
+        headers = _of(lines, lines.requests, _REQUESTS, now_ns)
     if lines.tokens:
-        headers += _of(lines, lines.tokens, _TOKENS, now_ns, left)
+        headers += _of(lines, lines.tokens, _TOKENS, now_ns)
     return headers
 
 
-def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int, left: Sequence[int] | None) -> Headers:
-    limit, remaining, reset = names
-    if left is not None and lines.quick is not None:
-        tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
-        quick = lines.quick[tightest][0]
-        reset_seconds = quick.reset_seconds(now_ns) or 0.0
-        return (
-            (limit, b"%d" % quick.rule.amount),
-            (remaining, b"%d" % left[tightest]),
-            (reset, duration(reset_seconds)),
-        )
+def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Headers:
     counters = [lines.all[number][0] for number in shown]
-    rooms = [counter.room(now_ns) for counter in counters]
-    state = counters[rooms.index(min(rooms))].state(now_ns)
+    tightest = counters[0]
+    if len(counters) > 1:
+        rooms = [counter.room(now_ns) for counter in counters]
+        tightest = counters[rooms.index(min(rooms))]
+    state = tightest.state(now_ns)
+    limit, remaining, reset = names
     return (
         (limit, b"%d" % state.amount),
         (remaining, b"%d" % state.remaining),
         (reset, duration(state.reset_seconds or 0.0)),
     )
+
+
+def rate_lines(counters: Sequence[QuickCounter], lines: Lines, at_ns: int, left: Sequence[int]) -> bytes:
+    """Give the same, as the lines of a head, at the moment of a charge that left so much in each of the counters."""
+    said = b""
+    for shown, (limit, remaining, reset) in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
+        if not shown:
+            continue
+        tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+        counter = counters[tightest]
+        wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
+        amount = _decimal(counter.rule.amount)
+        said += b"%b: %b\r\n%b: %d\r\n%b: %b\r\n" % (limit, amount, remaining, left[tightest], reset, wait)
+    return said
+
+
+@lru_cache(maxsize=4096)
+def _decimal(amount: int) -> bytes:
+    return b"%d" % amount
 
 
 def duration(seconds: float) -> bytes:

@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, TypeAlias, cast
 
 from contracts.configuration import Snapshot
 from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, CounterStore, QuickCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
 
@@ -22,6 +23,10 @@ class Lines:
     __slots__ = (
         "all",
         "bounds",
+        "_pick",
+        "_places",
+        "charges",
+        "settles",
         "capping",
         "counts_gpu",
         "counts_money",
@@ -33,10 +38,15 @@ class Lines:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.all = lines
-        # The same, where all of them charge in the call that asks for room.
-        self.quick: Sequence[tuple[QuickCounter, int]] | None = None
+        # The counters, where all of them charge in the call that asks for room.
+        self.quick: Sequence[QuickCounter] | None = None
         if all(counter.takes_at_once for counter, _ in lines):
-            self.quick = [(cast(QuickCounter, counter), place) for counter, place in lines]
+            self.quick = [cast(QuickCounter, counter) for counter, _ in lines]
+        # What a request does with each of them, bound beforehand.
+        self.charges = [counter.take_at_once for counter in self.quick or ()]
+        self.settles = [counter.settle for counter, _ in lines]
+        self._places = tuple(place for _, place in lines)
+        self._pick = itemgetter(*self._places) if len(lines) > 1 else None  # of one it would give no tuple
         places = {place for _, place in lines}
         # The least that any rule allows of each metric: what is within needs no further look.
         bounds = [_NO_BOUND] * len(METRICS)
@@ -52,6 +62,13 @@ class Lines:
         self.requests = _windows_of(lines, (REQUESTS,))
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
 
+    def amounts_of(self, amounts: Amounts) -> Amounts:
+        """Give the amount of each line."""
+        if self._pick is None:
+            return tuple([amounts[place] for place in self._places])
+        picked: Amounts = self._pick(amounts)
+        return picked
+
     def without(self, place: int) -> "Lines":
         """Leave out the counters of one metric."""
         return Lines([line for line in self.all if line[1] != place])
@@ -66,6 +83,11 @@ class Plan:
         self._fixed = Lines(lines)
         self._loose = loose  # by end user, tag or conversation
         self.is_empty = not lines and not loose
+
+    @property
+    def fixed(self) -> Lines | None:
+        """Give the counters that every such request passes; `None` where some depend on more of it."""
+        return None if self._loose else self._fixed
 
     def lines_for(self, store: CounterStore, who: Identity, model: str, conversation: str) -> Lines:
         """Give all counters that this request passes."""

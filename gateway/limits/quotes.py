@@ -41,6 +41,17 @@ class Quotes:
 
         What generates nothing needs no price for output. What a batch asks is quoted at the cards' batch prices.
         """
+        quote = self._quote(model, tenant, snapshot, now_ns, generates, is_batched)
+        return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
+
+    def constant(self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> Rates | None:
+        """Give what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
+        rates = self._quote(model, tenant, snapshot, now_ns, generates=True, is_batched=False).rates
+        return rates if rates is not None and rates.is_priced else None
+
+    def _quote(
+        self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int, generates: bool, is_batched: bool
+    ) -> "_Quote":
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._kept.clear()
@@ -53,7 +64,7 @@ class Quotes:
             quote = self._kept[name] = _Quote(cards, generates, now_ns + _KEPT_NS)
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
-        return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
+        return quote
 
 
 class _Quote:

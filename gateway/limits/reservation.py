@@ -3,30 +3,25 @@
 from collections.abc import Sequence
 from operator import le
 
-from gateway.limits.base import Mark, QuickCounter
+import msgspec
+
+from gateway.limits.base import Mark
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
 from gateway.limits.plan import Lines
 
 
-class Portion:
-    """An amount taken at one moment from every counter: the reservation at admission, or one extension of it."""
+class Portion(msgspec.Struct, eq=False):
+    """An amount taken at one moment from every counter: the reservation at admission, or one extension of it.
 
-    __slots__ = ("amounts", "at_ns", "charged_tokens", "has_more", "left", "marks")
+    `left` is what each counter had left at that moment, where it is known.
+    """
 
-    def __init__(
-        self,
-        amounts: Amounts,
-        marks: list[Mark | None],
-        at_ns: int,
-        has_more: bool = False,
-        left: Sequence[int] | None = None,
-    ) -> None:
-        self.amounts = amounts
-        self.marks = marks
-        self.at_ns = at_ns  # Unix
-        self.charged_tokens = amounts[TOKENS]
-        self.has_more = has_more  # all that it may need beyond this was there too
-        self.left = left  # at that moment in each counter, where it is known
+    amounts: Amounts
+    marks: Sequence[Mark | None]
+    at_ns: int  # Unix
+    charged_tokens: int
+    has_more: bool = False  # all that it may need beyond this was there too
+    left: Sequence[int] | None = None
 
 
 def take(
@@ -36,10 +31,9 @@ def take(
 
     `more` is what could be needed on the way: the portion says whether it was there as well.
     """
-    if lines.quick is not None:
-        portion = _take_at_once(lines.quick, amounts, now_ns, more)
-        if portion is not None:
-            return portion
+    portion = take_at_once(lines, amounts, now_ns, more)
+    if portion is not None:
+        return portion
     has_more = more is not None
     for counter, place in lines.all:
         wanted = amounts[place]
@@ -52,39 +46,43 @@ def take(
         elif more is not None and more[place]:
             has_more = False
     marks = [counter.take(amounts[place], now_ns, claimant) if amounts[place] else None for counter, place in lines.all]
-    return Portion(amounts, marks, now_ns, has_more)
+    return Portion(amounts, marks, now_ns, amounts[TOKENS], has_more)
 
 
-def _take_at_once(
-    lines: Sequence[tuple[QuickCounter, int]], amounts: Amounts, now_ns: int, more: Amounts | None
-) -> Portion | None:
+def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | None = None) -> Portion | None:
     """Take the amounts where each counter has the room and holds nothing for anyone; else leave all as it was."""
-    lefts: list[int] = []
-    marks: list[Mark | None] = []
-    for counter, place in lines:
-        taken = counter.take_at_once(amounts[place], now_ns)
-        if taken is None:
-            for mark, (charged, charged_place) in zip(marks, lines, strict=False):
-                assert mark is not None
-                charged.undo(mark, amounts[charged_place])
-            return None
-        left, mark = taken
-        lefts.append(left)
-        marks.append(mark)
-    has_more = more is not None and all(map(le, [more[place] for _, place in lines], lefts))
-    return Portion(amounts, marks, now_ns, has_more, lefts)
+    if lines.quick is None:
+        return None
+    wanted = lines.amounts_of(amounts)
+    taken = [charge(amount, now_ns) for charge, amount in zip(lines.charges, wanted, strict=True)]
+    if None in taken:
+        for counter, one, amount in zip(lines.quick, taken, wanted, strict=True):
+            if one is not None:
+                counter.undo(one[1], amount)
+        return None
+    left, marks = zip(*taken, strict=True) if taken else ((), ())
+    has_more = more is not None and all(map(le, lines.amounts_of(more), left))
+    return Portion(amounts, marks, now_ns, amounts[TOKENS], has_more, left)
 
 
-class Reservation:
+class Reservation(msgspec.Struct, eq=False):
     """One request's hold on its counters. `settle` ends it; what follows does nothing."""
 
-    __slots__ = ("_is_settled", "lines", "overdraft", "portions")
+    lines: Lines
+    portions: list[Portion]
+    overdraft: Amounts = NOTHING  # used beyond what could be charged
+    _is_settled: bool = False
 
-    def __init__(self, lines: Lines, first: Portion) -> None:
-        self.lines = lines
-        self.portions = [first]
-        self.overdraft: Amounts = NOTHING  # used beyond what could be charged
-        self._is_settled = False
+    def undo(self) -> None:
+        """Take back what `take_at_once` has just taken, as if it had not been."""
+        assert self.lines.quick is not None
+        self._is_settled = True
+        first = self.portions[0]
+        for counter, mark, amount in zip(
+            self.lines.quick, first.marks, self.lines.amounts_of(first.amounts), strict=True
+        ):
+            assert mark is not None
+            counter.undo(mark, amount)
 
     def extend(self, amounts: Amounts, now_ns: int) -> bool:
         """Take more; say whether all counters had the room. Nothing is taken where one had not."""
@@ -135,10 +133,10 @@ class Reservation:
         amounts = portion.amounts
         if amounts[TOKENS] > used[TOKENS]:
             portion.charged_tokens = used[TOKENS]
-        for (counter, place), mark in zip(self.lines.all, portion.marks, strict=True):
+        held, wanted = self.lines.amounts_of(amounts), self.lines.amounts_of(used)
+        for settle, mark, taken, kept in zip(self.lines.settles, portion.marks, held, wanted, strict=True):
             if mark is not None:
-                taken, wanted = amounts[place], used[place]
-                counter.settle(mark, taken, wanted if wanted < taken else taken, now_ns)
+                settle(mark, taken, kept if kept < taken else taken, now_ns)
 
     def _take_late(self, lacking: Amounts, now_ns: int) -> Amounts:
         room = list(lacking)
@@ -146,7 +144,7 @@ class Reservation:
             if room[place]:
                 room[place] = max(min(room[place], counter.room(now_ns)), 0)
         amounts = tuple(room)
-        portion = Portion(amounts, [], now_ns)
+        portion = Portion(amounts, [], now_ns, amounts[TOKENS])
         for counter, place in self.lines.all:
             if amounts[place]:
                 mark = counter.take(amounts[place], now_ns)

@@ -28,14 +28,14 @@ _MAX_REMEMBERED: Final = 64
 
 
 class Cell(Mark):
-    """What was charged in one bucket, and how much of it is reserved. The next one is later."""
+    """What was charged in one bucket, and how much of it is settled. The next one is later."""
 
-    __slots__ = ("amount", "bucket", "following", "reserved")
+    __slots__ = ("amount", "bucket", "following", "settled")
 
     def __init__(self, bucket: int, amount: int) -> None:
         self.bucket = bucket
         self.amount = amount
-        self.reserved = amount
+        self.settled = 0
         self.following: Cell | None = None
 
 
@@ -46,13 +46,14 @@ class SlidingCounter:
         "_amount",
         "_bucket",
         "_buckets",
+        "_cell",
         "_first",
         "_grace",
         "_held",
         "_last",
         "_remembered",
-        "_reserved",
         "_total",
+        "_until_ns",
         "_width_ns",
         "_window",
         "rule",
@@ -70,27 +71,26 @@ class SlidingCounter:
         self._buckets, self._width_ns, grace_ns = _GRIDS[rule.window]
         self._grace = -(-grace_ns // self._width_ns)  # in buckets
         self._bucket = 0  # the latest seen: time does not go back
+        self._until_ns = 0  # its end
         self._total = 0  # charged in the window that ends now
-        self._reserved = 0
         self._first: Cell | None = None
         self._last: Cell | None = None
+        self._cell: Cell | None = None  # the last, where it is this bucket's
         self._held: HeldPlaces | None = None
         self._remembered: dict[int, int] | None = None
 
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // self._width_ns)
         if self._held is None:
             return self._amount - self._total
         return self._room_beside_held(now_ns, claimant)
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // self._width_ns)
         if self._held is not None:
             self._held.claim(claimant, amount, self._not_before(now_ns))
             self._remembered = None
@@ -98,53 +98,49 @@ class SlidingCounter:
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
         """Charge `amount` now where there is room and nothing is held; give what is left, and the mark."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
-        left = self._amount - self._total - amount
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // self._width_ns)
+        total = self._total + amount
+        left = self._amount - total
         if left < 0 or self._held is not None:
             return None
-        last = self._last
-        if last is None or last.bucket != self._bucket:
+        cell = self._cell
+        if cell is None:
             return left, self._charge(amount)
-        self._total += amount
-        self._reserved += amount
-        last.amount += amount
-        last.reserved += amount
-        return left, last
+        self._total = total
+        cell.amount += amount
+        return left, cell
 
     def undo(self, mark: Mark, amount: int) -> None:
         """Take back what `take_at_once` has just charged."""
         self.settle(mark, amount, 0, 0)
+
+    def resets_at_ns(self) -> int:
+        """Give when what was charged just now will have left the window."""
+        return self._until_ns + self._buckets * self._width_ns
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         assert type(mark) is Cell
         if mark.bucket == _LEFT:
             return
-        mark.reserved -= taken
-        self._reserved -= taken
-        if charged < taken:
-            mark.amount -= taken - charged
-            self._total -= taken - charged
+        mark.settled += charged
+        back = taken - charged
+        if back:
+            mark.amount -= back
+            self._total -= back
             self._remembered = None
 
     def state(self, now_ns: int) -> CounterState:
         """Give how the counter stands. It resets when the last bucket with a charge has left the window."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // self._width_ns)
         if not self._total:
             return CounterState(self._amount, 0, 0, 0.0)
-        return CounterState(self._amount, self._total, self._reserved, self.reset_seconds(now_ns))
-
-    def reset_seconds(self, now_ns: int) -> float:
-        """Give when the last bucket with a charge will have left the window; 0 where nothing is charged."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
-        if not self._total:
-            return 0.0
+        reserved, cell = 0, self._first
+        while cell is not None:
+            reserved += cell.amount - cell.settled
+            cell = cell.following
         last = self._last
         assert last is not None
         charged = last.bucket
@@ -154,13 +150,13 @@ class SlidingCounter:
                 charged = cell.bucket if cell.amount else charged
                 cell = cell.following
         gone_ns = (charged + self._buckets + 1) * self._width_ns
-        return (gone_ns - max(now_ns, self._bucket * self._width_ns)) / _SECOND_NS
+        now_ns = max(now_ns, self._bucket * self._width_ns)
+        return CounterState(self._amount, self._total, reserved, (gone_ns - now_ns) / _SECOND_NS)
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is charged in the window that ends now, and nothing held."""
-        bucket = now_ns // self._width_ns
-        if bucket > self._bucket:
-            self._move_to(bucket)
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // self._width_ns)
         return not self._total and not self.held_places(now_ns)
 
     def charges(self, now_ns: int) -> list[tuple[int, int]]:
@@ -179,10 +175,9 @@ class SlidingCounter:
         for bucket, amount in sorted(charges):
             if bucket <= now_ns // self._width_ns:
                 self.take(amount, bucket * self._width_ns)
-        self._reserved = 0
         cell = self._first
         while cell is not None:
-            cell.reserved = 0
+            cell.settled = cell.amount
             cell = cell.following
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
@@ -267,13 +262,12 @@ class SlidingCounter:
     def _charge(self, amount: int) -> Cell:
         """Charge `amount` to the bucket of this moment."""
         self._total += amount
-        self._reserved += amount
+        cell = self._cell
+        if cell is not None:
+            cell.amount += amount
+            return cell
         last = self._last
-        if last is not None and last.bucket == self._bucket:
-            last.amount += amount
-            last.reserved += amount
-            return last
-        cell = self._last = Cell(self._bucket, amount)
+        cell = self._cell = self._last = Cell(self._bucket, amount)
         if last is None:
             self._first = cell
         else:
@@ -282,12 +276,11 @@ class SlidingCounter:
 
     def _move_to(self, bucket: int) -> None:
         """Let time pass, and let go of cells that no window from now on touches."""
-        self._bucket = bucket
+        self._bucket, self._until_ns, self._cell = bucket, (bucket + 1) * self._width_ns, None
         oldest = bucket - self._buckets
         cell = self._first
         while cell is not None and cell.bucket < oldest:
             self._total -= cell.amount
-            self._reserved -= cell.reserved
             cell.bucket = _LEFT
             following = cell.following
             cell.following = None  # a mark that is kept for long must not keep all later cells alive
@@ -367,7 +360,10 @@ class SlidingCounter:
         self._grace = -(-grace_ns // self._width_ns)
         self._held = None
         self._bucket = max(now_ns, self._bucket * old_width_ns) // self._width_ns
+        self._until_ns = (self._bucket + 1) * self._width_ns
         cell = self._first
         while cell is not None:
             cell.bucket = min(((cell.bucket + 1) * old_width_ns - 1) // self._width_ns, self._bucket)
             cell = cell.following
+        last = self._last
+        self._cell = last if last is not None and last.bucket == self._bucket else None

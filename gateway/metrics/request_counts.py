@@ -92,12 +92,12 @@ class TenantCounts:
         self.tokens = [0] * len(LEAVES)
         self.cost_pico_usd = 0
 
-    def take(self, record: RequestRecord) -> None:
+    def add(self, outcome: str, usage: Usage, cost_pico_usd: int | None) -> None:
         """Count a request."""
-        self.requests[record.outcome] = self.requests.get(record.outcome, 0) + 1
-        if record.usage is not UNKNOWN_USAGE:
-            _add(self.tokens, record.usage)
-        self.cost_pico_usd += record.cost_pico_usd or 0
+        self.requests[outcome] = self.requests.get(outcome, 0) + 1
+        if usage is not UNKNOWN_USAGE:
+            _add(self.tokens, usage)
+        self.cost_pico_usd += cost_pico_usd or 0
 
 
 class RequestCounts:
@@ -125,7 +125,24 @@ class RequestCounts:
         if record.outcome == "rejected":
             self._note_refusal(life)
         if self._max_tenants:
-            self._tenant(record.who.tenant).take(record)
+            self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
+
+    def note_whole(
+        self, alike: SeriesKey, tenant: str, duration_ns: int, usage: Usage, cost_pico_usd: int | None
+    ) -> None:
+        """Count a request that a model answered well, in one piece, at the first try and without waiting."""
+        series = self.series.get(alike)
+        if series is None:
+            series = self._open(alike)
+        series.requests += 1
+        series.duration.observe(duration_ns)
+        _add(series.tokens, usage)
+        if cost_pico_usd is None:
+            series.unpriced += 1
+        else:
+            series.cost_pico_usd += cost_pico_usd
+        if self._max_tenants:
+            self._tenant(tenant).add("ok", usage, cost_pico_usd)
 
     def note_unknown_caller(self, life: Life) -> None:
         """Count a request whose caller proved nothing."""

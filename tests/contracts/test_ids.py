@@ -6,7 +6,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.ids import sibling_of, unix_ms_of, uuid7
+from contracts.ids import IdSource, sibling_of, unix_ms_of, uuid7
 
 SOME = settings(max_examples=100, deadline=None)
 TIMES_NS = st.integers(0, (2**48 - 1) * 1_000_000 + 999_999)
@@ -69,3 +69,16 @@ def test_the_ids_of_a_requests_parts_are_as_it_is_and_each_is_another(unix_ns, p
 def test_the_last_of_all_ids_has_siblings_too():
     last = UUID(int=uuid7(0).int | (1 << 62) - 1)
     assert sibling_of(last, 1).variant == RFC_4122 and sibling_of(last, 1) != last
+
+
+@SOME
+@given(st.lists(TIMES_NS, min_size=1, max_size=300))
+def test_a_source_makes_the_same_kind_of_id_as_bytes_and_as_text(times_ns):
+    source = IdSource()
+    made = [source.next(unix_ns) for unix_ns in times_ns]
+    for (packed, text), unix_ns in zip(made, times_ns, strict=True):
+        read = UUID(text)
+        assert read.bytes == packed
+        assert str(read) == text
+        assert (read.version, read.variant, unix_ms_of(read)) == (7, RFC_4122, unix_ns // 1_000_000)
+    assert len(set(made)) == len(made)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from backends.segment_file import SegmentFile
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import ANONYMOUS
 from contracts.prices import UNPRICED
@@ -115,17 +116,16 @@ async def test_in_drop_mode_requests_are_served_and_lost_records_are_counted(sta
 
 
 async def test_a_disk_that_fails_stops_admission_until_a_write_succeeds(gateway, monkeypatch):
-    log = gateway.gateway.journal._log
-    working = type(log).append_many
+    working = SegmentFile.write
 
-    def failing(self, payloads):
+    def failing(self, block):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(type(log), "append_many", failing)
+    monkeypatch.setattr(SegmentFile, "write", failing)
     assert (await gateway.chat()).status == 200  # it was admitted before the disk failed; its loss is counted
     assert gateway.gateway.journal.dropped_records == 1
     refused = await gateway.chat()
     assert (refused.status, refused.error["code"]) == (503, "journal_full")
-    monkeypatch.setattr(type(log), "append_many", working)
+    monkeypatch.setattr(SegmentFile, "write", working)
     await gateway.chat()  # its own refusal is the write that succeeds
     assert (await gateway.chat()).status == 200

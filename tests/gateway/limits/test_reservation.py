@@ -27,7 +27,7 @@ def lines_of(*rules):
 def reserve(lines, tokens_in, tokens_out):
     portion = take(lines, RATES.at_start(tokens_in, tokens_out), NOW)
     assert portion is not None
-    return Reservation(lines, portion)
+    return Reservation(lines, [portion])
 
 
 def used(lines):
@@ -106,7 +106,7 @@ def test_no_counter_is_ever_above_its_limit_or_left_holding(tokens_in, reserved,
     if first is None:
         assert used(lines) == [0, 0, 0]
         return
-    reservation = Reservation(lines, first)
+    reservation = Reservation(lines, [first])
     for more in extensions:
         reservation.extend(RATES.of_more(more), NOW)
     charged = reservation.settle(RATES.at_start(tokens_in, made), NOW)

@@ -1,0 +1,146 @@
+"""What is alike of all whole chats that come with one key for one model: worked out once, for a second at the most."""
+
+from typing import Final
+
+import msgspec
+
+from backends.llm.base import QuickTarget
+from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from contracts.prices import UNPRICED, AnyCard
+from contracts.records import RequestRecord
+from gateway.counting import Ratio
+from gateway.lane.record_template import RecordTemplate
+from gateway.limits.demand import FREE, Rates
+from gateway.limits.plan import Lines
+from gateway.metrics.request_counts import SeriesKey
+from gateway.operations import CHAT
+from gateway.output_estimates import Lengths
+from gateway.stages import Stages
+
+_KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
+_KINDS: Final = frozenset(("openai_http",))  # nobody sees their whole answers grow, and nobody counts their prompts
+VARYING: Final = (
+    "request_id",
+    "started_at_ns",
+    "duration_ns",
+    "finish_reason",
+    "model_version",
+    "admission_ns",
+    "usage",
+    "cost_pico_usd",
+    "charged_pico_usd",
+    "max_tokens",
+    "choices",
+    "temperature",
+    "request_bytes",
+    "response_bytes",
+    "reserved_tokens",
+    "charge_offsets_ns",
+    "charge_tokens",
+    "overdraft_tokens",
+)
+
+
+class LaneTarget(msgspec.Struct, frozen=True):
+    """One of the pool's targets, with its price card and what its records have in common."""
+
+    spec: TargetSpec
+    target: QuickTarget
+    card: AnyCard | None
+    template: RecordTemplate
+    alike: SeriesKey
+
+
+class OpenLane(msgspec.Struct, frozen=True):
+    """How the whole chats of one key for one model go, where they may go the short way."""
+
+    snapshot: Snapshot
+    key: KeyEntry
+    model: ModelSpec
+    lines: Lines | None  # none: no rule counts them
+    rates: Rates
+    targets: dict[str, LaneTarget]
+    ratios: list[Ratio]  # what is learned of how long prompts are, and of answers
+    lengths: list[Lengths]
+
+
+class LanePlan(msgspec.Struct, frozen=True):
+    """Whether they may, and for how long that is known."""
+
+    snapshot: Snapshot
+    generation: int  # of the counters
+    until_ns: int  # Unix
+    lane: OpenLane | None = None
+
+
+def plan_lane(stages: Stages, sent: bytes, model_name: str, now_ns: int) -> LanePlan:
+    """Look whether whole chats with this Authorization header, for a model, may go the short way now."""
+    snapshot = stages.directory.snapshot
+    key = stages.authenticator.known(sent, snapshot)
+    model = snapshot.models.get(model_name)
+    ends = [now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1]]
+    lane = None
+    if key is None:  # the dispatcher is about to see it, or to refuse it
+        ends.append(now_ns)
+    elif model is not None:
+        ends += [end for end in (key.expires_at_ns, key.revoked_at_ns) if end is not None]
+        lane = _open(stages, key, model, snapshot, now_ns)
+    return LanePlan(snapshot, stages.limiter.store.generation, min(ends), lane)
+
+
+def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenLane | None:
+    if not _is_open(stages, key, model, snapshot):
+        return None
+    limiter, tenant = stages.limiter, key.identity.tenant
+    lines = limiter.plans.plan_for(key.identity, model.id, snapshot).fixed
+    if lines is None or lines.quick is None or lines.counts_gpu:
+        return None
+    rates: Rates | None = FREE
+    if lines.counts_money:
+        rates = limiter.quotes.constant(model, tenant, snapshot, now_ns)
+    targets = {spec.id: _target(stages, spec, key, model, now_ns) for spec in snapshot.pools[model.pool].targets}
+    found = {name: target for name, target in targets.items() if target is not None}
+    if rates is None or len(found) < len(targets):
+        return None
+    ratios, lengths = limiter.inputs.ratios(model.id, tenant), limiter.outputs.lengths(tenant, model.id)
+    return OpenLane(snapshot, key, model, lines if lines.all else None, rates, found, ratios, lengths)
+
+
+def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
+    """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
+    if key.endpoints is not None and CHAT.api not in key.endpoints:
+        return False
+    if key.models is not None and model.id not in key.models:
+        return False
+    if model.sampling is not None or key.policy.max_reasoning_effort is not None:
+        return False
+    return snapshot.pools[model.pool].kinds == _KINDS and stages.queues.get(model.pool).spec is None
+
+
+def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int) -> LaneTarget | None:
+    target = stages.targets.find(spec)
+    if not isinstance(target, QuickTarget) or not target.passes_on(model.id):
+        return None
+    card = stages.settlement.card_for(model.id, key.identity.tenant, spec, now_ns, stages.directory.snapshot)
+    example = RequestRecord(
+        request_id=bytes(16),
+        started_at_ns=now_ns,
+        duration_ns=0,
+        who=key.identity,
+        operation=CHAT.name,
+        api=CHAT.api,
+        requested_model=model.id,
+        route=model.id,
+        model=model.id,
+        provider=spec.provider or spec.kind,
+        pool=spec.pool,
+        replica=spec.id,
+        region=spec.region,
+        gateway=stages.recorder.gateway,
+        count_method="reported",
+        cost_basis=UNPRICED.basis if card is None else card.basis,
+        price_version=UNPRICED.version if card is None else card.version,
+        priority=key.policy.priority,
+    )
+    alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
+    return LaneTarget(spec, target, card, RecordTemplate(example, VARYING), alike)

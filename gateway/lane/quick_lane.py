@@ -1,0 +1,131 @@
+"""The short way of whole chats that one server answers: from the request to its sending in one turn, without a task.
+
+It does what `gateway/dispatch.py` does, in the same order and with the same neighbours, where nothing can be to wait
+for: the key is known, the counters are this process's and have the room, a connection is idle. Whatever else may be
+(`LanePlan` says what) is left to the dispatcher before anything is taken, or goes on there.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from operator import le
+from typing import Final
+
+from contracts.chat import ChatRequest
+from contracts.errors import TollkeeperError
+from contracts.ids import IdSource
+from gateway.answer_facts import facts_wanted
+from gateway.clipping import most_output
+from gateway.clock import Clock
+from gateway.counting import prompt_bytes
+from gateway.dispatch import OWN_HEADERS, Dispatcher
+from gateway.exchange import Exchange, RequestHead
+from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
+from gateway.lane.quick_call import LetIn, QuickCall
+from gateway.limiter import possible
+from gateway.limits.demand import Amounts
+from gateway.limits.reservation import Reservation, take_at_once
+from gateway.operations import CHAT
+from gateway.stages import Stages
+
+_MAX_PLANS: Final = 10_000
+
+Start = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
+
+
+class QuickLane:
+    """Takes the requests that may go the short way. `start` starts a task for one that has to leave it."""
+
+    def __init__(self, stages: Stages, dispatcher: Dispatcher, clock: Clock, start: Start) -> None:
+        self.stages = stages
+        self.dispatcher = dispatcher
+        self.clock = clock
+        self.start = start
+        self.ids = IdSource()
+        self.open_grants = 0  # held by requests under way
+        self._plans: dict[tuple[bytes, str], LanePlan] = {}  # by Authorization header and model
+
+    def take(self, exchange: Exchange) -> QuickCall | None:
+        """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
+        head = exchange.head
+        if head.is_plain is None:
+            head.is_plain = _is_plain(head)
+        if not head.is_plain:
+            return None
+        started_at_ns, began_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
+        request = _read(exchange)
+        if request is None:
+            return None
+        opened = self._plan_for(head.headers[b"authorization"], request.model, started_at_ns).lane
+        let_in = None if opened is None else self._let_in(exchange.body, request, opened, started_at_ns)
+        if opened is None or let_in is None:
+            return None
+        candidates = self.stages.router.choose(opened.model, opened.snapshot)
+        to = opened.targets[candidates[0].id]
+        made, text = self.ids.next(started_at_ns)
+        call = QuickCall(self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns)
+        call.send()
+        return call
+
+    def _plan_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan:
+        name = (sent, model)
+        plan = self._plans.get(name)
+        if plan is not None and plan.snapshot is self.stages.directory.snapshot and now_ns < plan.until_ns:
+            if plan.generation == self.stages.limiter.store.generation:
+                return plan
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()
+        plan = self._plans[name] = plan_lane(self.stages, sent, model, now_ns)
+        return plan
+
+    def _let_in(self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int) -> LetIn | None:
+        """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look."""
+        limit, choices, context = request.output_limit, request.n or 1, opened.model.context_tokens
+        if limit is not None and context is not None and limit > context:
+            return None
+        size = prompt_bytes(body)
+        tokens_in = tokens_out = 0
+        reservation: Reservation | None = None
+        if opened.lines is not None:
+            lines, limiter = opened.lines, self.stages.limiter
+            tenant, model = opened.key.identity.tenant, opened.model
+            more: Amounts | None = None
+            if lines.counts_tokens:
+                tokens_in = possible(lines, limiter.inputs.upper(tenant, model.id, size))
+                tokens_out = limiter.outputs.estimate(tenant, model.id, limit, choices)
+                more = opened.rates.of_more(most_output(request, model) if limit is None else limit * choices)
+            wanted = opened.rates.at_start(tokens_in, tokens_out)
+            portion = take_at_once(lines, wanted, now_ns, more) if all(map(le, wanted, lines.bounds)) else None
+            if portion is None:
+                return None
+            reservation = Reservation(lines, [portion])
+            if lines.capping and not portion.has_more:
+                reservation.undo()
+                return None
+        try:
+            ticket = self.stages.admission.admit(opened.key.identity)
+        except TollkeeperError:
+            if reservation is not None:
+                reservation.undo()
+            return None
+        self.open_grants += reservation is not None
+        return LetIn(ticket, reservation, size, tokens_in, tokens_out, limit, choices)
+
+
+def _is_plain(head: RequestHead) -> bool:
+    """Say whether a head asks for nothing beyond what its body says, and comes with a key."""
+    headers = head.headers
+    content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    is_traced = b"traceparent" in headers or not OWN_HEADERS.isdisjoint(headers)
+    return content_type == b"application/json" and b"authorization" in headers and not is_traced
+
+
+def _read(exchange: Exchange) -> ChatRequest | None:
+    """Read a chat that is answered whole and asks for nothing that has to be looked for in its answer."""
+    try:
+        request = CHAT.read("application/json", exchange.body)
+    except (TollkeeperError, RecursionError):
+        return None  # and read once more by whoever says what is wrong with it
+    exchange.read = request
+    if type(request) is not ChatRequest or request.stream or request.user or facts_wanted(request) is not None:
+        return None
+    return request

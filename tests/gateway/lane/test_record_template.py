@@ -1,0 +1,55 @@
+"""What a template packs is what the record itself would be packed as."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.identity import Identity
+from contracts.records import RequestRecord, decode_record, encode_record
+from contracts.usage import Usage
+from gateway.lane.lane_plan import VARYING
+from gateway.lane.record_template import RecordTemplate
+
+COUNT = st.integers(0, 2**32 - 1)
+MAYBE = st.none() | COUNT
+VALUES = st.fixed_dictionaries(
+    {
+        "request_id": st.binary(min_size=16, max_size=16),
+        "started_at_ns": st.integers(0, 2**63 - 1),
+        "duration_ns": st.integers(0, 2**63 - 1),
+        "finish_reason": st.text(max_size=40),
+        "model_version": st.text(max_size=300),
+        "admission_ns": MAYBE,
+        "usage": st.builds(Usage, input_text=MAYBE, cache_read_text=MAYBE, output_text=MAYBE, output_reasoning=MAYBE),
+        "cost_pico_usd": st.none() | st.integers(0, 2**63 - 1),
+        "charged_pico_usd": MAYBE,
+        "max_tokens": MAYBE,
+        "choices": COUNT,
+        "temperature": st.none() | st.floats(0, 2),
+        "request_bytes": COUNT,
+        "response_bytes": COUNT,
+        "reserved_tokens": MAYBE,
+        "charge_offsets_ns": st.lists(COUNT, max_size=20),
+        "charge_tokens": st.lists(COUNT, max_size=20),
+        "overdraft_tokens": MAYBE,
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES, VALUES, st.text(max_size=50))
+def test_a_template_packs_what_the_record_would(example: dict[str, Any], values: dict[str, Any], tenant: str) -> None:
+    assert set(values) == set(VARYING)
+    fixed: dict[str, Any] = {"who": Identity(tenant=tenant), "route": "m", "provider": "p", "cost_basis": "price_card"}
+    template = RecordTemplate(RequestRecord(**example, **fixed), VARYING)
+    record = RequestRecord(**values, **fixed)
+    packed = template.pack(tuple(values[name] for name in VARYING))
+    assert packed == encode_record(record)
+    assert decode_record(packed) == record
+
+
+def test_one_varying_field_is_enough():
+    record = RequestRecord(request_id=bytes(16), started_at_ns=1, duration_ns=2)
+    template = RecordTemplate(record, ("duration_ns",))
+    assert decode_record(template.pack((7,))) == RequestRecord(request_id=bytes(16), started_at_ns=1, duration_ns=7)
