@@ -27,21 +27,26 @@ def uuid7(unix_ns: int) -> UUID:
 class IdSource:
     """Makes UUIDv7 as bytes and as text, for where a UUID object is not needed. Not for use from several threads."""
 
-    __slots__ = ("_place", "_random")
+    __slots__ = ("_millis", "_place", "_random", "_time")
 
     def __init__(self) -> None:
         self._random = ""  # in hexadecimal
         self._place = 0
+        self._millis = -1
+        self._time = ""  # what ids of this millisecond begin with
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
         """Give the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
+        millis = unix_ns // 1_000_000
+        if millis != self._millis:
+            digits = f"{millis & 0xFFFF_FFFF_FFFF:012x}"
+            self._millis, self._time = millis, f"{digits[:8]}-{digits[8:]}-7"
         place = self._place
         if place >= len(self._random):
             self._random, place = os.urandom(_RANDOM_BYTES).hex(), 0
         self._place = place + _DIGITS_OF_ONE
-        digits = self._random[place : place + _DIGITS_OF_ONE]
-        time = f"{unix_ns // 1_000_000 & 0xFFFF_FFFF_FFFF:012x}"
-        text = f"{time[:8]}-{time[8:]}-7{digits[:3]}-{_VARIANT[digits[3]]}{digits[4:7]}-{digits[7:19]}"
+        digits = self._random[place : self._place]
+        text = f"{self._time}{digits[:3]}-{_VARIANT[digits[3]]}{digits[4:7]}-{digits[7:19]}"
         return bytes.fromhex(text.replace("-", "")), text
 
 

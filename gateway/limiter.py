@@ -123,7 +123,8 @@ class Limiter:
         """Give what the reply to an admitted request says of limits: what is left, and what was cut."""
         if grant is None:
             return ()
-        headers = rate_headers(grant.reservation.lines, self._clock.wall_ns())
+        first = grant.reservation.portions[0]
+        headers = rate_headers(grant.reservation.lines, first.at_ns, first.left)
         if grant.max_output is not None:
             headers += (
                 (b"x-tollkeeper-max-tokens", b"%d" % grant.max_output),

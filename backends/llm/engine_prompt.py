@@ -14,7 +14,7 @@ from backends.llm.parameters import IDLE, fields_of
 from backends.tokenizer import PromptFormat
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.errors import InvalidRequest, UnsupportedParameter
-from contracts.wire import Grammar, ModelHello, Sampling
+from contracts.wire import Grammar, Image, ModelHello, Sampling
 
 _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 
@@ -30,6 +30,7 @@ class Prompt:
     tools: bytes
     tool_choice: str = ""  # as in contracts.wire.Submit
     is_raw: bool = False  # no chat: what is generated is text as it stands
+    images: tuple[Image, ...] = ()
 
 
 class _Tool(msgspec.Struct, frozen=True):
@@ -69,18 +70,22 @@ async def prompt_of(
     tools = _tools(request, form)
     grammar = grammar_of(request)
     tool_choice = _forced_call(request, tools, grammar)
-    messages = messages_of(request, fields["messages"])
+    images: list[Image] | None = [] if model.accepts_images else None
+    if images is None or len(body) <= LONG_CHARACTERS:
+        messages = messages_of(request, fields["messages"], images)
+    else:
+        messages = await asyncio.to_thread(messages_of, request, fields["messages"], images)
     more = _template_variables(request, tools, effort)
     if sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS and len(tools) <= LONG_CHARACTERS:
         token_ids = form.encode(form.render(messages, **more))
     else:
-        token_ids = await asyncio.to_thread(lambda: form.encode_long(form.render(messages, **more)))
+        token_ids = await asyncio.to_thread(lambda: form.encode(form.render(messages, **more)))
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     room = room_for(request, model, len(token_ids), is_limit_asked=is_limit_asked)
     sampling = sampling_of(request, room, logprobs)
-    return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice)
+    return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice, images=tuple(images or ()))
 
 
 def _tools(request: ChatRequest, form: PromptFormat) -> bytes:

@@ -229,7 +229,8 @@ class QuickCall(msgspec.Struct, eq=False):
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
         passage = Passage(reply=reply, ticket=let_in.ticket)
         if let_in.reservation is not None:
-            reply.add_headers(rate_headers(let_in.reservation.lines, lane.clock.wall_ns()))
+            first = let_in.reservation.portions[0]
+            reply.add_headers(rate_headers(let_in.reservation.lines, first.at_ns, first.left))
             passage.grant = Grant(let_in.reservation, opened.rates, let_in.tokens_in, let_in.tokens_out)
         begun = None if outcome is None else self
         self._task = lane.start(lane.dispatcher.carry_on(life, passage, exchange, CHAT, self._candidates, begun))

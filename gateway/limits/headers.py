@@ -14,21 +14,36 @@ _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-reque
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
-def rate_headers(lines: Lines, now_ns: int) -> Headers:
+def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
     """Give limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
-    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown.
+    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown. `left` is what a
+    charge at this moment left in each of the counters, where that is known.
     """
     headers: Headers = ()
-    if lines.requests:
-        headers = _of(lines, lines.requests, _REQUESTS, now_ns)
-    if lines.tokens:
-        headers += _of(lines, lines.tokens, _TOKENS, now_ns)
+    for shown, names in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
+        if not shown:
+            continue
+        if left is not None and lines.quick is not None:
+            told = _told(lines.quick, shown, now_ns, left)
+            headers += tuple(zip(names, told, strict=True))
+        else:
+            headers += _of(lines, shown, names, now_ns)
     return headers
 
 
+def _told(
+    counters: Sequence[QuickCounter], shown: Sequence[int], at_ns: int, left: Sequence[int]
+) -> tuple[bytes, bytes, bytes]:
+    """Give the three values, at the moment of a charge."""
+    tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+    counter = counters[tightest]
+    wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
+    return _decimal(counter.rule.amount), b"%d" % left[tightest], wait
+
+
 def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Headers:
-    counters = [lines.all[number][0] for number in shown]
+    counters = [lines.in_turn[number][0] for number in shown]
     tightest = counters[0]
     if len(counters) > 1:
         rooms = [counter.room(now_ns) for counter in counters]
@@ -48,11 +63,8 @@ def rate_lines(counters: Sequence[QuickCounter], lines: Lines, at_ns: int, left:
     for shown, (limit, remaining, reset) in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
         if not shown:
             continue
-        tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
-        counter = counters[tightest]
-        wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
-        amount = _decimal(counter.rule.amount)
-        said += b"%b: %b\r\n%b: %d\r\n%b: %b\r\n" % (limit, amount, remaining, left[tightest], reset, wait)
+        amount, rest, wait = _told(counters, shown, at_ns, left)
+        said += b"%b: %b\r\n%b: %b\r\n%b: %b\r\n" % (limit, amount, remaining, rest, reset, wait)
     return said
 
 

@@ -65,7 +65,7 @@ class Pair:
 
 def told(answer):
     """Give an answer's headers, without what tells the time."""
-    timed = ("x-request-id", "retry-after", "retry-after-ms")
+    timed = ["x-request-id", "retry-after", "retry-after-ms"] + ["content-length"] * (answer.status != 200)
     return {name: value for name, value in answer.headers.items() if name not in timed and "-reset-" not in name}
 
 
