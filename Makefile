@@ -5,11 +5,14 @@ STAMP := $(VENV)/.installed
 # LiteLLM's, which needs an older OpenAI SDK: for targets of hosted providers, and the tests of those.
 PROVIDERS := .venv-providers
 PROVIDERS_STAMP := $(PROVIDERS)/.installed
+# vLLM's, which pins torch and FastAPI: for engine hosts of kind vllm, on machines with a GPU.
+VLLM := .venv-vllm
+VLLM_STAMP := $(VLLM)/.installed
 ARGS ?=
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers up demo test check format bench clean
+.PHONY: help setup providers vllm up demo test check format bench clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -17,6 +20,8 @@ help:  ## what there is to type
 setup: $(STAMP)  ## install everything into .venv
 
 providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers; `up` does it where a target needs it
+
+vllm: $(VLLM_STAMP)  ## install vLLM into .venv-vllm, ten gigabytes; `up` does it where TOLLKEEPER_ENGINE_KIND=vllm
 
 up: $(STAMP)  ## run every process on this machine, until Ctrl-C
 	@$(VENV)/bin/tollkeeper up $(ARGS)
@@ -42,7 +47,7 @@ bench: $(STAMP)  ## every benchmark; ARGS=--quick or ARGS=--json
 	@$(VENV)/bin/python -m bench $(ARGS)
 
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
-	rm -rf $(VENV) $(PROVIDERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Any of these may be a version manager's stub or lack venv, so each is tried, not only looked up.
@@ -69,3 +74,7 @@ $(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 $(PROVIDERS_STAMP): constraints/providers.txt | $(STAMP)
 	@$(VENV)/bin/python -m tollkeeper.provider_environment
 	@touch $(PROVIDERS_STAMP)
+
+$(VLLM_STAMP): constraints/vllm.txt | $(STAMP)
+	@$(VENV)/bin/python -m tollkeeper.vllm_environment
+	@touch $(VLLM_STAMP)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from backends.disk_room import DISK_FULL
 from backends.segment_file import SegmentFile
@@ -35,8 +35,7 @@ class LogFull(Exception):
     """The log's bound, or the disk's, is reached; nothing of the refused append was kept."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(NamedTuple):
     """A place between entries: the segment's number and a byte offset in it."""
 
     segment: int

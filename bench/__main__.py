@@ -10,6 +10,7 @@ BENCHMARKS: Final = (
     "attribution",
     "engine",
     "engine_wire",
+    "engine_gpu",
     "identity",
     "admission",
     "fairness",

@@ -47,6 +47,24 @@ def read_runs(steps: Path = STEPS, runs: Path = RUNS) -> dict[str, list[Recorded
     return dict(found)
 
 
+def write_steps(path: Path, steps: Iterable[RecordedStep]) -> None:
+    """Write steps in this format, each row with its phase and shared tokens behind."""
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for step in steps:
+            rows = [
+                [tag, row.scheduled, row.context, row.phase, row.shared, row.logits]
+                for tag, row in zip(step.tags, step.rows, strict=True)
+            ]
+            line = [step.sequence, step.busy_ns / 1000, step.gap_ns / 1000, step.at_us, rows]
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def write_windows(path: Path, windows: Iterable[tuple[str, int, int]]) -> None:
+    """Write which run lay when: names, beginnings and ends in Unix nanoseconds."""
+    lines = [json.dumps({"name": name, "t0": began / 1e9, "t1": ended / 1e9}) for name, began, ended in windows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def samples(steps: Iterable[RecordedStep]) -> list[StepSample]:
     """Give what a fit learns from these steps."""
     return [step.sample() for step in steps]
@@ -75,13 +93,15 @@ def _step(values: Any, where: str) -> RecordedStep:
             busy_ns=round(busy_us * 1000),
             gap_ns=round(gap_us * 1000),
             at_us=int(at_us),
-            rows=tuple(_row(int(scheduled), int(context)) for _, scheduled, context in rows),
-            tags=tuple(str(tag) for tag, _, _ in rows),
+            rows=tuple(_row(*map(int, numbers)) for _, *numbers in rows),
+            tags=tuple(str(tag) for tag, *_ in rows),
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: not a step: {error}") from error
 
 
-def _row(scheduled: int, context: int) -> StepRow:
-    """The recording does not say which chunk ends its prompt, so each counts one row of logits."""
-    return StepRow(scheduled, context, phase=DECODE if scheduled == 1 and context else PREFILL)
+def _row(scheduled: int, context: int, phase: int | None = None, shared: int = 0, logits: int = 1) -> StepRow:
+    """Older recordings do not say which chunk ends its prompt, so each counts one row of logits."""
+    if phase is None:
+        phase = DECODE if scheduled == 1 and context else PREFILL
+    return StepRow(scheduled, context, logits=logits, phase=phase, shared=shared)

@@ -122,13 +122,16 @@ class RequestTime:
 
     def add(self, row: StepRow, part_ns: int, confidence: float) -> None:
         """Add one step's part. Encoding counts as prefill: both happen before the first token."""
-        time = classify(row, part_ns)
+        useful_ns = part_ns
+        if row.aborted or row.recompute:  # rare, and this is called for each row of each step
+            time = classify(row, part_ns)
+            useful_ns = time.useful_ns
+            self.recompute_ns += time.recompute_ns
+            self.wasted_ns += time.wasted_ns
         if row.phase == PREFILL or row.phase > 1:
-            self.prefill_ns += time.useful_ns
+            self.prefill_ns += useful_ns
         else:
-            self.decode_ns += time.useful_ns
-        self.recompute_ns += time.recompute_ns
-        self.wasted_ns += time.wasted_ns
+            self.decode_ns += useful_ns
         self._sure_ns += part_ns * confidence
 
     def share(self, kv_block_seconds: float = 0.0) -> GpuShare:

@@ -7,11 +7,15 @@ the store maps kinds to ClickHouse and Arrow types, and a test holds both agains
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final
 
-from contracts.records import AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord
+from contracts.columns import Column as Column
+from contracts.columns import ColumnKind as ColumnKind
+from contracts.columns import Table as Table
+from contracts.columns import field_reader as _field_reader
+from contracts.columns import fields as _fields
+from contracts.records import AttemptRecord, DeviceRecord, GpuShare, KvRecord, RequestRecord, StepRecord
 from contracts.telemetry import LogRow, SpanRow
 from contracts.usage import LEAVES
 
@@ -127,67 +131,6 @@ def current_spelling(attribute: str) -> str:
 
 # --- table columns ----------------------------------------------------------------------------------------
 
-ColumnKind = Literal[
-    "uuid",  # 16 bytes
-    "bytes",  # as they are, may be empty
-    "time_ns",  # DateTime64(9, 'UTC')
-    "string",
-    "label",  # LowCardinality(String)
-    "bool",
-    "bool?",
-    "u8",
-    "u16",
-    "u32",
-    "u32?",
-    "u64",
-    "u64?",
-    "f64?",
-    "usd?",  # Decimal(18, 12), read as integer pico-USD
-    "u32[]",
-    "u32_packed[]",  # bytes of little-endian UInt32: gaps
-    "u64[]",
-    "u8[]",
-    "bool[]",
-    "uuid[]",
-    "label[]",
-    "labels",  # Map(LowCardinality(String), String)
-    "time_ns[]",
-    "bytes[]",
-    "string[]",
-    "labels[]",
-]
-
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[R]):
-    """One column of a table fed by records: its name, its kind, and how to read it off a record."""
-
-    name: str
-    kind: ColumnKind
-    read: Callable[[R], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Table(Generic[R]):
-    """A table fed by one kind of record."""
-
-    name: str
-    columns: tuple[Column[R], ...]
-
-
-def _fields(kind: ColumnKind, *names: str) -> tuple[Column[Any], ...]:
-    """Columns that have the name of the record's own field."""
-    return tuple(Column(name, kind, _field_reader(name)) for name in names)
-
-
-# attrgetter, not a function of our own: a batch reads every column of every record, at a third of the cost.
-
-
-def _field_reader(name: str) -> Callable[[Any], Any]:
-    return attrgetter(name)
-
 
 def _who_reader(name: str) -> Callable[[Any], Any]:
     return attrgetter(f"who.{name}")
@@ -282,6 +225,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("u64[]", "charge_offsets_ns"),
         *_fields("u32[]", "charge_tokens"),
         *_fields("u32?", "overdraft_tokens"),
+        *_fields("u64?", "cold_start_ns"),
     ),
 )
 
@@ -348,6 +292,26 @@ KV_EVENTS: Final[Table[KvRecord]] = Table(
     ),
 )
 
+GPU_SAMPLES: Final[Table[DeviceRecord]] = Table(
+    "gpu_samples",
+    (
+        *_fields("label", "host"),
+        *_fields("u64", "sequence"),
+        Column("at", "time_ns", _field_reader("at_ns")),
+        *_fields("label", "device", "device_model"),
+        *_fields("u16", "device_index"),
+        *_fields("label", "parent", "vendor", "replica", "gateway"),
+        *_fields("u64?", "memory_total_bytes", "memory_used_bytes"),
+        *_fields("f64?", "power_watts", "energy_joules", "temperature_celsius", "memory_temperature_celsius"),
+        *_fields("u32?", "sm_clock_mhz", "memory_clock_mhz", "throttle_bits"),
+        *_fields("u64?", "ecc_corrected", "ecc_uncorrected"),
+        *_fields("f64?", "kernel_activity", "sm_activity", "sm_occupancy", "tensor_activity", "dram_activity"),
+        *_fields("u32?", "other_processes"),
+        *_fields("bool?", "is_shared"),
+        *_fields("u32?", "xid"),
+    ),
+)
+
 TRACES: Final[Table[SpanRow]] = Table(
     "traces",
     (
@@ -393,4 +357,5 @@ TABLES: Final[dict[type, Table[Any]]] = {
     AttemptRecord: ATTEMPTS,
     StepRecord: ENGINE_STEPS,
     KvRecord: KV_EVENTS,
+    DeviceRecord: GPU_SAMPLES,
 }

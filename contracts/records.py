@@ -1,4 +1,4 @@
-"""The records: one per request, per further attempt, per engine step, per KV event. Facts, not opinions.
+"""The records: one per request, further attempt, engine step, KV event and look at a GPU. Facts, not opinions.
 
 Packed, a record is one msgpack array that begins with its kind and schema version ("request.1"). Fields are
 only ever appended, with a default: an older reader skips what it does not know, a newer one fills in defaults.
@@ -126,6 +126,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     charge_offsets_ns: list[Nanoseconds] = []
     charge_tokens: list[int] = []
     overdraft_tokens: int | None = None  # used beyond what could be charged
+    cold_start_ns: Nanoseconds | None = None  # for how long it waited for its model to wake or to be loaded
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
@@ -218,13 +219,52 @@ class KvRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kv.1
     replica: str = ""
 
 
-Record = RequestRecord | AttemptRecord | StepRecord | KvRecord
+class DeviceRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="device.1", kw_only=True):
+    """One look at one GPU of an engine host. `sequence` has no holes within a `host`: a hole is a loss.
+
+    Activities are parts of the time since the look before, 0 to 1. `energy_joules` counts from the driver's start.
+    `throttle_bits` are NVML's reasons without idleness; `xid` is the last fault since the look before.
+    """
+
+    host: str  # unique for each start of a host
+    sequence: int
+    at_ns: int
+    device: str  # the GPU's UUID, or its slice's
+    device_model: str = ""
+    device_index: int = 0
+    parent: str = ""  # of a slice: the whole GPU
+    vendor: str = ""
+    replica: str = ""
+    gateway: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_bits: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    kernel_activity: float | None = None
+    sm_activity: float | None = None
+    sm_occupancy: float | None = None
+    tensor_activity: float | None = None
+    dram_activity: float | None = None
+    other_processes: int | None = None
+    is_shared: bool | None = None
+    xid: int | None = None
+
+
+Record = RequestRecord | AttemptRecord | StepRecord | KvRecord | DeviceRecord
 
 EVENT_NAMES: Final[dict[type[Record], str]] = {
     RequestRecord: "tollkeeper.request",
     AttemptRecord: "tollkeeper.attempt",
     StepRecord: "tollkeeper.step",
     KvRecord: "tollkeeper.kv",
+    DeviceRecord: "tollkeeper.device",
 }
 EVENT_PREFIX: Final = "tollkeeper."
 
@@ -260,7 +300,7 @@ def decode_record(packed: bytes | memoryview) -> Record:
         raise InvalidRecord(f"a packed record of {len(packed)} bytes cannot be decoded: {error}") from error
     if isinstance(record, StepRecord):
         _check_step(record)
-    elif not isinstance(record, KvRecord):
+    elif isinstance(record, RequestRecord | AttemptRecord):
         _check_gaps(record.gaps)
     return record
 

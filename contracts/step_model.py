@@ -10,6 +10,7 @@ for GPU time.
 import math
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -39,13 +40,14 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     drafted: int = 0
     accepted: int = 0
     aborted: bool = False
+    shared: int = 0  # of the context: tokens whose reading is saved, as other rows of the step read the same keys
 
 
 class StepComposition(msgspec.Struct, frozen=True, gc=False):
     """What a step's time depends on. Rows of one token keep only their sum: attention over them is linear.
 
-    `reads` is the sum of (context + 1) over rows with one scheduled token; `chunks` holds (scheduled, context) of
-    every longer row.
+    `reads` is the sum of (context + 1 - shared) over rows with one scheduled token; `chunks` holds (scheduled, context)
+    of every longer row.
     """
 
     tokens: int
@@ -68,7 +70,7 @@ def compose(rows: Iterable[StepRow]) -> StepComposition:
         requests += 1
         logits += row.logits
         if scheduled == 1:
-            reads += row.context + 1
+            reads += row.context + 1 - row.shared
         else:
             chunks.append((scheduled, row.context))
     return StepComposition(tokens, requests, logits, reads, tuple(chunks))
@@ -112,8 +114,7 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def version(self) -> str:
         """Name these coefficients: their number in this engine's life and a digest, so restarts cannot confuse."""
-        digest = zlib.crc32(repr([getattr(self, name) for name in (*COEFFICIENTS, "ridge_tokens")]).encode())
-        return f"{self.number}.{digest:08x}"
+        return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), self.ridge_tokens)
 
     def weights(self, rows: Sequence[StepRow]) -> list[float]:
         """Give each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
@@ -142,7 +143,7 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
                 _check(row)
                 weights.append(0.0)
             elif scheduled == 1:
-                weights.append(single_ns + read_ns * (context + 1) + logit_ns * row.logits)
+                weights.append(single_ns + read_ns * (context + 1 - row.shared) + logit_ns * row.logits)
             else:
                 attention = max(pair_ns * pairs(scheduled, context), read_ns * (context + scheduled))
                 weights.append(token_ns * scheduled + attention + logit_ns * row.logits + each_ns)
@@ -192,6 +193,12 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
 
 # Every coefficient that is a time; the ridge is a number of tokens.
 COEFFICIENTS: Final = ("token_ns", "pair_ns", "read_ns", "logit_ns", "fixed_ns")
+
+
+@lru_cache(maxsize=64)  # asked for at every step
+def _version(number: int, *coefficients: float) -> str:
+    digest = zlib.crc32(repr(list(coefficients)).encode())
+    return f"{number}.{digest:08x}"
 
 
 def _check(row: StepRow) -> None:

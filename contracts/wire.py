@@ -26,6 +26,7 @@ _LENGTH_BYTES: Final = 4
 
 FinishReason = Literal["stop", "length", "abort", "error", "tool_calls"]
 ModelState = Literal["loading", "warming", "ready", "draining", "failed"]
+Verb = Literal["load", "unload", "load_adapter", "unload_adapter", "drain", "health", "stats", "sleep", "wake", "swap"]
 GrammarKind = Literal["json_schema", "json_object", "regex", "lark", "choice"]
 
 
@@ -148,6 +149,7 @@ class Finished(_Message, frozen=True, tag="final"):
     prefill_ns: int | None = None
     error_code: str = ""
     error_message: str = ""
+    cold_start_ns: int | None = None  # for how long it waited for its model to wake or to be loaded
 
 
 class Embedded(_Message, frozen=True, tag="embedded"):
@@ -197,8 +199,14 @@ class KvEvents(_Message, frozen=True, tag="kv"):
     records: list[bytes]
 
 
+class Devices(_Message, frozen=True, tag="devices"):
+    """Packed looks at the host's GPUs, to the gateway that takes step records, if it wants them. May be dropped."""
+
+    records: list[bytes]
+
+
 class Answer(_Message, frozen=True, tag="answer"):
-    """The answer to a `load`, `unload`, `drain`, `health` or `stats` call, as plain data."""
+    """The answer to a call, as plain data."""
 
     call_id: int
     ok: bool = True
@@ -217,6 +225,7 @@ class Attach(_Message, frozen=True, tag="attach"):
     gateway: str
     wants_steps: bool = True
     wants_kv: bool = True
+    wants_devices: bool = False
 
 
 class Submit(_Message, frozen=True, tag="submit"):
@@ -304,13 +313,13 @@ class Call(_Message, frozen=True, tag="call"):
     """Ask the host for something that is answered once."""
 
     call_id: int
-    verb: Literal["load", "unload", "load_adapter", "unload_adapter", "drain", "health", "stats"]
+    verb: Verb
     model: str = ""
     path: str = ""
     options: dict[str, float | int | str | bool | None] = {}
 
 
-FromHost = Hello | Delta | Finished | Embedded | Chunk | Invoked | Steps | KvEvents | Answer
+FromHost = Hello | Delta | Finished | Embedded | Chunk | Invoked | Steps | KvEvents | Devices | Answer
 FromGateway = Attach | Submit | Embed | Invoke | Hold | Abort | StepsAck | Call
 
 

@@ -116,6 +116,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
         admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
         queue_ns=result.queue_ns if result else None,
+        cold_start_ns=result.cold_start_ns if result else None,
         gaps=made.gaps,
         gap_clock=made.gap_clock,
         usage=life.usage,

@@ -20,7 +20,9 @@ from tollkeeper.options import (
     EngineModel,
     Host,
     PortBase,
+    ProvidersPython,
     StoreUrl,
+    VllmPython,
     Workers,
 )
 from tollkeeper.own_gateway import gateway_certificate
@@ -55,11 +57,16 @@ def up(
     engine: Engine = True,
     workers: Workers = 1,
     model: EngineModel = "",
+    providers_python: ProvidersPython = "",
+    vllm_python: VllmPython = "",
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
         choices = Choices(
-            data, _ports(port_base), host, store_url, dashboard, engine, workers, model, gateway_certificate()
+            *(data, _ports(port_base), host, store_url, dashboard, engine, workers, model),
+            providers_python=providers_python,
+            vllm_python=vllm_python,
+            certificate=gateway_certificate(),
         )
         status = run_up(choices, os.environ, Console())
     raise typer.Exit(status)

@@ -49,6 +49,14 @@ ProvidersPython = Annotated[
         help="The Python that has LiteLLM, for hosted providers; left out: .venv-providers, set up when needed.",
     ),
 ]
+VllmPython = Annotated[
+    str,
+    typer.Option(
+        "--vllm-python",
+        envvar="TOLLKEEPER_VLLM_PYTHON",
+        help="The Python that has vLLM, for TOLLKEEPER_ENGINE_KIND=vllm; left out: .venv-vllm, set up when needed.",
+    ),
+]
 ControlUrl = Annotated[
     str, typer.Option("--control-url", envvar="TOLLKEEPER_CONTROL_URL", help="Where the control plane answers.")
 ]

@@ -13,8 +13,8 @@ from backends.providers.settings import listed
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
+from tollkeeper.own_environment import ROOT
 from tollkeeper.ports import Ports
-from tollkeeper.provider_environment import ROOT
 from tollkeeper.supervisor import Stage
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +34,7 @@ class Choices:
     workers: int = 1  # data planes that share the port
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
     providers_python: str = ""  # of the provider host; empty: .venv-providers, which is set up where it is missing
+    vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm, which is set up where it is missing
     certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
 
     @property
@@ -89,7 +90,7 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
     )
     serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
-    if choices.has_engine:
+    if choices.has_engine and not is_vllm(environment):
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
         standing = (*standing, ChildSpec("engine", module("backends.engine"), inside))
     if choices.has_dashboard:
@@ -103,6 +104,18 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)
+
+
+def is_vllm(environment: Mapping[str, str]) -> bool:
+    """Say whether the operator wants the engine host to be of kind vllm: it has a Python of its own."""
+    return environment.get("TOLLKEEPER_ENGINE_KIND", "") == "vllm"
+
+
+def vllm_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
+    """Lay out an engine host of kind vllm: another Python, which finds our code by its path."""
+    shared = _shared(choices, without_provider_keys(environment))
+    found = {**shared, "TOLLKEEPER_HOST": LOOPBACK, "PYTHONPATH": str(ROOT)}
+    return ChildSpec("engine", (str(python), "-P", "-m", "backends.engine"), found)
 
 
 def provider_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
@@ -159,11 +172,14 @@ def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dic
         return {}
     named = environment.get("TOLLKEEPER_ENGINE_MODEL", "")
     models = [named or f"{BUILTIN_MODEL}={BUILTIN_PATH}"]
+    alone = is_vllm(environment) and not named  # vLLM takes the whole GPU for a model, so the example gives way
     if choices.model:
-        models.append(choices.model)
+        models = [choices.model] if alone else [*models, choices.model]
     name = environment.get("TOLLKEEPER_ENGINE_NAME") or "default"
     socket = environment.get("TOLLKEEPER_ENGINE_SOCKET") or choices.data.absolute() / "run" / f"engine-{name}.sock"
+    embedder = {"TOLLKEEPER_ENGINE_EMBEDDER": environment.get("TOLLKEEPER_ENGINE_EMBEDDER") or "false"}
     return {
+        **(embedder if is_vllm(environment) else {}),
         "TOLLKEEPER_ENGINE_MODEL": ",".join(models),
         "TOLLKEEPER_ENGINE_URL": environment.get("TOLLKEEPER_ENGINE_URL") or f"unix://{Path(socket).absolute()}",
     }

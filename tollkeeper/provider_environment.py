@@ -3,91 +3,21 @@
 `python -m tollkeeper.provider_environment` makes it (make providers).
 """
 
-import asyncio
-import hashlib
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from contracts.errors import ConfigurationError
+from tollkeeper.own_environment import ROOT, Contents, OwnEnvironment, main
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-Say = Callable[[str], None]
+_LITELLM: Final = Contents("LiteLLM", ".venv-providers", "providers.txt", "about a minute")
 
 
-class ProviderEnvironment:
+class ProviderEnvironment(OwnEnvironment):
     """The folder `.venv-providers` beside the code, or another Python that the operator names."""
 
     def __init__(self, root: Path = ROOT, python: str = "") -> None:
-        self._folder = root / ".venv-providers"
-        self._versions = root / "constraints" / "providers.txt"
-        self._stamp = self._folder / ".installed"
-        self._is_others = bool(python)
-        self.python = Path(python) if python else self._folder / "bin" / "python"
-
-    @property
-    def is_ready(self) -> bool:
-        """Say whether nothing is to be installed."""
-        try:
-            return self._is_others or self._stamp.read_text() == self._wanted()
-        except OSError:
-            return False
-
-    async def set_up(self, say: Say) -> None:
-        """Install what is missing, telling `say` what takes so long. Raises ConfigurationError where it fails."""
-        if self.is_ready:
-            return
-        try:
-            await self._install(say)
-        except OSError as error:
-            raise ConfigurationError(f"LiteLLM's environment cannot be set up in {self._folder}: {error}") from error
-
-    async def _install(self, say: Say) -> None:
-        began = time.monotonic()
-        say(f"installing LiteLLM into {self._folder}, about a minute, once")
-        self._stamp.unlink(missing_ok=True)
-        await run_installer(sys.executable, "-m", "venv", str(self._folder))
-        await run_installer(
-            *(str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--no-deps", "-r", str(self._versions)),  # all of them are listed: there is nothing to resolve
-        )
-        self._stamp.write_text(self._wanted())
-        say(f"LiteLLM is installed, after {time.monotonic() - began:.0f} s")
-
-    def _wanted(self) -> str:
-        return hashlib.sha256(self._versions.read_bytes()).hexdigest()
-
-
-async def run_installer(*command: str) -> None:
-    """Run a command that installs. Raises ConfigurationError with its last line where it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        output, _ = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode:
-        last = output.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
-        raise ConfigurationError(f"LiteLLM's environment cannot be set up: {last}")
-
-
-def main() -> int:
-    """Set the environment up from a terminal. Gives the exit status."""
-    try:
-        asyncio.run(ProviderEnvironment().set_up(lambda line: print(line, flush=True)))
-    except ConfigurationError as error:
-        print(error.message, file=sys.stderr)
-        return 2
-    return 0
+        super().__init__(_LITELLM, root, python)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(ProviderEnvironment()))

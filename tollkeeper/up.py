@@ -16,11 +16,13 @@ from contracts.errors import TollkeeperError
 from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
 from tollkeeper.installation import Installation
-from tollkeeper.plan import LOOPBACK, Choices, plan, provider_host
+from tollkeeper.plan import LOOPBACK, Choices, is_vllm, plan, provider_host, vllm_host
 from tollkeeper.ports import require_free
 from tollkeeper.provider_environment import ProviderEnvironment
 from tollkeeper.provider_watch import ProviderWatch
 from tollkeeper.supervisor import Stage, Supervisor
+from tollkeeper.vllm_environment import VllmEnvironment
+from tollkeeper.vllm_host import VllmHost
 
 _COLOURS = {
     "store": "yellow",
@@ -59,8 +61,12 @@ def up(
     stages = plan(choices, environment)
     litellm = ProviderEnvironment(python=choices.providers_python)
     providers = provider_host(choices, environment, litellm.python)
+    vllm = VllmEnvironment(python=choices.vllm_python)
+    engine = vllm_host(choices, environment, vllm.python)
+    has_vllm = choices.has_engine and is_vllm(environment)
+    others = {spec.name: spec.command for spec in ((providers, engine) if has_vllm else (providers,))}
     with installation.locked():
-        for name in installation.end_leftovers({**_commands(stages), providers.name: providers.command}):
+        for name in installation.end_leftovers({**_commands(stages), **others}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
@@ -76,7 +82,8 @@ def up(
             lambda: Child(providers, installation.run, print_line, Backoff()),
             print_line,
         )
-        session = _Session(supervisor, installation, choices, console, after_ready, watch)
+        host = VllmHost(vllm, lambda: Child(engine, installation.run, print_line, Backoff()), print_line)
+        session = _Session(supervisor, installation, choices, console, after_ready, watch, host if has_vllm else None)
         return asyncio.run(session.run())
 
 
@@ -88,6 +95,7 @@ class _Session:
     console: Console
     after_ready: AfterReady | None
     providers: ProviderWatch | None = None
+    vllm: VllmHost | None = None
 
     async def run(self) -> int:
         signalled = asyncio.Event()
@@ -119,15 +127,14 @@ class _Session:
 
     async def _work(self) -> None:
         await self.supervisor.start()
-        if self.providers is None:
-            await self._serve()
-            return
-        watching = asyncio.create_task(self.providers.run(), name="provider watch")
+        beside = [one.run() for one in (self.providers, self.vllm) if one is not None]
+        watching = [asyncio.create_task(one, name="beside") for one in beside]
         try:
             await self._serve()
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def _serve(self) -> None:
         addresses = self.choices.addresses()
@@ -164,10 +171,13 @@ class _Session:
         hurry.cancel()
 
     async def _stop_all(self, *, grace_seconds: float | None = None) -> None:
-        """End the gateways before the provider host, so that answers under way come to their end."""
+        """End the gateways before the hosts that they ask, so that answers under way come to their end."""
         await self.supervisor.stop(grace_seconds=grace_seconds)
+        grace = _PROVIDERS_GRACE_SECONDS if grace_seconds is None else grace_seconds
         if self.providers is not None:
-            await self.providers.stop(_PROVIDERS_GRACE_SECONDS if grace_seconds is None else grace_seconds)
+            await self.providers.stop(grace)
+        if self.vllm is not None:
+            await self.vllm.stop(grace)
 
 
 def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:

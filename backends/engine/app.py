@@ -12,13 +12,15 @@ from typing import Final
 
 from backends.engine.base import Engine, EngineBuilder, ModelOrder
 from backends.engine.connection import Connection
+from backends.engine.device_watch import start_watch
 from backends.engine.embed_order import embedder_order
 from backends.engine.host import EngineHost
 from backends.engine.model_source import find_model
 from backends.engine.network import listen_on_network
+from backends.engine.revival import Revival
 from backends.engine.settings import EngineHostSettings
 from backends.engine.socket_file import SocketFile
-from contracts.errors import Unavailable
+from contracts.errors import ConfigurationError, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +41,32 @@ def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engi
     return build
 
 
+def vllm_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
+    """Give the builder of vLLM engines. vLLM is imported by the first load, so the socket answers before."""
+
+    def build(order: ModelOrder) -> Engine:
+        path = find_model(order.source)
+        with loading:
+            try:
+                from backends.engine.vllm_builder import build as build_vllm
+
+                return build_vllm(settings, order, path)  # vLLM is imported in there, which takes many seconds
+            except ModuleNotFoundError as error:
+                raise ConfigurationError(
+                    f"this Python has no {error.name}; run the host with the one in .venv-vllm (make vllm sets it up)"
+                ) from error
+
+    return build
+
+
 async def run(settings: EngineHostSettings) -> None:
-    """Serve with the torch engine until told to stop. Raises ConfigurationError when the socket cannot be had."""
+    """Serve with the kind of engine that is set until told to stop.
+
+    Raises ConfigurationError when the socket cannot be had.
+    """
     loading = threading.Lock()
-    await serve(settings, torch_builder(settings, loading), loading, kind="torch")
+    builders = {"torch": torch_builder, "vllm": vllm_builder}
+    await serve(settings, builders[settings.engine_kind](settings, loading), loading, kind=settings.engine_kind)
 
 
 async def serve(
@@ -61,23 +85,37 @@ async def serve(
         hurry = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, lambda: hurry.set() if stop.is_set() else stop.set())
-        host = EngineHost(settings, build, loading, kind=kind, version=metadata.version("tollkeeper"))
+        host = EngineHost(settings, build, loading, kind=kind, version=_version(kind))
         server = await loop.create_unix_server(lambda: Connection(host), sock=socket_file.socket)
         remote = await listen_on_network(settings, lambda: Connection(host))
         _log.info("engine host listens socket=%s engine=%s", settings.socket, host.engine)
+        if settings.gpu_telemetry:
+            start_watch(host.devices, settings.gpu_dcgm_url)
         for order in settings.models:
             host.models.load(order)
-        if settings.engine_embedder:
+        if settings.has_embedder:
             host.models.load(embedder_order())
-        watching = asyncio.create_task(watch(host), name="watch")
+        watching = [asyncio.create_task(watch(host), name="watch"), asyncio.create_task(host.lifecycle.run())]
+        if kind == "vllm":  # its engine is a process, which may die where a thread would end the host
+            watching.append(asyncio.create_task(revive(Revival(host.models, host.models.load)), name="revive"))
         await stop.wait()
         await _end(host, hurry)
-        watching.cancel()
+        for task in watching:
+            task.cancel()
+        host.devices.stop()
         server.close()
         if remote is not None:
             remote.close()
     finally:
         socket_file.close()
+
+
+def _version(kind: str) -> str:
+    """Say which release serves: in vLLM's environment ours is not installed, it is found by its path."""
+    try:
+        return metadata.version("vllm" if kind == "vllm" else "tollkeeper")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 async def watch(host: EngineHost) -> None:
@@ -97,6 +135,13 @@ async def watch(host: EngineHost) -> None:
                 if model.state == "failed" and not model.closed.done():
                     _log.warning("model is back model=%s", name)
                     model.set_state("ready")
+
+
+async def revive(revival: Revival) -> None:
+    """Load again whoever has died."""
+    while True:
+        await asyncio.sleep(_WATCH_SECONDS)
+        revival.look()
 
 
 async def _end(host: EngineHost, hurry: asyncio.Event) -> None:

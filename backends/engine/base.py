@@ -1,15 +1,15 @@
 """What a host asks of an engine, whichever technology runs the model: the seam between the two."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from contracts.records import KvRecord, StepRecord
-from contracts.wire import Delta, Finished, ModelHello, Submit
+from contracts.wire import Delta, Embed, Embedded, Finished, ModelHello, Submit
 
 Facts = dict[str, float | int | str | bool | None]
-EngineEvent = Delta | Finished
+EngineEvent = Delta | Finished | Embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Engine(Protocol):
     def has_work(self) -> bool:
         """Say whether `step` would do or tell anything."""
 
-    def step(self) -> list[EngineEvent]:
+    def step(self) -> Sequence[EngineEvent]:
         """Compute one step and give what it produced, in order."""
 
     def warm_up(self) -> None:
@@ -66,6 +66,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop what runs beside the loop."""
+
+
+@runtime_checkable
+class EmbeddingEngine(Protocol):
+    """An engine that can also hold a model that embeds. Such a model's hello says so."""
+
+    def embed(self, embed: Embed, /) -> None:
+        """Take inputs, from any thread; their vectors come as `Embedded`. Raises InvalidRequest."""
 
 
 EngineBuilder = Callable[[ModelOrder], Engine]  # called in the thread that will step; raises TollkeeperError

@@ -43,6 +43,9 @@ class Calls:
             "drain": self._drain,
             "health": self._health,
             "stats": self._stats,
+            "sleep": self._sleep,
+            "wake": self._wake,
+            "swap": self._swap,
         }
         task = asyncio.create_task(self._answer(connection, call, verbs[call.verb]), name=f"call-{call.verb}")
         self._tasks.add(task)
@@ -61,9 +64,14 @@ class Calls:
     # Models.
 
     async def _load(self, call: Call) -> Facts:
-        """Load a model; answered when it serves. `path` is a directory or hub name, options as in the settings."""
-        model = self._host.models.load(ModelOrder(call.model, call.path, options=call.options))
+        """Load a model; answered when it serves. `path` is a directory or hub name, options as in the settings.
+
+        With the option `gpu_memory_bytes`, what it will take of each GPU, idle models make room for it before.
+        """
         began = time.monotonic()
+        needed, options = _memory_option(call)
+        await self._host.lifecycle.room_for(call.model, needed)
+        model = self._host.models.load(ModelOrder(call.model, call.path, options=options))
         self._host.say_hello()
         while model.state in ("loading", "warming"):
             await asyncio.sleep(_POLL_SECONDS)
@@ -85,16 +93,42 @@ class Calls:
         self._host.say_hello()
         return {"aborted": aborted}
 
+    async def _sleep(self, call: Call) -> Facts:
+        """Put an idle model to sleep, at the option `level` (1 or 2), or as the settings say. Requests wake it."""
+        level = call.options.get("level", self._host.settings.engine_sleep_level)
+        if level not in (1, 2) or isinstance(level, bool):
+            raise InvalidRequest(f"option level is {level!r}; it must be 1 or 2")
+        await self._host.lifecycle.sleep(self._generating(call), int(level))
+        return {}
+
+    async def _wake(self, call: Call) -> Facts:
+        """Wake a model that sleeps, or load one that was unloaded for idleness."""
+        return {"seconds": await self._host.lifecycle.ensure_awake(self._generating(call))}
+
+    async def _swap(self, call: Call) -> Facts:
+        """Load what `path` names beside a model and put it in its place when it is well; `seconds` is for the old.
+
+        `gpu_memory_bytes` as for `load`; without it the new one is expected to take what the old one does.
+        """
+        seconds = self._seconds(call)
+        needed, found = _memory_option(call)
+        options = {name: value for name, value in found.items() if name != "seconds"}
+        return await self._host.swaps.swap(ModelOrder(call.model, call.path, options=options), seconds, needed)
+
     async def _load_adapter(self, call: Call) -> Facts:
         """Load the adapter named by the option `adapter` from `path` into a model."""
         thread, adapter = self._generating(call), self._adapter(call)
+        await self._host.lifecycle.ensure_awake(thread)
         await thread.call(lambda engine: engine.load_adapter(adapter, Path(call.path)))
+        thread.note_adapters({**dict(thread.order.adapters), adapter: Path(call.path)})
         await thread.refresh()
         return {"adapters": len(thread.hello.adapters)}
 
     async def _unload_adapter(self, call: Call) -> Facts:
         thread, adapter = self._generating(call), self._adapter(call)
+        await self._host.lifecycle.ensure_awake(thread)
         await thread.call(lambda engine: engine.unload_adapter(adapter))
+        thread.note_adapters({name: path for name, path in thread.order.adapters if name != adapter})
         await thread.refresh()
         return {"adapters": len(thread.hello.adapters)}
 
@@ -137,6 +171,7 @@ class Calls:
             "requests_choked": counters.choked,
             "rss_bytes": _rss_bytes(),
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            **self._host.devices.facts(),
         }
         for model in [self._host.models.get(call.model)] if call.model else list(self._host.models):
             for name, value in (await self._stats_of(model)).items():
@@ -146,12 +181,15 @@ class Calls:
     async def _stats_of(self, model: Served) -> Facts:
         if not isinstance(model, EngineThread) or model.state not in ("ready", "draining"):
             return model.health()
+        life = self._host.lifecycle.facts(model)
+        if not model.is_started:
+            return model.health() | life
         try:
             found = await asyncio.wait_for(model.call(lambda engine: engine.stats()), _STATS_SECONDS)
         except TimeoutError:
-            return model.health()
+            return model.health() | life
         assert isinstance(found, dict)
-        return found
+        return {**found, **life, "is_awake": model.is_awake}
 
     # Parts.
 
@@ -184,6 +222,17 @@ class Calls:
         if not isinstance(model, EngineThread):
             raise InvalidRequest(f"model {call.model!r} embeds; it takes no adapters", param="model")
         return model
+
+
+def _memory_option(call: Call) -> tuple[int | None, Facts]:
+    """Take the option `gpu_memory_bytes` out of a call's. Raises InvalidRequest where it is no size."""
+    options = dict(call.options)
+    needed = options.pop("gpu_memory_bytes", None)
+    if needed is None:
+        return None, options
+    if isinstance(needed, bool) or not isinstance(needed, int) or needed <= 0:
+        raise InvalidRequest(f"option gpu_memory_bytes is {needed!r}; it must be a whole number of bytes above 0")
+    return needed, options
 
 
 def _rss_bytes() -> int:

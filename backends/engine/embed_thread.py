@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from backends.engine.base import Facts, ModelOrder
+from backends.engine.embed_check import check_embed
 from backends.engine.embed_meter import METHOD, EmbedMeter, EmbedRow
 from backends.engine.refusal import embed_refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
-from contracts.embedding import MAX_INPUTS
-from contracts.errors import ClientGone, InvalidRequest, TollkeeperError
+from contracts.errors import ClientGone, TollkeeperError
 from contracts.records import GpuShare, StepRecord
 from contracts.wire import Embed, Embedded, ModelHello, ModelState
 
@@ -134,7 +134,7 @@ class EmbedThread:
 
     def embed(self, embed: Embed) -> None:
         """Take a request. Raises InvalidRequest, with the limit it breaks."""
-        self._check(embed)
+        check_embed(embed, self._hello)
         self._arrived.append(_Job(embed, embed.dimensions or self._hello.dimensions, time.monotonic_ns()))
         self._wake.set()
 
@@ -166,37 +166,6 @@ class EmbedThread:
             "waiting": len(self._arrived),
             "running": len(self._jobs),
         }
-
-    def _check(self, embed: Embed) -> None:
-        hello = self._hello
-        if embed.tokenizer_hash and embed.tokenizer_hash != hello.tokenizer_hash:
-            raise InvalidRequest(
-                f"the request was tokenized with another tokenizer ({embed.tokenizer_hash[:12]}) than this model's "
-                f"({hello.tokenizer_hash[:12]}); take the current one from the engine's hello",
-                code="tokenizer_mismatch",
-            )
-        if not 0 < len(embed.inputs) <= MAX_INPUTS:
-            raise InvalidRequest(f"{len(embed.inputs)} inputs; 1 to {MAX_INPUTS} are possible", param="input")
-        if embed.dimensions is not None and not 0 < embed.dimensions <= hello.dimensions:
-            raise InvalidRequest(
-                f"dimensions is {embed.dimensions}; model {hello.id!r} gives 1 to {hello.dimensions}",
-                param="dimensions",
-            )
-        for place, ids in enumerate(embed.inputs):
-            if not ids:
-                raise InvalidRequest(f"input {place} is empty", param="input")
-            if len(ids) > hello.context_tokens:
-                raise InvalidRequest(
-                    f"input {place} has {len(ids)} tokens; model {hello.id!r} takes at most {hello.context_tokens}",
-                    param="input",
-                    code="context_length_exceeded",
-                )
-            if not 0 <= min(ids) <= max(ids) < hello.vocabulary:
-                raise InvalidRequest(
-                    f"input {place} has a token id outside the vocabulary of {hello.vocabulary}",
-                    param="input",
-                    code="token_out_of_range",
-                )
 
     # In the embedder's thread.
 

@@ -6,19 +6,22 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
-from backends.engine.base import Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
+from backends.engine.base import EmbeddingEngine, Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
+from backends.engine.cold_requests import ColdRequests
 from backends.engine.refusal import refusal
 from backends.engine.served import Served
-from contracts.errors import TollkeeperError, Unavailable
+from backends.engine.sleeper import Sleeper, sleeper
+from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
 from contracts.records import KvRecord, StepRecord
-from contracts.wire import ModelHello, ModelState, Submit
+from contracts.wire import Embed, ModelHello, ModelState, Submit
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ Task = Callable[[Engine], object]
 class Output:
     """What a step brought."""
 
-    events: list[EngineEvent] = field(default_factory=list)
+    events: Sequence[EngineEvent] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     kv_events: list[KvRecord] = field(default_factory=list)
 
@@ -62,14 +65,20 @@ class _Status:
 class EngineThread:
     """Serves one model. `start` returns at once; the owner hears of loading, warming up, readiness and output."""
 
-    def __init__(self, order: ModelOrder, build: EngineBuilder, owner: EngineOwner) -> None:
+    def __init__(
+        self, order: ModelOrder, build: EngineBuilder, owner: EngineOwner, known: ModelHello | None = None
+    ) -> None:
+        """`known` is what the model said of itself before it was put away: it serves under that, and requests wait."""
         self.order = order
         self._build = build
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._status = _Status(ModelHello(id=order.name, state="loading", progress=0.0))
+        self._status = _Status(known or ModelHello(id=order.name, state="loading", progress=0.0))
+        self._is_known = known is not None
         self._engine: Engine | None = None
         self._wake = threading.Event()
+        self._awake = threading.Event()  # the engine is there and not asleep, or never will be
+        self._cold_starts = ColdRequests()
         self._tasks: deque[tuple[Task, Future[object]]] = deque()
         self._is_closing = False
         self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"intake-{order.name}")
@@ -83,6 +92,42 @@ class EngineThread:
     def start(self) -> None:
         """Begin to load."""
         self._thread.start()
+
+    @property
+    def is_started(self) -> bool:
+        """Say whether it was told to load; one that was put away is not, until it is needed."""
+        return self._thread.ident is not None
+
+    @property
+    def is_awake(self) -> bool:
+        """Say whether requests are computed at once: it is loaded and does not sleep."""
+        return self._awake.is_set() and self._engine is not None
+
+    @property
+    def can_sleep(self) -> bool:
+        """Say whether its engine can sleep."""
+        return sleeper(self._engine) is not None
+
+    async def sleep(self, level: int) -> None:
+        """Put the engine to sleep. No request may be running; those that come wait until `wake`."""
+        self._serving()
+        self._awake.clear()
+        try:
+            await self.call(lambda engine: _must_sleep(engine).sleep(level))
+        except BaseException:
+            self._awake.set()
+            raise
+
+    async def wake(self) -> None:
+        """Wake the engine. One that cannot be woken has failed: it is in no state to be used."""
+        try:
+            await self.call(lambda engine: _must_sleep(engine).wake())
+        except Exception as error:
+            self.close()
+            reason = error.message if isinstance(error, TollkeeperError) else type(error).__name__
+            self.set_state("failed", f"the engine did not wake: {reason}")
+            raise
+        self._awake.set()
 
     @property
     def hello(self) -> ModelHello:
@@ -107,15 +152,27 @@ class EngineThread:
 
     def submit(self, submit: Submit) -> None:
         """Pass a request on. What takes long (a grammar, a long prompt) is taken in beside the event loop."""
-        engine = self._serving()
+        waits = not self.is_awake and (self._is_known or self._engine is not None)
         has_grammar = submit.grammar is not None or submit.tool_choice != ""
-        if not has_grammar and len(submit.token_ids) + len(submit.generated_ids) <= _INLINE_TOKENS:
-            engine.submit(submit)
-            self._wake.set()
-            return
+        if not waits:
+            engine = self._serving()
+            if not has_grammar and len(submit.token_ids) + len(submit.generated_ids) <= _INLINE_TOKENS:
+                engine.submit(submit)
+                self._wake.set()
+                return
+        else:
+            self._cold_starts.wait(submit.request_id)
         with self._lock:
             self._being_taken[submit.request_id] = False
-        self._intake.submit(self._take, engine, submit)
+        self._intake.submit(self._take, submit)
+
+    def embed(self, embed: Embed) -> None:
+        """Pass inputs on to a model that embeds. Raises InvalidRequest, with the limit they break."""
+        engine = self._serving()
+        if not isinstance(engine, EmbeddingEngine) or self.hello.kind != "embed":
+            raise InvalidRequest(f"model {self.order.name!r} generates; it does not embed", param="model")
+        engine.embed(embed)
+        self._wake.set()
 
     def abort(self, request_id: bytes) -> None:
         """End a request. One that is still being taken in ends as soon as it is."""
@@ -135,6 +192,10 @@ class EngineThread:
         self._wake.set()
         return asyncio.wrap_future(future, loop=self._loop)
 
+    def note_adapters(self, adapters: Mapping[str, Path]) -> None:
+        """Remember the adapters it has now: it has them again when it was put away, and so has what takes its place."""
+        self.order = replace(self.order, adapters=tuple(adapters.items()))
+
     async def refresh(self) -> None:
         """Ask the engine what it is now, after its adapters changed."""
         hello = await self.call(lambda engine: engine.hello())
@@ -146,6 +207,10 @@ class EngineThread:
         """Stop after the running step. `closed` is done when the model's memory is free."""
         self._is_closing = True
         self._wake.set()
+        if not self.is_started:
+            self._awake.set()
+            self._intake.shutdown(wait=False, cancel_futures=True)
+            self._close_future()
 
     def stalled_ns(self) -> int:
         """Give for how long the running step has been running; 0 between steps."""
@@ -164,22 +229,31 @@ class EngineThread:
             "step_p99_ms": ordered[len(ordered) * 99 // 100] / 1e6 if ordered else None,
             "running_step_ms": self.stalled_ns() / 1e6,
             "last_step_age_seconds": (now - status.last_step_ns) / 1e9 if status.last_step_ns else None,
+            "is_awake": self.is_awake,
         }
 
     def _serving(self) -> Engine:
         if self._engine is None or self._is_closing:
-            raise Unavailable(f"model {self.order.name!r} is {self.state}; try again or use another replica")
+            state = f"failed: {self.failure}" if self.failure else "being unloaded" if self._is_closing else self.state
+            raise Unavailable(f"model {self.order.name!r} is {state}; try again or use another replica")
         return self._engine
 
-    def _take(self, engine: Engine, submit: Submit) -> None:
+    def _take(self, submit: Submit) -> None:
+        """Take a request in, once the engine is awake; a model that was put away or sleeps is being brought back."""
+        engine: Engine | None = None
         try:
+            self._awake.wait()
+            self._cold_starts.served(submit.request_id)
+            engine = self._serving()
             engine.submit(submit)
+        except TollkeeperError as error:
+            self._post(Output([refusal(submit.request_id, error)]))
         except Exception as error:  # one request must not end the intake, and its asker must hear
             _log.exception("request not taken model=%s", self.order.name)
             self._post(Output([refusal(submit.request_id, error)]))
         with self._lock:
             is_aborted = self._being_taken.pop(submit.request_id)
-        if is_aborted:
+        if is_aborted and engine is not None:
             engine.abort(submit.request_id)
         self._wake.set()
 
@@ -206,10 +280,12 @@ class EngineThread:
         if self._is_closing:
             engine.close()
             return
-        self._tell(msgspec.structs.replace(engine.hello(), state="warming", progress=0.9))
+        if not self._is_known:
+            self._tell(msgspec.structs.replace(engine.hello(), state="warming", progress=0.9))
         engine.warm_up()
         hello = engine.hello()
         self._engine = engine
+        self._awake.set()
         self._tell(hello)
         _log.info("model ready model=%s seconds=%.2f", self.order.name, time.monotonic() - began)
 
@@ -221,7 +297,7 @@ class EngineThread:
                 future.set_result(task(engine))
             except Exception as error:  # whoever asked gets the failure
                 future.set_exception(error)
-        events: list[EngineEvent] = []
+        events: Sequence[EngineEvent] = []
         if engine.has_work:
             status = self._status
             status.step_began_ns = began = time.monotonic_ns()
@@ -231,6 +307,7 @@ class EngineThread:
             status.step_began_ns = 0
         else:
             self._wake.wait(_IDLE_SECONDS)
+        events = self._cold_starts.told(events)
         steps, kv_events = engine.take_steps(), engine.take_kv_events()
         if events or steps or kv_events:
             self._post(Output(events, steps, kv_events))
@@ -243,6 +320,7 @@ class EngineThread:
     def _finish(self) -> None:
         """Give the engine's memory back: nobody else holds it."""
         engine, self._engine = self._engine, None
+        self._awake.set()  # whoever waits is refused
         self._intake.shutdown(wait=True, cancel_futures=True)
         while self._tasks:
             self._tasks.popleft()[1].set_exception(Unavailable(f"model {self.order.name!r} is being unloaded"))
@@ -276,3 +354,10 @@ class EngineThread:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
             _log.debug("event loop has closed before engine thread model=%s", self.order.name)
+
+
+def _must_sleep(engine: Engine) -> Sleeper:
+    found = sleeper(engine)
+    if found is None:
+        raise ConfigurationError("this engine cannot sleep as it is set up; vLLM needs --enable-sleep-mode")
+    return found

@@ -12,13 +12,17 @@ import msgspec
 from backends.engine.base import EngineBuilder, EngineEvent
 from backends.engine.calls import Calls
 from backends.engine.connection import Connection
+from backends.engine.device_book import DeviceBook
+from backends.engine.device_watch import DeviceWatch
 from backends.engine.embed_thread import EmbedThread
 from backends.engine.engine_thread import EngineThread, Output
+from backends.engine.lifecycle import Lifecycle
 from backends.engine.models import ModelSet
 from backends.engine.refusal import call_refusal, embed_refusal, named, refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
 from backends.engine.step_outbox import StepOutbox
+from backends.engine.swap import Swaps
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
 from contracts.ids import uuid7
 from contracts.records import StepRecord, encode_record
@@ -84,6 +88,9 @@ class EngineHost:
         self._tickets: dict[bytes, Ticket] = {}
         self._subscriber: Connection | None = None
         self._stale_hello: set[Connection] = set()
+        self.lifecycle = Lifecycle(self)
+        self.swaps = Swaps(self)
+        self.devices = DeviceWatch(self.lifecycle.on_gpu_lost, DeviceBook(self).tell)
         self._calls = Calls(self)
 
     # What others ask.
@@ -97,6 +104,11 @@ class EngineHost:
     def connections(self) -> int:
         """Count the connected gateways."""
         return len(self._connections)
+
+    @property
+    def subscriber(self) -> Connection | None:
+        """Give the gateway that takes step records."""
+        return self._subscriber
 
     def requests_of(self, model: Served) -> list[bytes]:
         """Give the requests a model is serving."""
@@ -143,6 +155,9 @@ class EngineHost:
 
     def on_output(self, thread: Served, output: Output) -> None:
         """Pass on what a step brought, in one write for each gateway."""
+        output = self.devices.marked(output)
+        self.lifecycle.saw(thread, output)
+        self.swaps.saw(output)
         touched = self._tell(output.events)
         self.outbox.add(output.steps)
         touched |= self._send_steps()
@@ -252,10 +267,11 @@ class EngineHost:
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
             model = self._accept(connection, submit.request_id, submit.model)
-            if not isinstance(model, EngineThread):
+            if not isinstance(model, EngineThread) or model.hello.kind == "embed":
                 raise InvalidRequest(f"model {submit.model!r} embeds; it does not generate", param="model")
             self._tickets[submit.request_id] = Ticket(submit.request_id, connection, model)
             model.submit(msgspec.structs.replace(submit, model=model.order.name))
+            self.lifecycle.used(model, submit)
         except Conflict as error:
             self._refuse_twin(connection, submit.request_id, error, refusal(submit.request_id, error))
         except Exception as error:  # the seam to an engine: one request must not end the host
@@ -265,10 +281,10 @@ class EngineHost:
     def _embed(self, connection: Connection, embed: Embed) -> None:
         try:
             model = self._accept(connection, embed.request_id, embed.model)
-            if not isinstance(model, EmbedThread):
+            if not isinstance(model, EmbedThread | EngineThread):
                 raise InvalidRequest(f"model {embed.model!r} generates; it does not embed", param="model")
             self._tickets[embed.request_id] = Ticket(embed.request_id, connection, model)
-            model.embed(embed)
+            model.embed(msgspec.structs.replace(embed, model=model.order.name))
         except Conflict as error:
             self._refuse_twin(connection, embed.request_id, error, embed_refusal(embed.request_id, error))
         except Exception as error:  # the seam to an engine: one request must not end the host
@@ -325,7 +341,11 @@ class EngineHost:
             ticket = self._tickets.get(event.request_id)
             if ticket is None:
                 continue  # its gateway is gone
-            if isinstance(event, Finished):
+            if isinstance(event, Embedded):
+                del self._tickets[event.request_id]
+                if ticket.error is not None:
+                    event = embed_refusal(event.request_id, ticket.error)
+            elif isinstance(event, Finished):
                 del self._tickets[event.request_id]
                 if ticket.error is not None:
                     code, message = named(ticket.error)
@@ -371,7 +391,7 @@ class EngineHost:
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:
     """Give the end of a request whose model will not give it."""
-    if isinstance(ticket.model, EmbedThread):
+    if ticket.model.hello.kind == "embed":
         return embed_refusal(ticket.request_id, error)
     code, message = named(error)
     return Finished(request_id=ticket.request_id, finish_reason="error", error_code=code, error_message=message)

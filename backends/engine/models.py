@@ -67,8 +67,7 @@ class ModelSet:
             raise Conflict(f"model {order.name!r} is {old.state} here already; unload it first")
         if not order.name or not order.source:
             raise ConfigurationError("a model to load needs a name and a path")
-        self._loads += 1
-        order = replace(order, engine=f"{self._owner.engine}/{self._loads}")
+        order = self._numbered(order)
         model: Served
         if order.source == EMBEDDER_NAME:
             model = EmbedThread(order, self._settings, self._owner, self._loading)
@@ -77,6 +76,25 @@ class ModelSet:
         self._models[order.name] = model
         model.start()
         return model
+
+    def beside(self, order: ModelOrder) -> EngineThread:
+        """Give a further engine for a name, not started, that requests do not come to before `replace`."""
+        return EngineThread(self._numbered(order), self._build, self._owner)
+
+    def replace(self, old: EngineThread, new: EngineThread) -> None:
+        """Let requests for a name come to another engine from now on."""
+        self._models[old.order.name] = new
+
+    async def put_away(self, model: EngineThread) -> None:
+        """Free an idle model's memory and go on serving under its name: requests wait until it is started again."""
+        again = EngineThread(self._numbered(model.order), self._build, self._owner, known=model.hello)
+        self._models[model.order.name] = again
+        model.close()
+        await model.closed
+
+    def _numbered(self, order: ModelOrder) -> ModelOrder:
+        self._loads += 1
+        return replace(order, engine=f"{self._owner.engine}/{self._loads}")
 
     async def unload(self, model: Served) -> None:
         """Stop a model and wait until its memory is free."""

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.engine.base import ModelOrder
+from backends.engine.residency import StayPolicy
+from contracts.errors import ConfigurationError
 
 BUILTIN_NAME: Final = "builtin"
 BUILTIN_PATH: Final = Path(__file__).parent / "builtin_model"
@@ -25,6 +27,8 @@ class EngineHostSettings(BaseSettings):
     # A directory or hub name, or several with commas between them, each as `name=directory` where its name is not
     # to be the directory's. Empty: the built-in model. "none": no model until one is loaded by a call.
     engine_model: str = ""
+    engine_kind: Literal["torch", "vllm"] = "torch"  # vllm: in the environment of constraints/vllm.txt (make vllm)
+    engine_vllm_arguments: str = ""  # words of `vllm serve`, as in a shell: --tensor-parallel-size 2 --quantization fp8
     engine_name: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     engine_socket: Path | None = None
     engine_listen: str = ""  # where gateways of other machines connect besides, such as tcp://10.0.0.5:9400
@@ -52,8 +56,29 @@ class EngineHostSettings(BaseSettings):
     engine_stuck_seconds: float = Field(default=60.0, gt=0)  # a step that takes longer makes the model unhealthy
     engine_drain_seconds: float = Field(default=10.0, ge=0)
 
+    engine_sleep_after_seconds: float | None = Field(default=None, gt=0)  # idle models that can sleep; not set: never
+    engine_unload_after_seconds: float | None = Field(default=None, gt=0)  # idle ones; the next request loads them
+    engine_warm: str = ""  # names with commas between them: models that are never put to sleep or unloaded
+    engine_sleep_level: Literal[1, 2] = 1  # 1: weights to host memory; 2: dropped, and read again to wake
+    engine_slow_ratio: float = Field(default=3.0, ge=0)  # this many times slower than at first: unhealthy; 0: never
+    gpu_telemetry: bool = True
+    gpu_dcgm_url: str = ""  # of dcgm-exporter's metrics, for activity that the driver itself does not tell
+
+    @property
+    def stay_policy(self) -> StayPolicy:
+        """Say how long idle models stay. Raises ConfigurationError where they would be unloaded before they sleep."""
+        return StayPolicy(
+            self.engine_sleep_after_seconds,
+            self.engine_unload_after_seconds,
+            frozenset(filter(None, (name.strip() for name in self.engine_warm.split(",")))),
+        )
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        try:
+            _ = self.stay_policy
+        except ConfigurationError as error:
+            raise ValueError(error.message) from error
         if self.engine_max_batch_tokens < self.engine_max_sequences:
             raise ValueError(
                 f"TOLLKEEPER_ENGINE_MAX_BATCH_TOKENS {self.engine_max_batch_tokens} is below "
@@ -80,6 +105,11 @@ class EngineHostSettings(BaseSettings):
     def replica(self) -> str:
         """Name this host among replicas of a model."""
         return f"{self.engine_name}@{socket.gethostname()}"
+
+    @property
+    def has_embedder(self) -> bool:
+        """Say whether the built-in embedder is loaded; a vLLM host has it only where that is stated."""
+        return self.engine_embedder and (self.engine_kind == "torch" or "engine_embedder" in self.model_fields_set)
 
     @property
     def threads(self) -> int:

@@ -19,6 +19,16 @@ def _wall_offset_ns() -> int:
     return time.time_ns() - time.monotonic_ns()
 
 
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What a step record says of the engine besides its rows."""
+
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+
+
 @dataclass(slots=True)
 class StepBook:
     """Used by the thread that steps. `wall_offset_ns` is what makes the monotonic `now_ns` Unix time."""
@@ -38,12 +48,13 @@ class StepBook:
         self._told_ns = self.now_ns()
         self._clock = LedgerClock(self._told_ns)
 
-    def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note that loading or warming up begins, or with `None` that it ends."""
+    def lifecycle(self, phase: Lifecycle | None, at_ns: int | None = None) -> None:
+        """Note that loading or warming up begins, or with `None` that it ends; now, unless told when it was."""
+        at_ns = self.now_ns() if at_ns is None else at_ns
         if phase is None:
-            self._clock.end(self.now_ns())
+            self._clock.end(at_ns)
         else:
-            self._clock.begin(self.now_ns(), phase)
+            self._clock.begin(at_ns, phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
         """Note whether anything could run from now on."""

@@ -114,7 +114,10 @@ class AnswerReader:
             self._answer_bytes = answer_bytes(body)
         self._name(reply.model, reply.system_fingerprint)
         if isinstance(reply, ChatReply):
-            self._finish_reason = next((one.finish_reason for one in reply.choices or () if one.finish_reason), "")
+            for one in reply.choices or ():
+                if one.finish_reason:
+                    self._finish_reason = one.finish_reason
+                    break
         self._sink.whole(body)
 
     def take_usage(self, reported: OpenAIUsage) -> None:

@@ -153,6 +153,7 @@ def _together(results: Sequence[Result]) -> Result:
         overrun_tokens=_sum([result.overrun_tokens for result in results]),
         wasted_tokens=_sum([result.wasted_tokens for result in results]),
         queue_ns=max((result.queue_ns for result in results if result.queue_ns is not None), default=None),
+        cold_start_ns=max((one.cold_start_ns for one in results if one.cold_start_ns is not None), default=None),
         gpu=_shares_together([result.gpu for result in results if result.gpu is not None]),
     )
 

@@ -9,7 +9,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from backends.llm.base import EngineRecords
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_line import EngineLine
-from backends.llm.engine_room import EngineRoom, RoomBook
+from backends.llm.engine_room import EngineRoom, Fact, RoomBook
 from backends.llm.engine_stream import EngineStream
 from backends.llm.provider_stream import ProviderStream
 from backends.llm.step_intake import StepIntake
@@ -29,6 +29,7 @@ from contracts.wire import (
     Attach,
     Call,
     Chunk,
+    Devices,
     Embed,
     Embedded,
     Finished,
@@ -66,6 +67,7 @@ class HostStatus:
     models: Mapping[str, str]
     requests: int
     unreadable_step_records: int
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # its counters, as of a second ago at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,9 @@ class EngineHost:
         states = set(models.values())
         state = next((one for one in ("failed", "loading", "warming", "draining") if one in states), "ready")
         requests = len(self._streams) + len(self._provider_streams)
-        return HostStatus(state, "", self._latency_ns, self._hello.engine, models, requests, unreadable)
+        return HostStatus(
+            state, "", self._latency_ns, self._hello.engine, models, requests, unreadable, self._rooms.facts
+        )
 
     async def close(self) -> None:
         """Leave the host; what is still under way there fails here."""
@@ -223,7 +227,7 @@ class EngineHost:
                     stream.on_finished(message)
             case Steps():
                 self._steps.take(message, self._acknowledge)
-            case KvEvents():
+            case KvEvents() | Devices():
                 if self._taking.records is not None:
                     self._taking.records.take_kv(message.records)
             case Hello():
@@ -340,6 +344,7 @@ class EngineHost:
                 gateway=self._taking.gateway,
                 wants_steps=wants_steps,
                 wants_kv=wants_steps and self._taking.wants_kv,
+                wants_devices=wants_steps,
             )
         )
         line.greet()

@@ -25,11 +25,13 @@ class RoomBook:
     """What one host last said. Others' share is the smaller of two reports: ours come and go between the counts."""
 
     def __init__(self) -> None:
+        self.facts: Mapping[str, Fact] = {}  # all that the host told, the models' under their names
         self._facts: dict[str, Mapping[str, Fact]] = {}
         self._others: dict[str, tuple[int, int]] = {}  # by model: in the last report, and the one before
 
     def note(self, hello: Hello, facts: Mapping[str, Fact], ours: int) -> None:
         """Take a host's counters, at a moment when so many requests there were ours."""
+        self.facts = facts
         for model in hello.models:
             prefix = f"{model.id}."
             own = {name.removeprefix(prefix): value for name, value in facts.items() if name.startswith(prefix)}
@@ -39,6 +41,7 @@ class RoomBook:
 
     def forget(self) -> None:
         """Forget all: the host is gone, and another may come in its place."""
+        self.facts = {}
         self._facts = {}
         self._others = {}
 

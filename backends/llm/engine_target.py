@@ -78,7 +78,8 @@ class EngineTarget:
         self._calls: set[asyncio.Task[object]] = set()
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the prompt's or the inputs' tokens, kept for `call`; `None` where the host cannot be asked now.
+        """Count the prompt's or the inputs' tokens, kept for `call`; `None` where the host cannot be asked now, and
+        where there are images: how many tokens one becomes is the model's secret.
 
         Raises InvalidRequest, as `call` would.
         """
@@ -86,6 +87,8 @@ class EngineTarget:
             if not isinstance(call.request, GenerationRequest):
                 return (await self._prepare_inputs(call, call.request))[1].tokens
             _, prompts = await self._prepare(call, call.request)
+            if any(prompt.images for prompt in prompts):
+                return None
             return sum(len(prompt.token_ids) for prompt in prompts)
         except EngineUnavailable:
             return None
@@ -177,6 +180,7 @@ class EngineTarget:
             token_ids=prompt.token_ids,
             sampling=_capped(prompt.sampling, call.max_output),
             generated_ids=list(given),
+            images=list(prompt.images),
             stop=prompt.stop,
             grammar=prompt.grammar,
             adapter=self._adapter,
@@ -238,6 +242,7 @@ class EngineTarget:
             wasted_tokens=final.wasted_tokens if final is not None else None,
             queue_ns=final.queue_ns if final is not None else None,
             gpu=final.gpu if final is not None else None,
+            cold_start_ns=final.cold_start_ns if final is not None else None,
         )
 
     async def _embed(self, call: ModelCall, request: EmbeddingRequest | PairRequest, sink: Sink) -> Result:

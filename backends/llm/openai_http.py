@@ -58,6 +58,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refuses: object = None  # read, like the next two, by `http_abilities`
     takes: object = None
     paths: object = None
+    metrics_url: str = ""  # read by gateway/metrics/upstream_metrics.py
 
 
 class OpenAIHttpTarget:

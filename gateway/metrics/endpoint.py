@@ -20,6 +20,10 @@ class MetricsEndpoint:
         self._page = page
         self._expected = f"Bearer {token}".encode() if token else b""
 
+    async def run(self) -> None:
+        """Read the metrics of inference servers that targets name, until cancelled."""
+        await self._page.upstreams.run()
+
     def check(self, exchange: Exchange) -> None:
         """Raise AuthenticationFailed where the token is wanting or wrong."""
         given = exchange.headers.get(b"authorization", b"")

@@ -15,11 +15,13 @@ from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.journal import Journal, unpack_entry
 from gateway.limits.base import CounterState
+from gateway.metrics.engine_families import gpu_families, model_families, upstream_families
 from gateway.metrics.exposition import Family, Sample, counter, gauge, render
 from gateway.metrics.loop_lag import LoopLag
 from gateway.metrics.process_facts import ProcessFacts
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.request_families import request_families
+from gateway.metrics.upstream_metrics import UpstreamMetrics
 from gateway.recorder import Recorder
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.shipper import Shipper
@@ -71,6 +73,7 @@ class MetricsPage:
     def __init__(self, sources: Sources, max_budgets: int) -> None:
         self._sources = sources
         self._max_budgets = max_budgets
+        self.upstreams = UpstreamMetrics(lambda: sources.directory.snapshot)
         self._process = ProcessFacts()
         self._build = {
             "version": _version(),
@@ -113,6 +116,10 @@ class MetricsPage:
         yield from self._record_families()
         yield from self._shipping_families()
         yield from self._engine_families()
+        hosts = dict(self._sources.engines())
+        yield from model_families(hosts)
+        yield from gpu_families(hosts)
+        yield from upstream_families(self.upstreams.scrapes)
         yield gauge("tollkeeper_config_revision", "Configuration in use.", sources.directory.snapshot.revision)
         yield gauge(
             "tollkeeper_control_plane_reachable",

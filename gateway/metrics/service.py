@@ -24,7 +24,7 @@ class MetricsService:
         self._loop_lag = loop_lag
         self._own_port = own_port
         self._server = HttpServer(endpoint.handle, limits, tls) if own_port else None
-        self._measuring: asyncio.Task[None] | None = None
+        self._measuring: list[asyncio.Task[None]] = []
 
     @property
     def on_the_data_plane(self) -> MetricsEndpoint | None:
@@ -35,12 +35,15 @@ class MetricsService:
         """Begin to measure, and to listen. Raises ConfigurationError where the port cannot be had."""
         if self._server is not None:
             await self._server.start(host, self._own_port, port_setting="TOLLKEEPER_METRICS_PORT")
-        self._measuring = asyncio.create_task(self._loop_lag.run(), name="event loop lag")
+        self._measuring = [
+            asyncio.create_task(self._loop_lag.run(), name="event loop lag"),
+            asyncio.create_task(self._endpoint.run(), name="upstreams' metrics"),
+        ]
 
     async def stop(self) -> None:
         """Stop both."""
         if self._server is not None:
             await self._server.stop(drain_seconds=0.0)
-        if self._measuring is not None:
-            self._measuring.cancel()
-            await asyncio.gather(self._measuring, return_exceptions=True)
+        for task in self._measuring:
+            task.cancel()
+        await asyncio.gather(*self._measuring, return_exceptions=True)

@@ -18,7 +18,7 @@ from collector.processors.times import NEWEST_NS, OLDEST_NS, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
 from contracts.names import CONTENT_ATTRIBUTES, OLD_SPELLINGS
-from contracts.records import AttemptRecord, KvRecord, StepRecord, encode_record
+from contracts.records import AttemptRecord, DeviceRecord, KvRecord, StepRecord, encode_record
 from contracts.telemetry import SpanRow
 
 Make = Callable[..., Any]
@@ -62,6 +62,7 @@ def test_a_packed_record_becomes_a_row_of_its_table(request_record: Make, batch_
     attempt = AttemptRecord(request_id=record.request_id, number=2, started_at_ns=NOW, duration_ns=1)
     step = StepRecord(engine="e", sequence=1, started_at_ns=NOW, busy_ns=1)
     kv = KvRecord(engine="e", sequence=1, at_ns=NOW, event="stored")
+    device = DeviceRecord(host="h", sequence=1, at_ns=NOW, device="GPU-1", power_watts=70.5)
     batch = batch_of("b", record) + build_export_request(
         "b",
         "engine",
@@ -69,6 +70,7 @@ def test_a_packed_record_becomes_a_row_of_its_table(request_record: Make, batch_
             ("tollkeeper.attempt", NOW, encode_record(attempt)),
             ("tollkeeper.step", NOW, encode_record(step)),
             ("tollkeeper.kv", NOW, encode_record(kv)),
+            ("tollkeeper.device", NOW, encode_record(device)),
         ],
     )
     processed = processed_logs(batch)
@@ -77,6 +79,7 @@ def test_a_packed_record_becomes_a_row_of_its_table(request_record: Make, batch_
         "attempts": [attempt],
         "engine_steps": [step],
         "kv_events": [kv],
+        "gpu_samples": [device],
     }
     assert processed.broken == []
     assert processed.noticed == {}
@@ -126,15 +129,17 @@ def test_times_are_clamped_at_the_edges_and_the_row_says_so(
     assert row.who.tags["feature"] == "search"
 
 
-def test_steps_and_kv_events_are_clamped_too() -> None:
+def test_steps_kv_events_and_gpu_samples_are_clamped_too() -> None:
     records = [
         ("tollkeeper.step", 0, encode_record(StepRecord(engine="e", sequence=1, started_at_ns=0, busy_ns=1))),
         ("tollkeeper.kv", 0, encode_record(KvRecord(engine="e", sequence=1, at_ns=2**63, event="stored"))),
+        ("tollkeeper.device", 0, encode_record(DeviceRecord(host="h", sequence=1, at_ns=0, device="GPU-1"))),
     ]
     processed = processed_logs(build_export_request("b", "e", records))
     assert processed.tables["engine_steps"].rows[0].started_at_ns == NOW - OLDEST_NS
     assert processed.tables["kv_events"].rows[0].at_ns == NOW + NEWEST_NS
-    assert processed.noticed == {"clamped_time": 2}
+    assert processed.tables["gpu_samples"].rows[0].at_ns == NOW - OLDEST_NS
+    assert processed.noticed == {"clamped_time": 3}
 
 
 def test_processing_a_batch_again_gives_the_same_rows(request_record: Make, batch_of: Make) -> None:

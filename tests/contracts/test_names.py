@@ -38,7 +38,7 @@ from contracts.names import (
     span_attributes,
     span_name,
 )
-from contracts.records import EVENT_NAMES, AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord
+from contracts.records import EVENT_NAMES, AttemptRecord, DeviceRecord, GpuShare, KvRecord, RequestRecord, StepRecord
 from contracts.telemetry import LogRow, SpanRow
 from contracts.usage import LEAVES, Usage
 
@@ -48,6 +48,7 @@ SMALLEST = {
     AttemptRecord: AttemptRecord(request_id=bytes(16), number=1, started_at_ns=1, duration_ns=1),
     StepRecord: StepRecord(engine="e", sequence=0, started_at_ns=1, busy_ns=0),
     KvRecord: KvRecord(engine="e", sequence=0, at_ns=1, event="stored"),
+    DeviceRecord: DeviceRecord(host="h", sequence=0, at_ns=1, device="GPU-1"),
 }
 ALL_TABLES = [*TABLES.values(), TRACES, LOGS]
 

@@ -16,6 +16,7 @@ from contracts.records import (
     EVENT_PREFIX,
     MAX_GAP_UNITS,
     AttemptRecord,
+    DeviceRecord,
     GpuShare,
     KvRecord,
     Nanoseconds,
@@ -110,6 +111,7 @@ SMALLEST: dict[type[Record], Record] = {
     AttemptRecord: AttemptRecord(request_id=REQUEST_ID, number=1, started_at_ns=START_NS, duration_ns=1),
     StepRecord: StepRecord(engine="e", sequence=0, started_at_ns=START_NS, busy_ns=0),
     KvRecord: KvRecord(engine="e", sequence=0, at_ns=START_NS, event="stored"),
+    DeviceRecord: DeviceRecord(host="h", sequence=0, at_ns=START_NS, device="GPU-1"),
 }
 WHO = Identity("acme", "search", "ranking", "key_1", "user-7", {"feature": "résumé"})
 LARGE_REQUEST = RequestRecord(
@@ -171,12 +173,13 @@ def test_a_payload_that_spells_another_kinds_tag_fools_nobody(text):
         AttemptRecord: AttemptRecord(request_id=sixteen, number=1, started_at_ns=0, duration_ns=0),
         StepRecord: StepRecord(engine=text, sequence=0, started_at_ns=0, busy_ns=0),
         KvRecord: KvRecord(engine=text, sequence=0, at_ns=0, event="cleared"),
+        DeviceRecord: DeviceRecord(host=text, sequence=0, at_ns=0, device=text),
     }
     assert {kind: event_name_of(encode_record(record)) for kind, record in disguised.items()} == EVENT_NAMES
 
 
 def test_every_kind_has_its_own_tag_and_event_name():
-    assert len(set(TAGS)) == len(set(EVENT_NAMES.values())) == len(KINDS) == 4
+    assert len(set(TAGS)) == len(set(EVENT_NAMES.values())) == len(KINDS) == 5
     assert all(name == EVENT_PREFIX + tag.split(".")[0] for name, tag in zip(EVENT_NAMES.values(), TAGS, strict=True))
 
 
@@ -227,6 +230,7 @@ FIRST_VERSION = {
     AttemptRecord: ("request_id", "number", "started_at_ns", "duration_ns", "who", "reason", "outcome", "status"),
     StepRecord: ("engine", "sequence", "started_at_ns", "busy_ns", "gap_ns", "kind", "gap_cause", "forward_ns"),
     KvRecord: ("engine", "sequence", "at_ns", "event", "block_hashes", "parent_hash", "block_size", "medium"),
+    DeviceRecord: ("host", "sequence", "at_ns", "device", "device_model", "device_index", "parent", "vendor"),
 }
 
 

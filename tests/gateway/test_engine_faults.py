@@ -56,6 +56,15 @@ def streamed_text(answer) -> str:
     return "".join(event["choices"][0]["delta"].get("content", "") for event in events if event.get("choices"))
 
 
+async def test_how_long_a_request_waited_for_its_model_to_wake_stands_on_the_record(start_with, new_host):
+    host = await new_host(Play(finished={"cold_start_ns": 348_000_000}))
+    gateway = await start_with(host)
+    await ask(gateway)
+    host.play.finished.clear()
+    await ask(gateway)
+    assert [record.cold_start_ns for record in gateway.requests()] == [348_000_000, None]
+
+
 async def test_the_engines_account_and_its_clock_stand_on_the_record(start_with, new_host):
     host = await new_host(Play(tokens=5, cached=4))
     gateway = await start_with(host)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 400
 MAX_FUNCTION_LINES = 70
 SKIPPED_FOLDERS = frozenset(
-    {".git", ".venv", ".venv-providers", ".tollkeeper", "__pycache__", "node_modules", "results"}
+    {".git", ".venv", ".venv-providers", ".venv-vllm", ".tollkeeper", "__pycache__", "node_modules", "results"}
 )
 SOURCE_SUFFIXES = frozenset({".py", ".sql", ".sh", ".css", ".js", ".html", ".xml", ".yaml", ".yml", ".toml", ".md"})
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".toml", ".yaml", ".yml"})

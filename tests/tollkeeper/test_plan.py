@@ -7,7 +7,8 @@ import pytest
 from backends.engine.settings import EngineHostSettings
 from contracts.errors import ConfigurationError
 from tollkeeper.children import ChildSpec
-from tollkeeper.plan import Choices, plan
+from tollkeeper.own_environment import ROOT
+from tollkeeper.plan import Choices, plan, vllm_host
 from tollkeeper.ports import Ports
 
 DATA = Path("/data/tk")
@@ -80,3 +81,34 @@ def test_several_workers_share_the_port_and_each_knows_which_it_is() -> None:
 def test_several_workers_without_shared_counters_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="2 workers would each allow the whole.*TOLLKEEPER_REDIS_URL"):
         plan(Choices(DATA, Ports(), workers=2), {})
+
+
+def test_a_host_of_kind_vllm_has_a_python_of_its_own_and_is_not_waited_for() -> None:
+    chosen = Choices(DATA, Ports())
+    stated = {"TOLLKEEPER_ENGINE_KIND": "vllm", "OPENAI_API_KEY": "x", "TOLLKEEPER_PROVIDERS_KEYS": "env:OPENAI_*"}
+    found = children(chosen, stated)
+    assert "engine" not in found
+    host = vllm_host(chosen, stated, Path("/opt/vllm/bin/python"))
+    assert host.command == ("/opt/vllm/bin/python", "-P", "-m", "backends.engine")
+    assert host.environment["PYTHONPATH"] == str(ROOT)
+    assert "OPENAI_API_KEY" not in host.environment, "an engine has no use for a provider's key"
+    assert host.environment["TOLLKEEPER_ENGINE_URL"] == found["control"].environment["TOLLKEEPER_ENGINE_URL"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "model", "expected"),
+    [
+        ({}, "", ["tollkeeper-5m"]),
+        ({}, "mine=/models/llama", ["mine"]),
+        ({"TOLLKEEPER_ENGINE_MODEL": "a=/a,b=/b"}, "mine=/models/llama", ["a", "b", "mine"]),
+    ],
+)
+def test_vllm_takes_the_gpu_for_one_model_unless_several_are_named(
+    stated: dict[str, str], model: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"TOLLKEEPER_ENGINE_KIND": "vllm", **stated}
+    host = vllm_host(Choices(DATA, Ports(), model=model), environment, Path("python"))
+    assert served(dict(host.environment), monkeypatch) == expected
+    control = children(Choices(DATA, Ports(), model=model), environment)["control"].environment
+    assert control["TOLLKEEPER_ENGINE_MODEL"] == host.environment["TOLLKEEPER_ENGINE_MODEL"]
+    assert control["TOLLKEEPER_ENGINE_EMBEDDER"] == "false", "nothing is offered that the host does not have"

@@ -11,9 +11,10 @@ import pytest
 
 from contracts.errors import ConfigurationError
 from tollkeeper.children import Backoff, Child, ChildSpec
+from tollkeeper.own_environment import run_installer
 from tollkeeper.plan import Choices, plan, provider_host
 from tollkeeper.ports import Ports
-from tollkeeper.provider_environment import ProviderEnvironment, run_installer
+from tollkeeper.provider_environment import ProviderEnvironment
 from tollkeeper.provider_watch import ProviderWatch, WatchTimes
 
 TIMES = WatchTimes(poll_seconds=0.01, idle_seconds=0.1, retry_seconds=0.05)

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from backends.engine.parsers.answer_format import AnswerFormat
+from backends.engine.step_book import QueueFacts
 from backends.engine.torch_engine.adapters import AdapterSet
 from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.constraint import GrammarCompiler
@@ -31,7 +32,7 @@ from backends.engine.torch_engine.sampler import choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
-from backends.engine.torch_engine.step_meter import QueueFacts, StepMeter
+from backends.engine.torch_engine.step_meter import StepMeter
 from contracts.errors import ConfigurationError, TollkeeperError, Unavailable, UpstreamTimeout
 from contracts.records import KvRecord, StepRecord
 from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
@@ -83,7 +84,7 @@ class TorchEngine:
             settings.prefix_cache,
         )  # fmt: skip
         self._output = OutputMaker(vocabulary, frozenset(self._files.eos_token_ids), loaded.context_tokens)
-        self._inbox = Inbox()
+        self._inbox: Inbox[Request] = Inbox()
         self._requests: dict[bytes, Request] = {}
         self._has_deadlines = False
         self._accrued_ns = self._now_ns()

@@ -3,26 +3,37 @@
 import threading
 from collections.abc import Container
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from backends.engine.torch_engine.sequence import Request
-from contracts.wire import Finished
+from contracts.wire import Finished, Submit
+
+
+class Submitted(Protocol):
+    """A request as an engine keeps it."""
+
+    @property
+    def submit(self) -> Submit:
+        """Give what was asked."""
+
+
+R = TypeVar("R", bound=Submitted)
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(Generic[R]):
     """What has come, in order: requests, the ids of those to end, accounts of those refused."""
 
-    accepted: list[Request]
+    accepted: list[R]
     aborted: list[bytes]
     refused: list[Finished]
 
 
 @dataclass(slots=True)
-class Inbox:
+class Inbox(Generic[R]):
     """Safe for any thread. A request is known from `reserve` on, so that an abort may overtake its compilation."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _accepted: list[Request] = field(default_factory=list)
+    _accepted: list[R] = field(default_factory=list)
     _aborted: list[bytes] = field(default_factory=list)
     _refused: list[Finished] = field(default_factory=list)
     _known: set[bytes] = field(default_factory=set)
@@ -41,7 +52,7 @@ class Inbox:
             self._known.add(request_id)
             return True
 
-    def accept(self, request: Request) -> None:
+    def accept(self, request: R) -> None:
         """Put in a request whose id is reserved."""
         with self._lock:
             self._accepted.append(request)
@@ -64,7 +75,7 @@ class Inbox:
         with self._lock:
             self._known.discard(request_id)
 
-    def take(self, serving: Container[bytes]) -> Mail:
+    def take(self, serving: Container[bytes]) -> Mail[R]:
         """Give what has come; `serving` are the requests that were given earlier and have not ended."""
         with self._lock:
             mail = Mail(self._accepted, self._aborted, self._refused)

@@ -52,7 +52,7 @@ def read_model_files(path: Path) -> ModelFiles:
     """Read and check a directory. Raises ConfigurationError, naming what is wrong with it."""
     if not path.is_dir():
         raise ConfigurationError(f"{path} is not a model: there is no such directory")
-    config = _json(path / "config.json")
+    config = read_json(path / "config.json")
     if not config:
         raise ConfigurationError(f"{path} is not a model: it has no config.json")
     architecture = _check_architecture(path, config)
@@ -68,20 +68,20 @@ def read_model_files(path: Path) -> ModelFiles:
     tokenizer = path / "tokenizer.json"
     if not tokenizer.is_file():
         raise ConfigurationError(f"{path} has no tokenizer.json; save its tokenizer in the fast format")
-    tokenizer_config = _json(path / "tokenizer_config.json")
+    tokenizer_config = read_json(path / "tokenizer_config.json")
     return ModelFiles(
         path=path,
         config=config,
         architecture=architecture,
         weights=weights,
         tokenizer=tokenizer.read_bytes(),
-        chat_template=_chat_template(path, tokenizer_config),
-        special_tokens=_special_tokens(tokenizer_config),
-        eos_token_ids=_eos_token_ids(config, _json(path / "generation_config.json")),
+        chat_template=chat_template_of(path, tokenizer_config),
+        special_tokens=special_tokens_of(tokenizer_config),
+        eos_token_ids=eos_token_ids_of(config, read_json(path / "generation_config.json")),
     )
 
 
-def _json(path: Path) -> dict[str, object]:
+def read_json(path: Path) -> dict[str, object]:
     if not path.is_file():
         return {}
     try:
@@ -114,7 +114,7 @@ def _check_architecture(path: Path, config: Mapping[str, object]) -> str:
     return architecture
 
 
-def _chat_template(path: Path, tokenizer_config: Mapping[str, object]) -> str:
+def chat_template_of(path: Path, tokenizer_config: Mapping[str, object]) -> str:
     file = path / "chat_template.jinja"
     if file.is_file():
         return file.read_text()
@@ -126,7 +126,7 @@ def _chat_template(path: Path, tokenizer_config: Mapping[str, object]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _special_tokens(tokenizer_config: Mapping[str, object]) -> dict[str, str]:
+def special_tokens_of(tokenizer_config: Mapping[str, object]) -> dict[str, str]:
     found = {}
     for name in _SPECIAL:
         token = tokenizer_config.get(name)
@@ -137,7 +137,7 @@ def _special_tokens(tokenizer_config: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-def _eos_token_ids(config: Mapping[str, object], generation: Mapping[str, object]) -> tuple[int, ...]:
+def eos_token_ids_of(config: Mapping[str, object], generation: Mapping[str, object]) -> tuple[int, ...]:
     found: set[int] = set()
     for source in (config, generation):
         ids = source.get("eos_token_id")

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from backends.engine.step_book import StepBook
+from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.torch_engine.sequence import Row
 from contracts.attribution import METHOD, attribute
 from contracts.ledger_clock import Lifecycle
@@ -19,16 +19,6 @@ from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
 _TOGETHER: Final = 64
 _REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; drift is answered sooner
 _SETTLE_NS: Final = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
-    """What a step record says of the engine besides its rows."""
-
-    running: int
-    waiting: int
-    kv_blocks_used: int
-    kv_blocks_total: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.llm.engine_address import EngineAddress
+from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_prompt import prompt_of
 from backends.llm.engine_stream import EngineStream
@@ -20,8 +21,8 @@ from backends.tokenizer import PromptFormat
 from contracts.configuration import TargetSpec
 from contracts.errors import ConfigurationError, EngineUnavailable, InvalidRequest, UpstreamError
 from contracts.generation import Continuation
-from contracts.records import StepRecord, encode_record
-from contracts.wire import Abort, Delta, ModelHello, Steps, Submit
+from contracts.records import DeviceRecord, StepRecord, encode_record
+from contracts.wire import Abort, Attach, Delta, Devices, ModelHello, Steps, Submit
 from gateway.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost, Play, builtin_hello
 
@@ -236,7 +237,7 @@ def test_a_template_or_tokenizer_that_cannot_be_read_is_refused():
 def test_short_and_long_texts_are_encoded_alike():
     form = form_with("x")
     text = "Every word has a meaning. " * 400 + "<|end|>"
-    assert form.encode(text) == form.encode_long(text)
+    assert form.encode(text) == form._tokenizer.encode(text, add_special_tokens=False).ids
 
 
 async def test_a_model_without_a_template_takes_no_chats():
@@ -325,6 +326,27 @@ async def test_steps_are_written_once_for_each_engine_and_in_order(eventually):
     keeper.has_room = True
     await eventually(lambda: acknowledged == [3, 6, 7, 8], 2.0)
     assert keeper.steps[-2:] == [step("a", 2), step("a", 3)]
+
+
+async def test_looks_at_gpus_are_asked_for_and_kept_as_far_as_there_is_room(host, eventually):
+    class Kept(Keeper):
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks: list[bytes] = []
+
+        def take_kv(self, packed) -> None:
+            self.looks += packed
+
+    keeper = Kept()
+    hosts = EngineHosts(Taking("g", keeper))
+    target = target_of(host, hosts)
+    await eventually(lambda: hosts.status()["h"].state == "ready")
+    (attach,) = host.of(Attach)
+    assert (attach.wants_devices, attach.wants_kv) == (True, False)
+    look = encode_record(DeviceRecord(host="h", sequence=1, at_ns=1, device="GPU-1"))
+    host.send(Devices(records=[look]))
+    await eventually(lambda: keeper.looks == [look])
+    await target.close()
 
 
 async def test_a_model_sent_twice_is_parsed_once(host, eventually):

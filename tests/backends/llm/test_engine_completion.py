@@ -126,6 +126,12 @@ async def test_prompts_are_submitted_each_with_an_id_of_its_own_and_summed_up(ho
     assert sink.accounted is None
 
 
+async def test_a_cold_start_is_told_with_the_result_and_absent_where_there_was_none(host, target, sink) -> None:
+    assert (await target.call(call(n=1, max_tokens=3), sink)).cold_start_ns is None
+    host.play.finished["cold_start_ns"] = 350_000_000
+    assert (await target.call(call(n=1, max_tokens=3), sink)).cold_start_ns == 350_000_000
+
+
 async def test_prompts_are_counted_together_and_encoded_once(target) -> None:
     counted = call(prompt=["a bridge", "a"])
     assert await target.count_input(counted) == 4

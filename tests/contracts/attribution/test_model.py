@@ -82,3 +82,10 @@ def test_scaling_keeps_the_shape() -> None:
 def test_impossible_coefficients_are_refused(name: str, value: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         msgspec.structs.replace(ENGINE, **{name: value})
+
+
+def test_reading_that_others_save_a_row_is_neither_predicted_nor_charged() -> None:
+    saved, plain = StepRow(1, 1000, shared=400), StepRow(1, 600)
+    assert ENGINE.predict_ns([saved, saved]) == ENGINE.predict_ns([plain, plain])
+    assert ENGINE.weights([saved, plain]) == ENGINE.weights([plain, saved])
+    assert sum(ENGINE.weights([saved, plain])) == pytest.approx(ENGINE.predict_ns([saved, plain]))

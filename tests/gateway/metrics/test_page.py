@@ -68,8 +68,8 @@ async def test_shared_counters_that_are_away_are_seen_to_be(sources):
 
 async def test_an_engine_host_is_in_one_state(sources):
     hosts: Any = {
-        "gpu-0": SimpleNamespace(state="ready", requests=4),
-        "gpu-1": SimpleNamespace(state="away", requests=0),
+        "gpu-0": SimpleNamespace(state="ready", requests=4, models={}, facts={}),
+        "gpu-1": SimpleNamespace(state="away", requests=0, models={}, facts={}),
     }
     page = await page_of(replace(sources, engines=lambda: hosts))
     assert page.value("tollkeeper_engine_host_state", host="gpu-0") == 1

@@ -1,0 +1,41 @@
+"""Which requests waited for their model to wake or to be loaded, and for how long: told with their end."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from backends.engine.base import EngineEvent
+from contracts.wire import Finished
+
+
+@dataclass(slots=True)
+class ColdRequests:
+    """Each of `wait`, `served` and `told` is called by one thread, and no two about one request at once."""
+
+    now_ns: Callable[[], int] = time.monotonic_ns
+    _since_ns: dict[bytes, int] = field(default_factory=dict)
+    _waited_ns: dict[bytes, int] = field(default_factory=dict)
+
+    def wait(self, request_id: bytes) -> None:
+        """Note that a request begins to wait."""
+        self._since_ns[request_id] = self.now_ns()
+
+    def served(self, request_id: bytes) -> None:
+        """Note that it need not wait any more; nothing for one that never did."""
+        since_ns = self._since_ns.pop(request_id, None)
+        if since_ns is not None:
+            self._waited_ns[request_id] = self.now_ns() - since_ns
+
+    def told(self, events: Sequence[EngineEvent]) -> Sequence[EngineEvent]:
+        """Give what an engine brought, with `cold_start_ns` on the ends of requests that waited."""
+        if not self._waited_ns:
+            return events
+        return [self._told(event) for event in events]
+
+    def _told(self, event: EngineEvent) -> EngineEvent:
+        waited_ns = self._waited_ns.pop(event.request_id, None) if isinstance(event, Finished) else None
+        if waited_ns is None or not isinstance(event, Finished):
+            return event
+        return msgspec.structs.replace(event, cold_start_ns=waited_ns)

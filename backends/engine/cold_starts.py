@@ -1,0 +1,31 @@
+"""How long models took to be ready for a request that came while they slept or were away: measured, and said before."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, Literal
+
+ColdStart = Literal["load", "wake"]
+
+_REMEMBERED: Final = 8
+
+
+@dataclass(slots=True)
+class ColdStarts:
+    """The last few starts of each model, by kind. In ns; nothing is known before the first."""
+
+    _seen: dict[tuple[str, ColdStart], deque[int]] = field(default_factory=dict)
+
+    def note(self, model: str, kind: ColdStart, took_ns: int) -> None:
+        """Remember one."""
+        self._seen.setdefault((model, kind), deque(maxlen=_REMEMBERED)).append(took_ns)
+
+    def expected_ns(self, model: str, kind: ColdStart) -> int | None:
+        """Give the median of the last ones; `None` where there was none."""
+        seen = self._seen.get((model, kind))
+        return round(median(seen)) if seen else None
+
+    def last_ns(self, model: str, kind: ColdStart) -> int | None:
+        """Give the last one."""
+        seen = self._seen.get((model, kind))
+        return seen[-1] if seen else None

@@ -1,0 +1,222 @@
+"""What the host knows of its GPUs: the last sample of each, whether others compute on them, whether one is lost.
+
+While another process computes there, a step's time is not the engine's alone: whatever is told of it has confidence 0.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from backends.engine.base import EngineEvent, Facts
+from backends.engine.engine_thread import Output
+from backends.engine.placement import DeviceRoom
+from backends.gpu.base import DeviceFault, DeviceIdentity, DeviceSample, Round
+from backends.gpu.dcgm import DcgmOverlay, fetch_page
+from backends.gpu.facts import device_facts
+from backends.gpu.readers import open_readers, visible
+from backends.gpu.sampler import GpuSampler
+from contracts.errors import ConfigurationError
+from contracts.records import StepRecord
+from contracts.wire import Embedded, Finished
+
+_log = logging.getLogger(__name__)
+
+_NOT_TRUSTED: Final = 0.0
+_CUDA: Final = re.compile(r"cuda(?::(\d+))?")  # how torch calls the GPUs that are visible to it
+_ALONE_LOOKS: Final = 60  # after which it is said that the GPU is ours alone again: others compute now and then
+
+Tell = Callable[[DeviceIdentity, DeviceSample, int | None], None]  # a GPU, a look at it, its last fault since
+Lost = Callable[[str, list[str]], None]  # what happened, and the models it happened to
+
+
+class DeviceWatch:
+    """Lives on the event loop; without a sampler it knows of no GPU. `on_lost` is told of a GPU that is gone."""
+
+    def __init__(self, on_lost: Lost, tell: Tell = lambda identity, sample, xid: None) -> None:
+        self._on_lost = on_lost
+        self._tell = tell
+        self._sampler: GpuSampler | None = None
+        self._devices: dict[str, DeviceIdentity] = {}
+        self._samples: dict[str, DeviceSample] = {}
+        self._lost: set[str] = set()
+        self._devices_of: dict[str, list[str]] = {}  # by model that has computed on a GPU, as its records say
+        self._doubtful: set[bytes] = set()  # requests that were in a step while the GPU was shared
+        self._told: bool | None = False  # what was last logged of sharing
+        self._alone_looks = 0  # since somebody else was last seen to compute
+        self.faults = 0
+
+    def start(self, sampler: GpuSampler, devices: Iterable[DeviceIdentity]) -> None:
+        """Begin to take rounds of the GPUs that this host may use."""
+        self._devices = {one.uuid: one for one in devices}
+        self._sampler = sampler
+
+    def stop(self) -> None:
+        """End the sampler."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    async def refresh(self) -> None:
+        """Look now, beside the event loop: what is free may have changed since the last second."""
+        if self._sampler is not None:
+            self.take(await asyncio.to_thread(self._sampler.take_round))
+
+    def take(self, found: Round) -> None:
+        """Note a round."""
+        mine = [one for one in found.samples if one.uuid in self._devices]
+        self._samples.update({one.uuid: one for one in mine})
+        for fault in found.faults:
+            self._take_fault(fault)
+        xids = {fault.uuid: fault.xid for fault in found.faults}
+        for sample in mine:
+            self._tell(self._devices[sample.uuid], sample, xids.get(sample.uuid))
+        self._tell_sharing(self.is_shared)
+
+    @property
+    def is_shared(self) -> bool | None:
+        """Say whether another process computed on one of our GPUs in the last second; `None` where nobody knows."""
+        states = [one.is_shared for one in self._samples.values()]
+        if any(states):
+            return True
+        return None if None in states else False
+
+    def rooms(self) -> list[DeviceRoom]:
+        """Give the memory of the GPUs that can be used, as far as it is known."""
+        return [
+            DeviceRoom(uuid, one.memory_total_bytes, one.memory_free_bytes, self._devices[uuid].parent is not None)
+            for uuid, one in self._samples.items()
+            if uuid not in self._lost and one.memory_total_bytes is not None and one.memory_free_bytes is not None
+        ]
+
+    def devices_of(self, model: str) -> tuple[str, ...]:
+        """Give the UUIDs of the GPUs a model computed on; none where it has not yet."""
+        mine = list(self._devices)
+        found = []
+        for name in self._devices_of.get(model, ()):
+            number = _CUDA.fullmatch(name)
+            place = int(number[1] or 0) if number else -1
+            if name in self._devices:
+                found.append(name)
+            elif 0 <= place < len(mine):
+                found.append(mine[place])
+        return tuple(found)
+
+    def held_bytes(self) -> int | None:
+        """Give what our processes hold of the GPU where they hold most; `None` where the driver does not tell."""
+        most = None
+        for sample in self._samples.values():
+            mine = [one.memory_bytes for one in sample.processes or () if one.is_ours]
+            if sample.processes is None or any(one is None for one in mine):
+                return None
+            most = max(most or 0, sum(one for one in mine if one is not None))
+        return most
+
+    def facts(self) -> Facts:
+        """Give every GPU's facts, and what looking at them costs."""
+        facts: Facts = {}
+        for uuid, sample in self._samples.items():
+            facts |= device_facts(self._devices[uuid], sample)
+            facts[f"gpu.{uuid}.is_lost"] = uuid in self._lost
+        if self._sampler is not None:
+            cost = self._sampler.cost
+            facts["gpu_faults"] = self.faults
+            facts["gpu_looks"] = cost.rounds
+            facts["gpu_looks_cpu_seconds"] = cost.cpu_seconds
+        return facts
+
+    def marked(self, output: Output) -> Output:
+        """Give what an engine brought with confidence 0 on what was measured while the GPU was shared."""
+        is_shared = self.is_shared is True
+        for record in output.steps:
+            if _is_on_gpu(record):
+                if self._devices_of.get(record.model) != record.devices:
+                    self._devices_of[record.model] = record.devices
+                if is_shared:
+                    self._doubtful.update(record.request_ids)
+        if not is_shared and not self._doubtful:
+            return output
+        steps = [
+            msgspec.structs.replace(one, confidence=_NOT_TRUSTED) if is_shared and _is_on_gpu(one) else one
+            for one in output.steps
+        ]
+        return replace(output, steps=steps, events=[self._marked_event(one) for one in output.events])
+
+    def _marked_event(self, event: EngineEvent) -> EngineEvent:
+        if not isinstance(event, Finished | Embedded) or event.gpu is None or event.request_id not in self._doubtful:
+            return event
+        self._doubtful.discard(event.request_id)
+        gpu = msgspec.structs.replace(event.gpu, confidence=_NOT_TRUSTED)
+        return msgspec.structs.replace(event, gpu=gpu)
+
+    def _take_fault(self, fault: DeviceFault) -> None:
+        mine = {fault.uuid} & self._devices.keys() or {
+            uuid for uuid, one in self._devices.items() if one.parent == fault.uuid
+        }
+        if not mine:
+            return
+        self.faults += 1
+        _log.error("GPU fault gpu=%s xid=%s scope=%s meaning=%s", fault.uuid, fault.xid, fault.scope, fault.meaning)
+        if fault.scope == "device" and not mine <= self._lost:
+            self._lost |= mine
+            models = [model for model in self._devices_of if not mine.isdisjoint(self.devices_of(model))]
+            self._on_lost(fault.text, models)
+
+    def _tell_sharing(self, is_shared: bool | None) -> None:
+        """Log that somebody else computes here, or does no more: not each second in which that changes."""
+        self._alone_looks = self._alone_looks + 1 if is_shared is False else 0
+        if is_shared == self._told or (is_shared is False and self._told and self._alone_looks < _ALONE_LOOKS):
+            return
+        self._told = is_shared
+        if is_shared:
+            others = [
+                f"{uuid}: " + ", ".join(str(one.pid) for one in sample.processes or () if not one.is_ours)
+                for uuid, sample in self._samples.items()
+                if sample.is_shared
+            ]
+            _log.warning(
+                "another process computes on the GPU; GPU times are not trusted while it does processes=%s",
+                "; ".join(others),
+            )
+        elif is_shared is None:
+            _log.info("whether others compute on the GPU cannot be told: their processes are of another namespace")
+        else:
+            _log.info("the GPU is ours alone")
+
+
+def _is_on_gpu(record: StepRecord) -> bool:
+    return bool(record.devices) and record.devices != ["cpu"]
+
+
+def start_watch(watch: DeviceWatch, dcgm_url: str = "") -> None:
+    """Open what there is of drivers and begin to look, once a second. A machine without a GPU is left alone."""
+    loop = asyncio.get_running_loop()
+    readers, missing = open_readers()
+    if not any(reader.devices() for reader in readers):
+        _log.info("no GPU is watched reason=%s", "; ".join(missing) or "there is none")
+        for reader in readers:
+            reader.close()
+        return
+    if dcgm_url:
+        readers = [DcgmOverlay(reader, fetch_page(dcgm_url)) for reader in readers]
+
+    def on_round(found: Round) -> None:
+        try:
+            loop.call_soon_threadsafe(watch.take, found)
+        except RuntimeError:
+            _log.debug("event loop has closed before the GPUs' watch")
+
+    try:
+        mine = visible(one for reader in readers for one in reader.devices())
+    except ConfigurationError as error:  # an engine that needs a GPU refuses to start for the same reason
+        _log.warning("no GPU is watched reason=%s", error.message)
+        mine = []
+    for reader in readers:
+        reader.keep({one.uuid for one in mine})
+    sampler = GpuSampler(readers, on_round)
+    watch.start(sampler, mine)
+    if mine:
+        sampler.start()

@@ -1,0 +1,80 @@
+"""How much of a GPU each model takes, awake and asleep. Pure.
+
+Of a model that is alone on the host it is what the host's processes hold. Else it is what became free or used while
+it alone changed: the GPU is looked at once a second, so a change is measured from the last look before it to the first
+look a little after it; where two changes share that time, neither is measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.engine.placement import DeviceRoom
+
+_SETTLED_NS: Final = 1_500_000_000  # after which a look shows the change
+_STEADY_LOOKS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    model: str
+    free_before: dict[str, int]
+    ended_ns: int | None = None
+    asleep: bool = False
+
+
+@dataclass(slots=True)
+class MemoryBook:
+    """Bytes are of the device that changed most. `None`: never measured."""
+
+    _awake: dict[str, int] = field(default_factory=dict)
+    _asleep: dict[str, int] = field(default_factory=dict)
+    _change: _Change | None = None
+    _alone: tuple[str, bool] = ("", False)  # the model that is alone, and whether it sleeps
+    _alone_looks: int = 0
+
+    def awake_bytes(self, model: str) -> int | None:
+        """Give what a model takes of each GPU while it is awake."""
+        return self._awake.get(model)
+
+    def expect(self, model: str, size: int) -> None:
+        """Take an operator's word for a model that was never measured."""
+        self._awake.setdefault(model, size)
+
+    def asleep_bytes(self, model: str) -> int | None:
+        """Give what it keeps while it sleeps."""
+        return self._asleep.get(model)
+
+    def begin(self, model: str, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
+        """Note that a model begins to take or give memory. One whose change is not measured yet goes unmeasured."""
+        self._change = _Change(model, {room.uuid: room.free_bytes for room in rooms}) if rooms else None
+
+    def end(self, model: str, now_ns: int, *, asleep: bool = False) -> None:
+        """Note that it is done."""
+        change = self._change
+        if change is not None and change.model == model:
+            self._change = _Change(model, change.free_before, now_ns, asleep)
+
+    def alone(self, model: str, held_bytes: int, *, asleep: bool) -> None:
+        """Take a look at a host with one model: after a few alike, what is held is the model's."""
+        self._alone_looks = self._alone_looks + 1 if self._alone == (model, asleep) else 1
+        self._alone = model, asleep
+        if self._alone_looks >= _STEADY_LOOKS and self._change is None:
+            (self._asleep if asleep else self._awake)[model] = held_bytes
+
+    def look(self, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
+        """Take a look at the GPUs; a change that ended long enough ago is measured by it."""
+        change = self._change
+        if change is None or change.ended_ns is None or now_ns - change.ended_ns < _SETTLED_NS:
+            return
+        self._change = None
+        taken = [change.free_before[room.uuid] - room.free_bytes for room in rooms if room.uuid in change.free_before]
+        if not taken:
+            return
+        if change.asleep:
+            given = -min(taken)
+            if given > 0 and change.model in self._awake:
+                self._asleep[change.model] = max(self._awake[change.model] - given, 0)
+        elif max(taken) > 0:
+            kept = self._asleep.get(change.model, 0) if change.model in self._awake else 0
+            self._awake[change.model] = max(taken) + kept

@@ -1,0 +1,239 @@
+"""Where a model goes: on the GPUs whose memory it fits, once what may leave them has left. Pure: it decides, others do.
+
+A model that is there and idle makes room: one that can sleep goes to sleep (its engine keeps a little of the GPU), one
+that cannot, or whose sleep does not suffice, is unloaded. Models that serve, and those that are to be kept warm, stay.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Final, Literal
+
+from contracts.errors import ConfigurationError, Unavailable
+
+GIB: Final = 1 << 30
+_MOST_CHOICES: Final = 5_000  # of device groups that are compared
+
+Deed = Literal["sleep", "unload"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRoom:
+    """A GPU, or a slice of one, that models can be put on: what it has, and what is free on it now."""
+
+    uuid: str
+    total_bytes: int
+    free_bytes: int
+    is_slice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a model takes of each of its `ranks` GPUs: weights, the keys and values it must hold, and the rest."""
+
+    model: str
+    weight_bytes: int
+    kv_bytes: int = 0
+    overhead_bytes: int = 0  # activations, graphs, the driver's context
+    ranks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or min(self.weight_bytes, self.kv_bytes, self.overhead_bytes) < 0:
+            raise ConfigurationError(f"model {self.model!r} cannot need {self}")
+
+    @property
+    def bytes_per_device(self) -> int:
+        """Give the sum."""
+        return self.weight_bytes + self.kv_bytes + self.overhead_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A model on GPUs. Bytes are of each of its devices; asleep it keeps `asleep_bytes`. `can_sleep`: while awake."""
+
+    model: str
+    devices: tuple[str, ...]
+    awake_bytes: int
+    asleep_bytes: int = 0
+    is_asleep: bool = False
+    can_sleep: bool = False
+    is_busy: bool = False  # requests run or wait
+    is_warm: bool = False  # to be kept awake
+    last_used_ns: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Give what it holds of each device now."""
+        return self.asleep_bytes if self.is_asleep else self.awake_bytes
+
+    @property
+    def may_leave(self) -> bool:
+        """Say whether it may be put out."""
+        return not self.is_busy and not self.is_warm
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done to a model that is there, and what that frees on each of its devices."""
+
+    deed: Deed
+    model: str
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The devices a model goes on, and what has to be done before, in order."""
+
+    model: str
+    devices: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+
+
+def place(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Resident]) -> Plan:
+    """Choose devices: first those where the fewest models are unloaded, then put to sleep, then the tightest fit.
+
+    `residents` does not hold the model itself. Raises Unavailable, code `gpu_memory`, with the arithmetic, where it
+    fits nowhere; retrying helps only when models that serve are done.
+    """
+    usable = [room for room in rooms if need.ranks == 1 or not room.is_slice]  # slices cannot talk to each other
+    if len(usable) < need.ranks:
+        kind = "GPUs" if need.ranks == 1 else "whole GPUs"
+        raise Unavailable(
+            f"model {need.model!r} needs {need.ranks} {kind} at once; there are {len(usable)}", code="gpu_memory"
+        )
+    best: tuple[tuple[int, int, int, tuple[str, ...]], Plan] | None = None
+    for group in _groups(usable, need.ranks, residents):
+        steps = _room_for(need.bytes_per_device, group, residents)
+        if steps is None:
+            continue
+        unloads = sum(step.deed == "unload" for step in steps)
+        left = sum(room.free_bytes for room in group)
+        devices = tuple(room.uuid for room in group)
+        rank = (unloads, len(steps), left, devices)
+        if best is None or rank < best[0]:
+            best = rank, Plan(need.model, devices, steps)
+    if best is None:
+        raise Unavailable(_refusal(need, usable, residents), code="gpu_memory")
+    return best[1]
+
+
+def wake(resident: Resident, rooms: Sequence[DeviceRoom], others: Sequence[Resident]) -> Plan:
+    """Plan the waking of a model where it sleeps. Raises Unavailable as `place` does."""
+    group = [room for room in rooms if room.uuid in resident.devices]
+    grown = max(resident.awake_bytes - resident.asleep_bytes, 0)
+    steps = _room_for(grown, group, others)
+    if steps is None:
+        need = Need(resident.model, grown, ranks=len(resident.devices))
+        raise Unavailable(_refusal(need, group, others, what="more to wake"), code="gpu_memory")
+    return Plan(resident.model, resident.devices, steps)
+
+
+def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Resident]) -> Iterable[tuple[DeviceRoom, ...]]:
+    """Give the groups of devices to compare. Of very many only those of the devices that could be emptiest."""
+    could = {room.uuid: room.free_bytes + _leaving(room.uuid, residents) for room in rooms}
+    ordered = sorted(rooms, key=lambda room: (-could[room.uuid], room.uuid))
+    for count, group in enumerate(combinations(ordered, ranks)):
+        if count >= _MOST_CHOICES:
+            return
+        yield group
+
+
+def _room_for(needed_bytes: int, group: Sequence[DeviceRoom], residents: Sequence[Resident]) -> tuple[Step, ...] | None:
+    """Give the least that has to be done for so many bytes to be free on each device; `None` where it does not help.
+
+    Models used longest ago leave first. Sleep comes before unloading, and what turns out not to be needed is not done.
+    """
+    free = {room.uuid: room.free_bytes for room in group}
+    here = sorted(
+        (one for one in residents if one.may_leave and not free.keys().isdisjoint(one.devices)),
+        key=lambda one: (one.last_used_ns, one.model),
+    )
+    asleep = [(one, _sleep(one)) for one in here if one.can_sleep and not one.is_asleep]
+    gone = [(one, Step("unload", one.model, one.held_bytes)) for one in here]
+    for allowed in (asleep, [*asleep, *gone]):
+        chosen = _enough(needed_bytes, free, allowed)
+        if chosen is not None:
+            return _pruned(needed_bytes, free, chosen)
+    return None
+
+
+def _sleep(resident: Resident) -> Step:
+    return Step("sleep", resident.model, max(resident.awake_bytes - resident.asleep_bytes, 0))
+
+
+_Chosen = list[tuple[Resident, Step]]
+
+
+def _enough(needed_bytes: int, free: dict[str, int], candidates: _Chosen) -> _Chosen | None:
+    chosen: _Chosen = []
+    for resident, step in candidates:
+        if _fits(needed_bytes, free, chosen):
+            break
+        short = [uuid for uuid, room in _freed(free, chosen).items() if room < needed_bytes]
+        if not set(short).isdisjoint(resident.devices):
+            chosen.append((resident, step))
+    return chosen if _fits(needed_bytes, free, chosen) else None
+
+
+def _pruned(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> tuple[Step, ...]:
+    """Leave out what is not needed, unloadings first, then those used last."""
+    kept = list(chosen)
+    for one in sorted(reversed(chosen), key=lambda pair: pair[1].deed != "unload"):
+        without = [other for other in kept if other is not one]
+        if _fits(needed_bytes, free, without):
+            kept = without
+    unloaded = {step.model for _, step in kept if step.deed == "unload"}
+    return tuple(step for _, step in kept if step.deed == "unload" or step.model not in unloaded)
+
+
+def _fits(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> bool:
+    return all(room >= needed_bytes for room in _freed(free, chosen).values())
+
+
+def _freed(free: dict[str, int], chosen: _Chosen) -> dict[str, int]:
+    """Give what is free on each device after all that. A model is counted once, for the more it gives back."""
+    most: dict[str, tuple[Resident, int]] = {}
+    for resident, step in chosen:
+        freed = max(step.freed_bytes, most[resident.model][1] if resident.model in most else 0)
+        most[resident.model] = resident, freed
+    room = dict(free)
+    for resident, freed in most.values():
+        for uuid in resident.devices:
+            if uuid in room:
+                room[uuid] += freed
+    return room
+
+
+def _leaving(uuid: str, residents: Sequence[Resident]) -> int:
+    return sum(one.held_bytes for one in residents if one.may_leave and uuid in one.devices)
+
+
+def _refusal(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Resident], what: str = "on each") -> str:
+    parts = {"weights": need.weight_bytes, "keys and values": need.kv_bytes, "overhead": need.overhead_bytes}
+    sums = " + ".join(f"{name} {in_gib(size)}" for name, size in parts.items() if size)
+    lines = []
+    for room in rooms:
+        stays = [one for one in residents if room.uuid in one.devices and not one.may_leave]
+        held = ", ".join(f"{one.model} {in_gib(one.held_bytes)}" for one in stays) or "nothing that must stay"
+        lines.append(
+            f"{room.uuid}: {in_gib(room.total_bytes)}, {in_gib(room.free_bytes)} free, "
+            f"{in_gib(_leaving(room.uuid, residents))} could be freed, in use by {held}"
+        )
+    return (
+        f"model {need.model!r} needs {in_gib(need.bytes_per_device)} ({sums or 'nothing'}) {what} of {need.ranks} "
+        f"GPU{'s' if need.ranks > 1 else ''}; {'; '.join(lines)}. Use more or larger GPUs, a smaller KV cache or a "
+        "quantized model, or unload something"
+    )
+
+
+def in_gib(size: int) -> str:
+    """Write bytes as GiB, for people."""
+    return f"{size / GIB:.1f} GiB"
+
+
+def applied(plan: Plan, residents: Sequence[Resident]) -> list[Resident]:
+    """Give the models that are there once a plan's steps are done."""
+    gone = {step.model for step in plan.steps if step.deed == "unload"}
+    asleep = {step.model for step in plan.steps if step.deed == "sleep"}
+    return [replace(one, is_asleep=True) if one.model in asleep else one for one in residents if one.model not in gone]

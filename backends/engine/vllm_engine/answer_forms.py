@@ -1,0 +1,51 @@
+"""How one model's answers are read: by our own parsers, chosen by its template, or by vLLM's, where one is named."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from backends.engine.parsers.answer_format import PROMPT_TAIL_TOKENS, AnswerFormat
+from backends.engine.torch_engine.detokenizer import Vocabulary
+from backends.engine.vllm_engine.answer_text import ChoiceParser, TagParser
+from backends.engine.vllm_engine.sampling import grammar_fields
+from contracts.wire import Submit
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """One request's: a parser for each choice, the special tokens that are text, and what the output must match.
+
+    `constraint` is the one field of vLLM's structured outputs, or nothing. `is_past_reasoning` says whether it holds
+    from the first token on; `None` where vLLM is to find out.
+    """
+
+    parser: Callable[[int], ChoiceParser | None]
+    markers: frozenset[str] = frozenset()
+    constraint: Mapping[str, object] = field(default_factory=dict)
+    is_past_reasoning: bool | None = None
+
+
+class AnswerForms(Protocol):
+    """One model's."""
+
+    def form(self, submit: Submit) -> AnswerForm:
+        """Give a request's. Raises InvalidRequest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateForms:
+    """By the chat template, as for every engine of ours."""
+
+    format: AnswerFormat
+    vocabulary: Vocabulary
+
+    def form(self, submit: Submit) -> AnswerForm:
+        """Give a request's. Raises InvalidRequest."""
+        tail = self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS) if self.format.reasoning else ""
+
+        def parser(index: int) -> ChoiceParser | None:
+            found = self.format.parser(submit, index, tail)
+            return None if found is None else TagParser(found)
+
+        constraint = grammar_fields(self.format.grammar(submit))
+        return AnswerForm(parser, self.format.markers(submit), constraint, True if constraint else None)

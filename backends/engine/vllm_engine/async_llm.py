@@ -1,0 +1,329 @@
+"""vLLM's AsyncLLM behind the seam of llm_client: the one file that starts it and talks to it.
+
+A request's outputs are handed to its sink at the moment vLLM has made them: the collector that `add_request` returns
+passes on what is put into it. A task for each request, as in `generate()`, would wake 256 times for every step.
+"""
+
+import asyncio
+import io
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import torch
+import uvloop
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs.engine import tokens_input
+from vllm.lora.request import LoRARequest
+from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from backends.engine.vllm_engine.failures import first_line
+from backends.engine.vllm_engine.gauges import Gauges
+from backends.engine.vllm_engine.llm_client import Adapter, LlmFacts, LlmPrompt, LlmRequest, LlmVector, Sink
+from contracts.errors import ConfigurationError, TollkeeperError
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CLOSE_SECONDS: Final = 10.0
+_CANCEL_SECONDS: Final = 1.0
+
+
+class _Parser(FlexibleArgumentParser):  # type: ignore[misc]  # vLLM is not installed where types are checked
+    """vLLM's own command line. What it cannot read is an error of ours, not the end of the process."""
+
+    def error(self, message: str) -> Any:
+        raise ConfigurationError(f"vLLM refuses its arguments: {message}; see TOLLKEEPER_ENGINE_VLLM_ARGUMENTS")
+
+
+def engine_arguments(words: tuple[str, ...], metering: dict[str, object]) -> AsyncEngineArgs:
+    """Let vLLM's own parser read the words; `metering` is what the meter adds. Raises ConfigurationError."""
+    parser = AsyncEngineArgs.add_cli_args(_Parser(add_help=False))
+    try:
+        arguments = AsyncEngineArgs.from_cli_args(parser.parse_args(list(words)))
+    except (ValueError, TypeError) as error:
+        raise _refused(error) from error
+    for name, value in metering.items():
+        if name == "additional_config" and isinstance(value, dict):
+            value = {**(arguments.additional_config or {}), **value}
+        setattr(arguments, name, value)
+    return arguments
+
+
+def engine_config(arguments: AsyncEngineArgs) -> Any:
+    """Make vLLM's configuration of its arguments. Raises ConfigurationError where they do not go together."""
+    grammars = getattr(arguments.structured_outputs_config, "backend", "")
+    if grammars == "auto":
+        raise ConfigurationError(
+            "--structured-outputs-config leaves its backend to vLLM, with which one request's grammar can end the "
+            "engine: name one, such as guidance"
+        )
+    try:
+        # The context decides the batch sizes that vLLM chooses: these are those of its own server.
+        return arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
+    except (ValueError, TypeError, ImportError, RuntimeError) as error:
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"vLLM refuses its arguments: {first_line(error)}; see TOLLKEEPER_ENGINE_VLLM_ARGUMENTS")
+
+
+class AsyncLlmClient:
+    """One AsyncLLM. Its loop runs in the calling thread, while `run` or `run_until` does."""
+
+    def __init__(self, config: Any, gauges: Gauges, *, can_sleep: bool = False) -> None:
+        """Start vLLM's processes and load the model. Raises ConfigurationError when it does not come up."""
+        self._loop = uvloop.new_event_loop()
+        self._is_waiting = False
+        self._starting: dict[str, bool] = {}  # true: aborted meanwhile
+        self._internal: dict[str, str] = {}  # vLLM's own name of a request with several choices
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.can_sleep = can_sleep
+        # vLLM cannot read weights again that were made up, or whose modules wait for adapters (0.25.1).
+        self._can_reload = config.load_config.load_format != "dummy" and config.lora_config is None
+        self._is_dropped = False
+        self._llm = self._loop.run_until_complete(_start(config, gauges))
+        self.facts = _facts(config)
+        self.model_config = config.model_config
+        self.reasoning_parser = str(config.structured_outputs_config.reasoning_parser or "")
+        gauges.kv_blocks = self.facts.kv_blocks
+
+    @property
+    def tokenizer(self) -> Any:
+        """Give vLLM's tokenizer, for its parsers."""
+        return self._llm.get_tokenizer()
+
+    # The loop.
+
+    def run_until(self, has_news: Callable[[], bool]) -> None:
+        """Run the loop until something is to be told."""
+        while not has_news() and not self.is_dead:
+            self._is_waiting = True
+            self._loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run one thing to its end; outputs that come meanwhile go to their sinks."""
+        return self._loop.run_until_complete(work)
+
+    def wake(self) -> None:
+        """Make `run_until` look again. From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:
+            _log.debug("vLLM's loop has closed")
+
+    def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back at a time; gives what cancels it."""
+
+        def ring() -> None:
+            callback()
+            self._stop()
+
+        return self._loop.call_at(monotonic_ns / 1e9, ring).cancel
+
+    @property
+    def is_dead(self) -> bool:
+        """Say whether vLLM's own process has died."""
+        return bool(self._llm.errored)
+
+    # Requests.
+
+    def add(self, request: LlmRequest, sink: Sink) -> None:
+        """Begin a generation; what is wrong with it comes to the sink as an exception."""
+        self._begin(request.name, sink, lambda: self._generate(request))
+
+    def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
+        """Begin an embedding of one input."""
+        self._begin(name, lambda output: sink(_vector(output)), lambda: self._encode(name, prompt))
+
+    def abort(self, name: str, choice: int | None = None) -> None:
+        """End a request, or one choice of it. Its last output may still come."""
+        if name in self._starting:
+            self._starting[name] = True
+        elif choice is None:
+            self._internal.pop(name, None)
+            self._spawn(self._llm.abort(name))
+        elif name in self._internal:
+            self._spawn(self._llm.abort(f"{choice}_{self._internal[name]}", internal=True))
+
+    def _begin(self, name: str, sink: Sink, add: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._starting[name] = False
+        self._spawn(self._follow(name, sink, add))
+
+    async def _follow(self, name: str, sink: Sink, add: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        try:
+            collector = await add()
+        except Exception as error:  # the seam to vLLM: one request must not end the others
+            if not isinstance(error, ValueError | TollkeeperError):
+                _log.exception("vLLM did not take a request name=%s", name)
+            del self._starting[name]
+            sink(error)
+            self._stop()
+            return
+
+        def put(output: Any) -> None:
+            if getattr(output, "finished", True):
+                self._internal.pop(name, None)
+            sink(output)
+            self._stop()
+
+        self._internal[name] = collector.request_id
+        collector.put = put
+        if collector.output is not None:  # it came while the request was being sent
+            put(collector.output)
+        if self._starting.pop(name):
+            await self._llm.abort(name)
+
+    async def _generate(self, request: LlmRequest) -> Any:
+        constraint = StructuredOutputsParams(**request.constraint) if request.constraint else None
+        parameters = SamplingParams(
+            **request.sampling,
+            structured_outputs=constraint,
+            output_kind=RequestOutputKind.DELTA,
+            skip_clone=True,  # they are this request's alone
+        )
+        return await self._llm.add_request(
+            request.name,
+            await self._prompt(request.prompt),
+            parameters,
+            lora_request=None if request.adapter is None else _lora(request.adapter),
+            priority=request.priority,
+            reasoning_ended=request.is_past_reasoning,
+        )
+
+    async def _encode(self, name: str, prompt: LlmPrompt) -> Any:
+        return await self._llm.add_request(name, await self._prompt(prompt), PoolingParams(task="embed"))
+
+    async def _prompt(self, prompt: LlmPrompt) -> Any:
+        salt = prompt.cache_salt or None
+        if not prompt.images:
+            return tokens_input(prompt.token_ids, cache_salt=salt)
+        from PIL import Image as Images  # only where a model sees
+
+        def decode(data: bytes) -> Any:
+            return Images.open(io.BytesIO(data)).convert("RGB")
+
+        pictures = await asyncio.gather(*(asyncio.to_thread(decode, one.data) for one in prompt.images))
+        parts = {
+            "prompt_token_ids": prompt.token_ids,
+            "multi_modal_data": {"image": list(pictures)},
+            "multi_modal_uuids": {"image": [one.sha256.hex() for one in prompt.images]},
+        }
+        extras = {} if salt is None else {"cache_salt": salt}
+        (rendered,) = await self._llm.renderer.render_cmpl_async([parts], prompt_extras=extras)
+        return rendered
+
+    # Adapters and sleep.
+
+    async def add_adapter(self, adapter: Adapter) -> None:
+        """Load an adapter. Raises whatever vLLM does."""
+        if not await self._llm.add_lora(_lora(adapter)):
+            raise ValueError("it was not added")
+
+    async def remove_adapter(self, adapter: Adapter) -> None:
+        """Drop an adapter."""
+        await self._llm.remove_lora(adapter.number)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+        await self._llm.reset_prefix_cache()
+
+    async def sleep(self, level: int) -> None:
+        """Give the GPU's memory back; at level 2 without keeping the weights, if they can be read again.
+
+        Raises ConfigurationError where vLLM was started without sleep mode.
+        """
+        if not self.can_sleep:
+            raise ConfigurationError("vLLM was started without --enable-sleep-mode, so it cannot sleep")
+        self._is_dropped = level > 1 and self._can_reload
+        await self._llm.sleep(2 if self._is_dropped else 1, mode="wait")
+
+    async def wake_up(self) -> None:
+        """Take the memory again; weights that were dropped are read from disk."""
+        await self._llm.wake_up()
+        if self._is_dropped:
+            await self._llm.collective_rpc("reload_weights")
+            await self._llm.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._llm.shutdown(timeout=_CLOSE_SECONDS)
+        pending = asyncio.all_tasks(self._loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            self._loop.run_until_complete(asyncio.wait(pending, timeout=_CANCEL_SECONDS))
+        self._loop.close()
+
+    # Parts.
+
+    def _stop(self) -> None:
+        """Stop `run_until`, once: uvloop would end its next run at once for every further time."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.stop()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a call of vLLM failed", exc_info=task.exception())
+
+
+async def _start(config: Any, gauges: Gauges) -> AsyncLLM:
+    class Statistics(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed where types are checked
+        """Hands on what vLLM tells of each step. vLLM makes one for each of its engines."""
+
+        def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
+            """Need nothing."""
+
+        def record(self, scheduler_stats: Any, iteration_stats: Any, *rest: Any, **others: Any) -> None:
+            """Note one step."""
+            gauges.note(scheduler_stats, iteration_stats)
+
+        def log_engine_initialized(self) -> None:
+            """Say nothing: the host does."""
+
+    return AsyncLLM.from_vllm_config(
+        config,
+        usage_context=UsageContext.OPENAI_API_SERVER,
+        stat_loggers=[Statistics],
+        disable_log_stats=True,  # vLLM's own loggers; ours has them made all the same
+    )
+
+
+def _facts(config: Any) -> LlmFacts:
+    model, parallel = config.model_config, config.parallel_config
+    is_pooling = model.runner_type == "pooling"
+    return LlmFacts(
+        kind="embed" if is_pooling else "generate",
+        context_tokens=int(model.max_model_len),
+        vocabulary=int(model.get_vocab_size()),
+        block_size=int(config.cache_config.block_size),
+        kv_blocks=int(config.cache_config.num_gpu_blocks or 0),
+        dimensions=int(model.get_hidden_size()) if is_pooling else 0,
+        accepts_images=bool(model.is_multimodal_model),
+        ranks=int(parallel.world_size),
+    )
+
+
+def _lora(adapter: Adapter) -> LoRARequest:
+    return LoRARequest(lora_name=adapter.name, lora_int_id=adapter.number, lora_path=str(adapter.path))
+
+
+def _vector(output: Any) -> Any:
+    if isinstance(output, BaseException):
+        return output
+    data = output.outputs.data.to(torch.float32).cpu().contiguous()
+    return LlmVector(data.numpy().astype("<f4", copy=False).tobytes(), int(data.numel()))

@@ -1,0 +1,37 @@
+"""Is this the vLLM that the host was made for? Asked once at start, of what it uses and nothing else."""
+
+import logging
+from importlib import metadata
+from typing import Final
+
+from contracts.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+TESTED: Final = "0.25.1"
+
+
+def check_vllm() -> str:
+    """Give the installed version. Raises ConfigurationError where vLLM lacks what serving needs; another version than
+    the tested one is only warned of."""
+    version = metadata.version("vllm")
+    missing = missing_parts()
+    if missing:
+        raise ConfigurationError(
+            f"vLLM {version} lacks {', '.join(missing)}, which this host needs; install {TESTED} (make vllm)"
+        )
+    if version != TESTED:
+        _log.warning("vLLM %s is not the version this host was tested with, %s", version, TESTED)
+    return version
+
+
+def missing_parts() -> list[str]:
+    """Name what the installed vLLM lacks for serving; empty where nothing is. Imports vLLM, which is slow."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    wanted = ("from_vllm_config", "add_request", "abort", "add_lora", "remove_lora", "sleep", "wake_up", "shutdown")
+    missing = [f"AsyncLLM.{name}" for name in wanted if not callable(getattr(AsyncLLM, name, None))]
+    if not callable(getattr(RequestOutputCollector, "put", None)):
+        missing.append("RequestOutputCollector.put")
+    return missing

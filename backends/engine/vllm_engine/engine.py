@@ -1,0 +1,335 @@
+"""vLLM as an engine: requests in, deltas out, one model. vLLM's event loop runs while `step` does, in the same thread.
+
+`submit` and `abort` may be called from any thread; everything else by the thread that steps.
+"""
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from backends.engine.base import EngineEvent, Facts
+from backends.engine.torch_engine.inbox import Inbox
+from backends.engine.torch_engine.output import refused
+from backends.engine.vllm_engine.adapter_set import AdapterSet
+from backends.engine.vllm_engine.embedding import Embeddings
+from backends.engine.vllm_engine.failures import engine_died, request_failure
+from backends.engine.vllm_engine.gauges import Gauges
+from backends.engine.vllm_engine.generation import Generation
+from backends.engine.vllm_engine.intake import Intake
+from backends.engine.vllm_engine.llm_client import LlmClient, LlmOutput, LlmVector
+from backends.engine.vllm_engine.step_metering import Account, StepMetering
+from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
+from contracts.records import KvRecord, StepRecord
+from contracts.wire import Embed, FinishReason, ModelHello, Sampling, Submit
+
+_log = logging.getLogger(__name__)
+
+_SETTLE_NS: Final = 200_000_000  # how long an account waits for its last steps to be measured
+_LOOK_NS: Final = 2_000_000  # how often it looks whether they are
+_WARMUP_ID: Final = bytes(15) + b"\1"
+_WARMUP_PROMPT: Final = 16
+_WARMUP_TOKENS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ending:
+    """A request that has ended and whose account is due: `tell` makes its last event of it."""
+
+    request_id: bytes
+    tell: Callable[[Account], EngineEvent]
+    until_ns: int
+    is_aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an engine is put together from."""
+
+    client: LlmClient
+    hello: ModelHello
+    intake: Intake
+    adapters: AdapterSet
+    metering: StepMetering
+    gauges: Gauges
+    weights_hash: Callable[[], str] = field(default=lambda: "")
+
+
+class VllmEngine:
+    """One model. Raises Unavailable out of `step` when vLLM's own process has died: nothing can be served any more."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._client = parts.client
+        self._hello = parts.hello
+        self._intake = parts.intake
+        self._adapters = parts.adapters
+        self._metering = parts.metering
+        self._gauges = parts.gauges
+        self._weights_hash = parts.weights_hash
+        self._inbox: Inbox[Generation] = Inbox()
+        self._embeddings = Embeddings(parts.client, parts.hello, parts.metering, self._conclude)
+        self._generations: dict[bytes, Generation] = {}
+        self._endings: list[Ending] = []
+        self._is_looking = False
+        self._events: list[EngineEvent] = []
+        self._is_asleep = False
+
+    # From any thread.
+
+    def submit(self, submit: Submit) -> None:
+        """Take a request; what is wrong with it comes as its `Finished`."""
+        if not self._inbox.reserve(submit.request_id):
+            # The one being served keeps its id: a second `Finished` for it would end the wrong one.
+            _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
+            return
+        try:
+            generation = self._intake.accept(submit, self._adapters.by_name, time.monotonic_ns())
+        except TollkeeperError as error:
+            self._inbox.refuse(refused(submit.request_id, error))
+        else:
+            self._inbox.accept(generation)
+        self._client.wake()
+
+    def abort(self, request_id: bytes) -> None:
+        """End a request at the next step, wherever it is; one unknown or finished is left alone."""
+        self._inbox.abort(request_id)
+        self._embeddings.abort(request_id)
+        self._client.wake()
+
+    def embed(self, embed: Embed) -> None:
+        """Take inputs to embed. Raises InvalidRequest, with the limit they break."""
+        self._embeddings.accept(embed)
+        self._client.wake()
+
+    @property
+    def has_work(self) -> bool:
+        """Say whether `step` would do or tell anything."""
+        return bool(
+            self._generations
+            or self._endings
+            or self._events
+            or not self._inbox.is_empty
+            or self._embeddings.has_work
+            or self._client.is_dead
+        )
+
+    @property
+    def can_sleep(self) -> bool:
+        """Say whether vLLM was started so that it can give its memory back."""
+        return self._client.can_sleep
+
+    # From the thread that steps.
+
+    def step(self) -> list[EngineEvent]:
+        """Wait until vLLM has something to tell, and give it. Raises Unavailable when vLLM has died."""
+        self._receive()
+        self._metering.collect()  # before the wait: the GPU computes meanwhile
+        self._settle()
+        if not self._events:
+            self._client.run_until(self._has_news)
+        if self._client.is_dead:
+            raise engine_died(self._hello.id)
+        events, self._events = self._events, []
+        if not self._is_busy:
+            self._gauges.rest()
+            self._metering.queue(time.monotonic_ns(), runnable=False)
+        return events
+
+    def warm_up(self) -> None:
+        """Run a short request through the whole way, so that the first one does not pay for first times."""
+        if self._hello.kind == "embed":
+            return
+        self._metering.lifecycle("warmup")
+        sampling = Sampling(max_tokens=_WARMUP_TOKENS, temperature=0.0, ignore_eos=True)
+        for adapter in ("", *list(self._adapters.by_name)[:1]):  # the first request with one would compile its kernels
+            ids = [0] * _WARMUP_PROMPT
+            self.submit(
+                Submit(request_id=_WARMUP_ID, model=self._hello.id, token_ids=ids, sampling=sampling, adapter=adapter)
+            )
+            while self.has_work:
+                self.step()
+        self._client.run(self._client.reset_prefix_cache())
+        gc.collect()
+        gc.freeze()  # vLLM's objects are there to stay; looking through them stops every stream for 200 ms
+        self._metering.lifecycle(None)
+
+    def load_adapter(self, name: str, path: Path) -> None:
+        """Load a LoRA adapter under a name. Raises ConfigurationError when it does not fit or the name is in use."""
+        self._client.run(self._adapters.load(name, path, is_in_use=self._is_using(name)))
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
+        self._client.run(self._adapters.unload(name, is_in_use=self._is_using(name)))
+
+    def hello(self) -> ModelHello:
+        """Describe the model as it is served."""
+        return msgspec.structs.replace(
+            self._hello, weights_hash=self._weights_hash(), adapters=list(self._adapters.by_name)
+        )
+
+    def take_steps(self) -> list[StepRecord]:
+        """Give the step records since the last call; an idle engine tells of its idleness once a second."""
+        idle = not self.has_work
+        if idle:
+            self._metering.collect()
+        return self._metering.take(idle=idle, facts=self._gauges.queue_facts())
+
+    def take_kv_events(self) -> list[KvRecord]:
+        """Give the KV cache's changes since the last call."""
+        return []
+
+    def stats(self) -> Facts:
+        """Give the engine's counters and gauges."""
+        return {
+            **self._gauges.facts(),
+            "requests_at_vllm": len(self._generations),
+            "adapters_loaded": len(self._adapters.by_name),
+            "asleep": self._is_asleep,
+            **self._metering.facts(),
+        }
+
+    def sleep(self, level: int) -> None:
+        """Give the GPU's memory back: at level 1 the weights wait in host memory, at 2 they are dropped.
+
+        Weights that vLLM cannot read again (made up, or of a model with adapters) are kept at level 2 too. No request
+        may be running. Needs vLLM's `--enable-sleep-mode`.
+        """
+        self._metering.lifecycle("sleep")
+        self._client.run(self._client.sleep(level))
+        self._is_asleep = True
+
+    def wake(self) -> None:
+        """Take the memory again; weights that were dropped are read from disk."""
+        self._client.run(self._client.wake_up())
+        self._is_asleep = False
+        self._metering.lifecycle(None)
+
+    def close(self) -> None:
+        """End vLLM's processes, and with them the model's place on the GPU."""
+        self._client.close()
+        self._metering.collect()
+        self._metering.close()
+
+    # Parts of a step.
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._generations) or self._embeddings.has_work
+
+    def _has_news(self) -> bool:
+        return bool(self._events) or not self._inbox.is_empty or self._embeddings.has_mail or self._is_due()
+
+    def _is_due(self) -> bool:
+        if not self._endings:
+            return False
+        now = time.monotonic_ns()
+        self._metering.collect()
+        return any(now >= ending.until_ns or self._metering.is_settled(ending.request_id) for ending in self._endings)
+
+    def _receive(self) -> None:
+        """Take in what other threads asked for."""
+        if not self._inbox.is_empty:
+            mail = self._inbox.take(self._generations)
+            self._events += mail.refused
+            if mail.accepted and not self._is_busy:
+                self._metering.queue(mail.accepted[0].arrived_ns, runnable=True)
+            for generation in mail.accepted:
+                self._begin(generation)
+            for request_id in mail.aborted:
+                unwanted = self._generations.get(request_id)
+                if unwanted is not None:
+                    self._end(unwanted, "abort")
+        if self._embeddings.has_mail:
+            if not self._is_busy:
+                self._metering.queue(time.monotonic_ns(), runnable=True)
+            self._embeddings.receive()
+
+    def _begin(self, generation: Generation) -> None:
+        submit = generation.submit
+        self._generations[submit.request_id] = generation
+        if generation.choices[0].outputs >= submit.sampling.max_tokens:
+            self._end(generation, "length")
+            return
+        if submit.deadline_ns is not None:
+            generation.drop_deadline = self._client.at(submit.deadline_ns, partial(self._late, generation))
+        self._metering.begin(submit.request_id, submit.tenant, len(generation.request.prompt.token_ids))
+        generation.is_at_vllm = True
+        self._client.add(generation.request, partial(self._on_output, generation))
+
+    def _on_output(self, generation: Generation, output: LlmOutput | LlmVector | BaseException) -> None:
+        if generation.is_over:
+            if not isinstance(output, BaseException):
+                generation.surplus += sum(len(one.token_ids) for one in getattr(output, "outputs", ()))
+            return
+        if isinstance(output, BaseException):
+            generation.error, generation.is_at_vllm = request_failure(output, has_begun=generation.generated > 0)
+            self._end(generation, "error")
+            return
+        assert not isinstance(output, LlmVector)
+        deltas = generation.deltas(output, time.monotonic_ns())
+        self._events += deltas
+        if not generation.has_ended_choice:
+            return
+        if generation.is_complete:
+            self._end(generation, generation.choices[0].reason or "stop", is_done=output.finished)
+        else:
+            for delta in deltas:
+                if delta.stop:  # ours to find: vLLM would go on with this choice
+                    self._client.abort(generation.request.name, delta.index)
+
+    def _late(self, generation: Generation) -> None:
+        generation.error = UpstreamTimeout("the request's deadline passed before its answer was complete")
+        self._end(generation, "error")
+
+    def _end(self, generation: Generation, reason: FinishReason, *, is_done: bool = False) -> None:
+        """Decide a generation's end. `is_done`: vLLM knows."""
+        if generation.is_over:
+            return
+        generation.is_over = True
+        generation.drop_deadline()
+        if reason == "error" and generation.error is None:
+            generation.error = Unavailable("vLLM could not compute a step of this request", code="engine_failure")
+        if generation.is_at_vllm and not is_done:
+            self._client.abort(generation.request.name)
+        request_id = generation.submit.request_id
+        self._conclude(request_id, partial(generation.finished, reason), is_aborted=reason == "abort")
+
+    def _conclude(self, request_id: bytes, tell: Callable[[Account], EngineEvent], *, is_aborted: bool) -> None:
+        until_ns = time.monotonic_ns() + _SETTLE_NS
+        self._endings.append(Ending(request_id, tell, until_ns, is_aborted))
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Look again in a moment: where nothing else runs, nothing else says that the last steps have been told."""
+        if self._endings and not self._is_looking:
+            self._is_looking = True
+            self._client.at(time.monotonic_ns() + _LOOK_NS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_looking = False
+        self._look_soon()
+
+    def _settle(self) -> None:
+        """Give the accounts whose steps are all known, or that have waited long enough."""
+        if not self._endings:
+            return
+        now = time.monotonic_ns()
+        waiting: list[Ending] = []
+        for ending in self._endings:
+            if now < ending.until_ns and not self._metering.is_settled(ending.request_id):
+                waiting.append(ending)
+                continue
+            if self._generations.pop(ending.request_id, None) is not None:
+                self._inbox.forget(ending.request_id)
+            account = self._metering.end(ending.request_id, is_aborted=ending.is_aborted)
+            self._events.append(ending.tell(account))
+        self._endings = waiting
+
+    def _is_using(self, adapter: str) -> bool:
+        return any(generation.submit.adapter == adapter for generation in self._generations.values())

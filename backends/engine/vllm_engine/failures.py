@@ -1,0 +1,37 @@
+"""vLLM's exceptions as errors of ours. Their texts name fields and limits, never content; they are cut all the same."""
+
+from typing import Final
+
+from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
+
+_SHOWN: Final = 300  # characters of vLLM's own words
+_DEAD: Final = "EngineDeadError"  # vllm/v1/engine/exceptions.py; vLLM is not imported here
+_GRAMMAR_WORDS: Final = ("grammar", "schema", "structured", "regex", "xgrammar", "guidance")
+
+
+def request_failure(error: BaseException, *, has_begun: bool) -> tuple[TollkeeperError, bool]:
+    """Give what a request ended with, and whether vLLM had taken it: one that it refused used nothing."""
+    if isinstance(error, TollkeeperError):
+        return error, has_begun
+    if has_begun or type(error).__name__ == _DEAD:
+        return Unavailable("vLLM could not compute a step of this request", code="engine_failure"), True
+    if isinstance(error, ValueError | TypeError):
+        words = first_line(error)
+        code = "invalid_grammar" if any(word in words.lower() for word in _GRAMMAR_WORDS) else None
+        return InvalidRequest(f"vLLM refuses the request: {words}", code=code), False
+    return Unavailable("vLLM could not take this request; the host's log says why", code="engine_failure"), False
+
+
+def engine_died(model: str) -> Unavailable:
+    """Give the error of a model whose vLLM process is gone."""
+    return Unavailable(
+        f"vLLM's process for model {model!r} has died; its log says why. Load the model again, or use another replica",
+        code="engine_failure",
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Give the beginning of what an exception says, on one line; of a validation's findings, what was found."""
+    found = getattr(error, "errors", None)
+    text = "; ".join(str(one.get("msg", "")) for one in found()) if callable(found) else str(error)
+    return (" ".join(text.split()).replace("Value error, ", "") or type(error).__name__)[:_SHOWN]

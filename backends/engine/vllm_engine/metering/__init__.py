@@ -1,0 +1,1 @@
+"""Metering of vLLM: what its workers measure of each step, and how the host makes step records and accounts of it."""

@@ -1,0 +1,85 @@
+"""What a vLLM worker tells its host about the steps it ran: msgpack arrays, one frame a datagram.
+
+Columns of a step run parallel to `keys`; one that is empty is zero (for `logits`: one) in every row. Times are the
+monotonic clock in nanoseconds, which all processes of a Linux machine share.
+"""
+
+from typing import Final
+
+import msgspec
+
+from contracts.errors import InvalidRecord
+
+SOCKET_VARIABLE: Final = "TOLLKEEPER_METER_SOCKET"  # where frames go; of a worker's environment
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A sequence seen for the first time. Later it goes by its key alone, a number unique to this worker's life."""
+
+    key: int
+    name: str  # as the engine knows it
+    prompt_tokens: int
+    tenant: str = ""  # only where the request itself carried it
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A sequence that is in no step after the one numbered `last_step` (0: it was in none)."""
+
+    key: int
+    last_step: int
+
+
+class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One step as one rank's GPU ran it. Numbers begin at 1 and have no holes; other ranks than 0 send no columns."""
+
+    number: int
+    started_ns: int
+    busy_ns: int
+    forward_ns: int | None = None  # `None`: not measured
+    keys: list[int] = []
+    scheduled: list[int] = []
+    context: list[int] = []
+    logits: list[int] = []
+    cached: list[int] = []
+    phases: list[int] = []
+    recompute: list[int] = []
+    drafted: list[int] = []
+    accepted: list[int] = []
+    discarded: list[bool] = []  # the engine had ended the sequence while the step ran
+    shared: list[int] = []  # of a decode's context: tokens whose reading is saved, as other rows read the same keys
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The engine's state from this moment on: "load", "warmup", "sleep", or empty for serving."""
+
+    at_ns: int
+    phase: str
+
+
+class MeterFrame(msgspec.Struct, frozen=True, array_like=True):
+    """What one rank has to tell. `in_flight` counts steps begun and not measured, `dropped` those lost since start."""
+
+    rank: int
+    begun: list[Begun] = []
+    steps: list[MeasuredStep] = []
+    ended: list[Ended] = []
+    marks: list[Mark] = []
+    in_flight: int = 0
+    dropped: int = 0
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[MeterFrame]] = msgspec.msgpack.Decoder(MeterFrame)
+
+
+def encode_frame(frame: MeterFrame) -> bytes:
+    """Pack a frame."""
+    return _encoder.encode(frame)
+
+
+def decode_frame(packed: bytes | memoryview) -> MeterFrame:
+    """Unpack a frame. Raises InvalidRecord."""
+    try:
+        return _decoder.decode(packed)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidRecord(f"a worker's meter frame cannot be read: {error}") from error

@@ -1,0 +1,180 @@
+"""The host's meter of a vLLM engine: hears what the workers measure, keeps the books, gives records and accounts."""
+
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backends.engine.base import Facts
+from backends.engine.step_book import QueueFacts, StepBook
+from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE, Mark, decode_frame
+from backends.engine.vllm_engine.metering.refits import other_process
+from backends.engine.vllm_engine.metering.request_book import RequestBook
+from backends.engine.vllm_engine.metering.step_splitter import StepSplitter
+from backends.engine.vllm_engine.step_metering import Account
+from contracts.errors import ConfigurationError, InvalidRecord
+from contracts.ledger_clock import Lifecycle
+from contracts.records import StepRecord
+from contracts.step_model import StepRow
+
+_log = logging.getLogger(__name__)
+
+WORKER: Final = "backends.engine.vllm_engine.metering.worker.MeteredWorker"
+_MAX_FRAME: Final = 1 << 20
+_BUFFER_BYTES: Final = 8 << 20
+_STEPS_A_TURN: Final = 4  # split between two tokens of a fast stream, steps cost it no time
+_MAX_BACKLOG: Final = 256
+_PHASES: Final[dict[str, Lifecycle | None]] = {"load": "load", "warmup": "warmup", "sleep": "sleep", "": None}
+
+
+@dataclass(frozen=True, slots=True)
+class MeterOptions:
+    """`ranks` is how many workers step together, `directory` where the socket lies, empty for one of its own."""
+
+    model: str
+    ranks: int = 1
+    directory: Path | None = None
+    block_size: int = 16
+    devices: tuple[str, ...] = ()
+    make_executor: Callable[[], Executor] = other_process  # what fits of the step model run in
+
+
+class VllmMeter:
+    """Used by the thread that steps, made before vLLM starts: until the next one is made, engines tell this one.
+
+    Raises ConfigurationError when the workers' socket cannot be had.
+    """
+
+    def __init__(self, book: StepBook, options: MeterOptions) -> None:
+        self._book = book
+        self._requests = RequestBook()
+        self._splitter = StepSplitter(
+            book,
+            self._requests,
+            ranks=options.ranks,
+            devices=options.devices,
+            block_size=options.block_size,
+            make_executor=options.make_executor,
+        )
+        self._folder = Path(tempfile.mkdtemp(prefix="meter-", dir=options.directory))
+        self._path = self._folder / "s"
+        self.engine_args: dict[str, object] = {"worker_cls": WORKER}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        self._buffer = memoryview(bytearray(_MAX_FRAME))
+        self._unreadable = 0
+        self._dropped: dict[int, int] = {}
+        try:
+            self._socket.bind(str(self._path))
+        except OSError as error:
+            self.close()
+            raise ConfigurationError(
+                f"the workers' socket {self._path} cannot be made: {error.strerror or error}; a path may have 107 "
+                "bytes, so set TOLLKEEPER_DATA to a shorter one"
+            ) from error
+        os.chmod(self._path, 0o600)
+        # vLLM's processes inherit it. In vLLM's own configuration it would be part of what compiled code is kept by,
+        # so that every start would compile anew.
+        os.environ[SOCKET_VARIABLE] = str(self._path)
+
+    @property
+    def socket_path(self) -> Path:
+        """Give where the workers send to."""
+        return self._path
+
+    def lifecycle(self, phase: Lifecycle | None) -> None:
+        """Note that the engine loads, warms up or sleeps from now on, or with `None` that it serves."""
+        self.collect()  # the workers' own marks are older
+        self._book.lifecycle(phase)
+
+    def queue(self, at_ns: int, *, runnable: bool) -> None:
+        """Note whether anything could run from now on."""
+        self._book.queue(at_ns, runnable=runnable)
+
+    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int) -> None:
+        """Expect a request; before vLLM gets it."""
+        self._requests.begin(request_id, tenant)
+
+    def collect(self) -> None:
+        """Read what the workers have told. Does not wait, and takes no longer than a few steps take to be split."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                size = self._socket.recv_into(self._buffer)
+                try:
+                    frame = decode_frame(self._buffer[:size])
+                except InvalidRecord as error:
+                    self._unreadable += 1
+                    _log.warning("meter frame unreadable bytes=%d error=%s", size, error.message)
+                    continue
+                self._dropped[frame.rank] = frame.dropped
+                self._splitter.feed(frame)
+                if frame.rank == 0:
+                    for mark in frame.marks:
+                        self._mark(mark)
+        self._splitter.record(_STEPS_A_TURN if self._splitter.backlog < _MAX_BACKLOG else None)
+
+    def is_settled(self, request_id: bytes) -> bool:
+        """Say whether every step of a request has been measured and charged."""
+        if not self._requests.is_settled(request_id, self._splitter.recorded) and self._splitter.backlog:
+            self._splitter.record()
+        return self._requests.is_settled(request_id, self._splitter.recorded)
+
+    def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
+        """Give a request's account. Steps of it that come later are on the records alone, as unwanted."""
+        return self._requests.end(request_id)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether nothing runs, and nothing that ran is still to be recorded."""
+        return not self._requests.has_live and self._splitter.is_quiet
+
+    def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
+        """Give the records since the last call. `idle`: the host knows of nothing that could run."""
+        self._splitter.facts = facts
+        if idle:
+            self._splitter.record()
+        if idle and self.is_quiet:
+            self._book.tell_idleness(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
+        return self._book.take()
+
+    def on_step(self, hear: Callable[[int, Sequence[StepRow]], None]) -> None:
+        """Let somebody hear each record's sequence and the rows that its time was split by."""
+        self._splitter.on_step = hear
+
+    def facts(self) -> Facts:
+        """Give counters and gauges. `meter_lost_steps` were measured or not, but never told."""
+        splitter = self._splitter
+        return {
+            "steps": splitter.steps,
+            "busy_ns": splitter.busy_ns,
+            "step_fit_version": splitter.fitter.model.version,
+            "step_fit_drifting": splitter.fitter.drift.is_raised,
+            "step_fit_error_p90": splitter.fitter.model.p90_error,
+            "meter_lost_steps": splitter.lost.steps,
+            "meter_unknown_rows": splitter.lost.rows,
+            "meter_dropped_steps": sum(self._dropped.values()),
+            "meter_unreadable_frames": self._unreadable,
+            "meter_rank_skew_ns": splitter.rank_skew_ns,
+        }
+
+    def close(self) -> None:
+        """Record what has come, and remove the socket."""
+        if self._socket.fileno() >= 0:
+            self.collect()
+            self._splitter.record()
+            self._socket.close()
+        self._splitter.close()
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else was put into it: not ours to remove
+            self._folder.rmdir()
+
+    def _mark(self, mark: Mark) -> None:
+        if mark.phase in _PHASES:
+            self._book.lifecycle(_PHASES[mark.phase], mark.at_ns)

@@ -1,0 +1,16 @@
+"""Processes that own a GPU must not outlive the host that started them: its memory would stay taken."""
+
+import ctypes
+import signal
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+
+
+def die_with_parent() -> bool:
+    """Ask Linux to kill this process when the thread that started it ends; say whether it will."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        return int(library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) == 0
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,53 @@
+"""Fits of the step model, beside the host: a fit is a tenth of a second of a core that a stream must not wait for."""
+
+import logging
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+
+from backends.engine.vllm_engine.metering.parent_death import die_with_parent
+from contracts.step_fit import fit
+from contracts.step_fitter import StepFitter
+from contracts.step_model import StepModel
+
+_log = logging.getLogger(__name__)
+
+
+def other_process() -> Executor:
+    """Give a process of its own to fit in, started by the first fit."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=die_with_parent)
+
+
+class Refits:
+    """Keeps one fitter's model true. Where fits cannot be had, the model in force stays, and drift shows."""
+
+    def __init__(self, fitter: StepFitter, make: Callable[[], Executor]) -> None:
+        self._fitter = fitter
+        self._make = make
+        self._executor: Executor | None = None
+        self._running: Future[StepModel] | None = None
+        self._is_broken = False
+
+    def look(self) -> None:
+        """Adopt a fit that is done, or begin one that is due."""
+        try:
+            if self._running is not None:
+                if self._running.done():
+                    done, self._running = self._running, None
+                    self._fitter.adopt(done.result())
+            elif self._fitter.is_due and not self._is_broken:
+                self._begin()
+        except (BrokenExecutor, OSError) as error:
+            self._is_broken = True
+            _log.warning("step model is not fitted any more error=%s", type(error).__name__)
+
+    def close(self) -> None:
+        """Stop, whatever is being fitted."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self) -> None:
+        if self._executor is None:
+            self._executor = self._make()
+        fitter = self._fitter
+        self._running = self._executor.submit(fit, fitter.samples(), fitter.prior, number=fitter.next_number)

@@ -1,0 +1,130 @@
+"""What each request has been charged so far, and whether all its steps are in."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from backends.engine.vllm_engine.metering.frames import Begun, Ended
+from backends.engine.vllm_engine.metering.sequence_names import request_id_of
+from backends.engine.vllm_engine.step_metering import Account
+from contracts.attribution import RequestTime
+from contracts.step_model import DECODE, ENCODE, StepRow
+
+
+@dataclass(slots=True)
+class MeteredRequest:
+    """One request, of one sequence or several. `is_over`: its account has been given, and it is unwanted since."""
+
+    request_id: bytes
+    tenant: str
+    is_hosted: bool  # our host began it and will end it
+    time: RequestTime = field(default_factory=RequestTime)
+    is_over: bool = False
+    recompute_tokens: int = 0
+    overrun_tokens: int = 0
+    wasted_tokens: int = 0
+    kv_block_ns: int = 0
+    computed_tokens: int | None = None
+    keys: set[int] = field(default_factory=set)  # of sequences that may be in further steps
+    last_step: int = 0  # of those that will not
+
+    def add(self, row: StepRow, part_ns: int, confidence: float, block_ns: int) -> None:
+        """Charge one row."""
+        self.time.add(row, part_ns, confidence)
+        self.kv_block_ns += block_ns
+        end = row.context + row.scheduled
+        if row.phase == DECODE and row.scheduled == 1 and not row.aborted and not row.recompute:
+            self.computed_tokens = end  # nearly every row is such a one
+            return
+        self.recompute_tokens += row.recompute
+        self.wasted_tokens += max(0, row.drafted - row.accepted)
+        if row.aborted:
+            self.overrun_tokens += row.scheduled
+        elif row.phase != ENCODE:
+            self.computed_tokens = max(self.computed_tokens or 0, end - (row.drafted - row.accepted))
+
+    def account(self) -> Account:
+        """Give what has been charged so far."""
+        return Account(
+            gpu=self.time.share(self.kv_block_ns / 1e9) if self.time.total_ns else None,
+            computed_tokens=self.computed_tokens,
+            recompute_tokens=self.recompute_tokens,
+            overrun_tokens=self.overrun_tokens,
+            wasted_tokens=self.wasted_tokens,
+        )
+
+
+class RequestBook:
+    """Finds requests by id and by the workers' keys; forgets each when nothing can come of it any more."""
+
+    def __init__(self) -> None:
+        self._requests: dict[bytes, MeteredRequest] = {}
+        self._by_key: dict[int, MeteredRequest] = {}
+        self._ended: list[Ended] = []  # whose last step is not in
+
+    @property
+    def has_live(self) -> bool:
+        """Say whether any sequence may be in a step to come."""
+        return bool(self._requests)
+
+    def begin(self, request_id: bytes, tenant: str) -> None:
+        """Expect a request's sequences."""
+        self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True)
+
+    def note_begun(self, begun: Begun) -> None:
+        """Know a sequence by its key."""
+        request_id = request_id_of(begun.name)
+        request = self._requests.get(request_id)
+        if request is None:
+            request = self._requests[request_id] = MeteredRequest(request_id, begun.tenant, is_hosted=False)
+        request.keys.add(begun.key)
+        self._by_key[begun.key] = request
+
+    def note_ended(self, ended: Ended, recorded: int) -> None:
+        """Note that a sequence is in no step after its last one; `recorded` is the last step that is in."""
+        request = self._by_key.get(ended.key)
+        if request is None:
+            return
+        request.keys.discard(ended.key)
+        request.last_step = max(request.last_step, ended.last_step)
+        if ended.last_step > recorded:
+            self._ended.append(ended)
+        else:
+            self._forget_key(ended.key)
+
+    def note_recorded(self, recorded: int) -> None:
+        """Forget sequences whose last step is in."""
+        if not self._ended:
+            return
+        for ended in [one for one in self._ended if one.last_step <= recorded]:
+            self._forget_key(ended.key)
+        self._ended = [one for one in self._ended if one.last_step > recorded]
+
+    def of_keys(self, keys: Iterable[int]) -> list[MeteredRequest | None]:
+        """Give whose sequences they are; `None` where a beginning was lost."""
+        return list(map(self._by_key.get, keys))
+
+    def is_settled(self, request_id: bytes, recorded: int) -> bool:
+        """Say whether every step of a request is in. So it is of one that is unknown or was in none."""
+        request = self._requests.get(request_id)
+        return request is None or (not request.keys and request.last_step <= recorded)
+
+    def end(self, request_id: bytes) -> Account:
+        """Give a request's account; what comes of it later is unwanted."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return Account()
+        request.is_over = True
+        self._forget_if_done(request)
+        return request.account()
+
+    def _forget_key(self, key: int) -> None:
+        request = self._by_key.pop(key, None)
+        if request is not None:
+            self._forget_if_done(request)
+
+    def _forget_if_done(self, request: MeteredRequest) -> None:
+        if request.keys or not (request.is_over or not request.is_hosted):
+            return
+        if any(one is request for one in map(self._by_key.get, (ended.key for ended in self._ended))):
+            return
+        self._requests.pop(request.request_id, None)

@@ -1,0 +1,155 @@
+"""vLLM's GPU worker with a meter in it: `worker_cls` of the vLLM host, and of `vllm serve` where that is to be metered.
+
+Imported by vLLM in the processes that own GPUs, never by the host itself.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.v1.outputs import AsyncModelRunnerOutput
+from vllm.v1.worker.gpu_worker import Worker
+
+from backends.engine.vllm_engine.metering.frame_sender import FrameSender
+from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE, Mark
+from backends.engine.vllm_engine.metering.parent_death import die_with_parent
+from backends.engine.vllm_engine.metering.worker_meter import MeteredStep, WorkerMeter
+
+
+class MeteredOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is not in the environment that is checked
+    """A step's output to be waited for; the wait is when the meter does its reading."""
+
+    def __init__(self, output: Any, step: MeteredStep, meter: WorkerMeter) -> None:
+        self._output = output
+        self._step = step
+        self._meter = meter
+        step.awaits_output = step.has_drafts
+
+    def get_output(self) -> Any:
+        """Wait for the output as vLLM does."""
+        step = self._step
+        self._meter.before_wait()
+        output = self._output.get_output()
+        if step.awaits_output:
+            step.note_output(output)
+        return output
+
+
+class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environment that is checked
+    """Measures each step with pooled CUDA events on the stream that the step runs on; it never waits for one."""
+
+    _meter: WorkerMeter | None = None
+    _sender: FrameSender | None = None
+    _is_on: bool = True
+    _waits: bool = False  # whether outputs are waited for later (asynchronous scheduling)
+
+    def init_device(self) -> None:
+        """Take the device, and from then on end with the process that started this one."""
+        die_with_parent()
+        super().init_device()
+
+    def load_model(self, *args: Any, **kwargs: Any) -> Any:
+        """Load, and tell when it began."""
+        self._mark("load")
+        return super().load_model(*args, **kwargs)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Compile, capture and warm up; metering begins when that is over."""
+        self._mark("warmup")
+        result = super().compile_or_warm_up_model()
+        if self._sender is not None:
+            device = self.device
+            self._meter = WorkerMeter(
+                self._sender,
+                lambda: torch.cuda.Event(enable_timing=True),  # type: ignore[no-untyped-call,unused-ignore]
+                rank=self.rank,
+                depth=self.vllm_config.max_concurrent_batches,
+                block_size=self.vllm_config.cache_config.block_size,
+            )
+            self._meter.start_tidying(lambda: torch.cuda.set_device(device))
+            self._meter.mark("load")  # what is left of it: the engine's scheduler is built after the workers
+        return result
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Launch a forward pass between two events."""
+        meter = self._meter
+        if meter is None or not self._is_on:
+            return super().execute_model(scheduler_output)
+        if not scheduler_output.total_num_scheduled_tokens:
+            output = super().execute_model(scheduler_output)
+            meter.note_idle_batch(scheduler_output)
+            return output
+        meter.begin(scheduler_output)
+        try:
+            output = super().execute_model(scheduler_output)
+        except BaseException:
+            meter.cancel()
+            raise
+        meter.forward_done()
+        if output is not None:  # a pooling model's step ends here, and so does a failed one's
+            return self._ended(meter, output)
+        if not self._waits:
+            meter.settle()  # the GPU is busy now, and nothing is waited for later
+        return None
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Launch sampling, and stop the clock after it."""
+        output = super().sample_tokens(grammar_output)
+        return output if self._meter is None else self._ended(self._meter, output)
+
+    def execute_dummy_batch(self) -> None:
+        """Measure what is computed for nobody, to keep other ranks company."""
+        if self._meter is None:
+            super().execute_dummy_batch()
+            return
+        self._meter.begin(None)
+        super().execute_dummy_batch()
+        self._meter.end()
+        self._meter.settle()
+
+    def sleep(self, level: int = 1) -> None:
+        """Free the GPU's memory; asleep from now on."""
+        self._mark("sleep")
+        super().sleep(level)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Take the memory back; awake when done."""
+        super().wake_up(tags)
+        self._mark("")
+
+    def set_metering(self, enabled: bool) -> None:
+        """Measure steps or not, from the next on; what is not measured is unexplained."""
+        if self._meter is not None:
+            self._meter.settle()
+        self._is_on = enabled
+
+    def shutdown(self) -> None:
+        """Tell the last steps before the worker goes."""
+        if self._meter is not None:
+            self._meter.close()
+            self._meter = None
+        super().shutdown()
+
+    def _ended(self, meter: WorkerMeter, output: Any) -> Any:
+        step = meter.end()
+        if step is None:
+            return output
+        self._waits = isinstance(output, AsyncModelRunnerOutput)
+        if self._waits:
+            return MeteredOutput(output, step, meter)
+        if step.has_drafts and output is not None:
+            step.note_output(output)
+        return output
+
+    def _mark(self, phase: str) -> None:
+        if self._meter is not None:
+            self._meter.mark(phase)
+            return
+        path = os.environ.get(SOCKET_VARIABLE)
+        if path and self._sender is None:
+            self._sender = FrameSender(Path(path), self.rank)
+        if self._sender is not None:
+            self._sender.mark(Mark(time.monotonic_ns(), phase))
+            self._sender.flush(in_flight=0)

@@ -1,0 +1,165 @@
+"""Which of an inference server's metrics means what: one table for each engine, older names after newer ones.
+
+vLLM 0.8 to 0.33, SGLang 0.4 to 0.5, TGI 2 and 3, TensorRT-LLM 1 (`trtllm-serve`, Triton, and behind Dynamo, which
+writes `trtllm:`). A metric that a server lacks is `None`. Replicas inside one server (data parallel ranks) are
+summed, their KV usage is averaged; of tensor parallel ranks, which all tell the same, the first counts.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from backends.engine_metrics.gauges import EngineKind, ServerGauges
+from backends.prometheus_text import Sample, read_samples
+from contracts.errors import UpstreamBroken
+
+Part = Literal[
+    "running",
+    "waiting",
+    "kv_usage",
+    "prompt_tokens",
+    "generated_tokens",
+    "cached_tokens",
+    "looked_up_tokens",
+    "preemptions",
+    "drafted_tokens",
+    "accepted_tokens",
+]
+PREFIXES: Final = ("vllm:", "sglang:", "tgi_", "trtllm_", "trtllm:", "nv_trt_llm_")
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A metric, and the labels that its series must have."""
+
+    name: str
+    labels: Mapping[str, str] | None = None
+
+    def fits(self, sample: Sample) -> bool:
+        return sample.name == self.name and all(
+            sample.labels.get(label) == value for label, value in (self.labels or {}).items()
+        )
+
+
+_Table: TypeAlias = Mapping[Part, tuple[_Name, ...]]
+
+
+def _names(*names: str) -> tuple[_Name, ...]:
+    return tuple(_Name(name) for name in names)
+
+
+def _triton(name: str, label: str, value: str) -> _Name:
+    return _Name(f"nv_trt_llm_{name}_metrics", {label: value})
+
+
+_VLLM: Final[_Table] = {
+    "running": _names("vllm:num_requests_running"),
+    "waiting": _names("vllm:num_requests_waiting"),
+    "kv_usage": _names("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "prompt_tokens": _names("vllm:prompt_tokens_total"),
+    "generated_tokens": _names("vllm:generation_tokens_total"),
+    "cached_tokens": _names("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "looked_up_tokens": _names("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "preemptions": _names("vllm:num_preemptions_total"),
+    "drafted_tokens": _names("vllm:spec_decode_num_draft_tokens_total"),
+    "accepted_tokens": _names("vllm:spec_decode_num_accepted_tokens_total"),
+}
+_SGLANG: Final[_Table] = {
+    "running": _names("sglang:num_running_reqs"),
+    "waiting": _names("sglang:num_queue_reqs"),
+    "kv_usage": _names("sglang:token_usage"),
+    "prompt_tokens": _names("sglang:prompt_tokens_total"),
+    "generated_tokens": _names("sglang:generation_tokens_total"),
+    "cached_tokens": _names("sglang:cached_tokens_total"),
+    "preemptions": _names("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs_total"),
+}
+_TGI: Final[_Table] = {
+    "running": _names("tgi_batch_current_size"),
+    "waiting": _names("tgi_queue_size"),
+    "prompt_tokens": _names("tgi_request_input_length_sum"),
+    "generated_tokens": _names("tgi_request_generated_tokens_sum"),
+}
+_TENSORRT: Final[_Table] = {
+    "running": (
+        *_names("trtllm_num_requests_running", "trtllm:num_requests_running"),
+        _triton("request", "request_type", "scheduled"),
+    ),
+    "waiting": (
+        *_names("trtllm_num_requests_waiting", "trtllm:num_requests_waiting"),
+        _triton("request", "request_type", "waiting"),
+    ),
+    "kv_usage": (
+        *_names("trtllm_kv_cache_utilization", "trtllm:kv_cache_utilization"),
+        _triton("kv_cache_block", "kv_cache_block_type", "fraction"),
+    ),
+}
+_TABLES: Final[tuple[tuple[tuple[str, ...], EngineKind, _Table], ...]] = (
+    (("vllm:",), "vllm", _VLLM),
+    (("sglang:",), "sglang", _SGLANG),
+    (("tgi_",), "tgi", _TGI),
+    (("trtllm_", "trtllm:", "nv_trt_llm_"), "tensorrt_llm", _TENSORRT),
+)
+
+
+def read_gauges(text: str) -> ServerGauges:
+    """Read a page of metrics. Raises UpstreamBroken where no engine that is known here wrote it."""
+    samples = [one for one in read_samples(text, PREFIXES) if math.isfinite(one.value) and _is_first_rank(one)]
+    for prefixes, engine, table in _TABLES:
+        mine = [one for one in samples if one.name.startswith(prefixes)]
+        if mine:
+            return _gauges(engine, table, mine)
+    raise UpstreamBroken("its page holds no metric of vLLM, SGLang, TGI or TensorRT-LLM; is metrics_url that of one?")
+
+
+def _gauges(engine: EngineKind, table: _Table, samples: list[Sample]) -> ServerGauges:
+    def values(part: Part) -> list[float]:
+        for name in table.get(part, ()):
+            found = [one.value for one in samples if name.fits(one)]
+            if found:
+                return found
+        return []
+
+    usage = values("kv_usage")
+    return ServerGauges(
+        engine=engine,
+        running=_sum(values("running")),
+        waiting=_sum(values("waiting")),
+        waiting_by_reason=_by_reason(samples),
+        kv_usage=min(max(sum(usage) / len(usage), 0.0), 1.0) if usage else None,
+        prompt_tokens=_sum(values("prompt_tokens")),
+        generated_tokens=_sum(values("generated_tokens")),
+        cached_tokens=_sum(values("cached_tokens")),
+        looked_up_tokens=_sum(values("looked_up_tokens")),
+        preemptions=_sum(values("preemptions")),
+        drafted_tokens=_sum(values("drafted_tokens")),
+        accepted_tokens=_sum(values("accepted_tokens")),
+        is_asleep=_is_asleep(samples),
+    )
+
+
+def _sum(values: Iterable[float]) -> int | None:
+    found = list(values)
+    return round(sum(found)) if found else None
+
+
+def _by_reason(samples: list[Sample]) -> dict[str, int]:
+    reasons: dict[str, int] = {}
+    for one in samples:
+        if one.name == "vllm:num_requests_waiting_by_reason" and (reason := one.labels.get("reason")):
+            reasons[reason] = reasons.get(reason, 0) + round(one.value)
+    return reasons
+
+
+def _is_asleep(samples: list[Sample]) -> bool | None:
+    """Say whether vLLM sleeps: its states are series, 1 for the one that it is in."""
+    awake = [
+        one.value
+        for one in samples
+        if one.name == "vllm:engine_sleep_state" and one.labels.get("sleep_state") == "awake"
+    ]
+    return not all(awake) if awake else None
+
+
+def _is_first_rank(sample: Sample) -> bool:
+    return sample.labels.get("tp_rank", "0") == "0"

@@ -1,0 +1,96 @@
+"""Fetches one inference server's metrics every few seconds, and keeps what it last said."""
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from backends.engine_metrics.gauges import ServerGauges
+from backends.engine_metrics.reading import read_gauges
+from backends.http_connection import Timeouts
+from backends.http_origin import Origin
+from backends.http_pool import HttpPool
+from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
+
+_log = logging.getLogger(__name__)
+
+SCRAPE_SECONDS: Final = 5.0
+MAX_PAGE_BYTES: Final = 8 << 20
+_TIMEOUTS: Final = Timeouts(connect=2.0, first_byte=4.0, between=4.0, total=8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The last page. `gauges` is `None` where none could be had, and `failure` says why."""
+
+    gauges: ServerGauges | None = None
+    failure: str = "not asked yet"
+
+
+class _Page:
+    def __init__(self) -> None:
+        self.status = 0
+        self.pieces: list[bytes] = []
+        self._bytes = 0
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self.status = status
+
+    def on_body(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._bytes > MAX_PAGE_BYTES:
+            raise UpstreamBroken(f"its page of metrics is larger than {MAX_PAGE_BYTES} bytes")
+        self.pieces.append(data)
+
+
+class Scraper:
+    """Asks one address. A failure is kept in `last`, logged once, and harms nothing else."""
+
+    def __init__(
+        self,
+        url: str,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        *,
+        every_seconds: float = SCRAPE_SECONDS,
+    ) -> None:
+        """Take the page's whole URL. Raises ConfigurationError on one that cannot be asked."""
+        origin = Origin.parse(url)
+        self.url = url
+        self._every_seconds = every_seconds
+        self._head = (
+            f"GET {origin.prefix or '/'} HTTP/1.1\r\nHost: {origin.authority}\r\n"
+            "Accept: text/plain;version=0.0.4\r\nUser-Agent: tollkeeper\r\n\r\n"
+        ).encode("ascii")
+        self._pool = HttpPool(origin, _TIMEOUTS, tls, server_name)
+        self.last = Scrape()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            await self.scrape()
+            await asyncio.sleep(self._every_seconds)
+
+    async def scrape(self) -> Scrape:
+        """Ask once and keep the answer."""
+        try:
+            found = Scrape(await self._fetch(), "")
+        except TollkeeperError as error:
+            found = Scrape(None, error.message)
+        if found.failure and found.failure != self.last.failure:
+            _log.warning("engine metrics not read", extra={"url": self.url, "reason": found.failure})
+        self.last = found
+        return found
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._pool.close()
+
+    async def _fetch(self) -> ServerGauges:
+        page = _Page()
+        exchange = await self._pool.send(self._head, b"", page)
+        await exchange.finished()
+        if page.status != 200:
+            raise UpstreamError(f"{self.url} answered {page.status}")
+        return read_gauges(b"".join(page.pieces).decode("utf-8", "replace"))

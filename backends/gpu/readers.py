@@ -1,0 +1,75 @@
+"""Which libraries can tell of GPUs on this machine."""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from backends.gpu.amd_reader import AmdReader
+from backends.gpu.base import DeviceIdentity, GpuReader
+from backends.gpu.nvml import NvmlError
+from backends.gpu.nvml_library import NvmlLibrary
+from backends.gpu.nvml_reader import NvmlReader
+from contracts.errors import ConfigurationError, Unavailable
+
+_log = logging.getLogger(__name__)
+
+_NONE: Final = frozenset({"-1", "nodevfiles", "none", "void"})  # what hides all GPUs that are not named before it
+
+
+def open_readers() -> tuple[list[GpuReader], list[str]]:
+    """Give the readers of the makers that are here, and for each that is not why."""
+    readers: list[GpuReader] = []
+    missing: list[str] = []
+    for opening in (_nvidia, AmdReader.open):
+        try:
+            readers.append(opening())
+        except Unavailable as error:
+            missing.append(error.message)
+    return readers, missing
+
+
+def require_gpu() -> list[GpuReader]:
+    """Give the readers. Raises Unavailable, code `gpu_driver_missing`, where no driver answers or it has no GPU."""
+    readers, missing = open_readers()
+    found = [reader for reader in readers if reader.devices()]
+    if found:
+        return found
+    for reader in readers:
+        reader.close()
+    reason = "; ".join(missing) or "the driver answers, but has no GPU"
+    raise Unavailable(f"an engine on a GPU needs one: {reason}", code="gpu_driver_missing")
+
+
+def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | None = None) -> list[DeviceIdentity]:
+    """Give the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them where it is not set.
+
+    Numbers are in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. A whole GPU that is cut into slices is
+    not among them: programs are given the slices. Raises ConfigurationError on a name that no GPU has.
+    """
+    known = list(devices)
+    cut = {one.parent for one in known if one.parent}
+    usable = [one for one in known if one.uuid not in cut]
+    named = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return usable
+    found = []
+    for part in filter(None, (part.strip() for part in named.split(","))):
+        if part.lower() in _NONE:
+            break
+        whole = [one for one in usable if one.parent is None and str(one.index) == part]
+        match = whole or [one for one in usable if one.uuid.startswith(part) and not part.isdigit()]
+        if len(match) != 1:
+            have = ", ".join(f"{one.index}: {one.uuid}" for one in usable) or "none"
+            raise ConfigurationError(f"CUDA_VISIBLE_DEVICES names {part!r}, which is no GPU here; there are: {have}")
+        found.append(match[0])
+    return found
+
+
+def _nvidia() -> GpuReader:
+    library = NvmlLibrary()
+    try:
+        return NvmlReader(library)
+    except NvmlError as error:
+        library.close()
+        raise Unavailable(f"NVIDIA's driver does not list its GPUs: {error}", code="gpu_driver_missing") from error

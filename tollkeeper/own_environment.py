@@ -1,0 +1,104 @@
+"""A virtual environment of its own for a process whose packages the base environment cannot share: made where it is
+needed, and made again when its list of versions has changed."""
+
+import asyncio
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is installed: its name, the folder beside the code, the list in `constraints/`, and how long it takes."""
+
+    name: str
+    folder: str
+    versions: str
+    takes: str
+
+
+class OwnEnvironment:
+    """A folder beside the code, or another Python that the operator names."""
+
+    def __init__(self, contents: Contents, root: Path = ROOT, python: str = "") -> None:
+        self._contents = contents
+        self._folder = root / contents.folder
+        self._versions = root / "constraints" / contents.versions
+        self._stamp = self._folder / ".installed"
+        self._is_others = bool(python)
+        self.python = Path(python) if python else self._folder / "bin" / "python"
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether nothing is to be installed."""
+        try:
+            return self._is_others or self._stamp.read_text() == self._wanted()
+        except OSError:
+            return False
+
+    async def set_up(self, say: Say) -> None:
+        """Install what is missing, telling `say` what takes so long. Raises ConfigurationError where it fails."""
+        if self.is_ready:
+            return
+        try:
+            await self._install(say)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._contents.name}'s environment cannot be set up in {self._folder}: {error}"
+            ) from error
+
+    async def _install(self, say: Say) -> None:
+        began = time.monotonic()
+        name = self._contents.name
+        say(f"installing {name} into {self._folder}, {self._contents.takes}, once")
+        self._stamp.unlink(missing_ok=True)
+        await run_installer(sys.executable, "-m", "venv", str(self._folder), name=name)
+        await run_installer(
+            *(str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "-r", str(self._versions)),  # all of them are listed: there is nothing to resolve
+            name=name,
+        )
+        self._stamp.write_text(self._wanted())
+        say(f"{name} is installed, after {time.monotonic() - began:.0f} s")
+
+    def _wanted(self) -> str:
+        return hashlib.sha256(self._versions.read_bytes()).hexdigest()
+
+
+async def run_installer(*command: str, name: str = "the") -> None:
+    """Run a command that installs. Raises ConfigurationError with its last line where it fails."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        last = output.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+        whose = "the" if name == "the" else f"{name}'s"
+        raise ConfigurationError(f"{whose} environment cannot be set up: {last}")
+
+
+def main(environment: OwnEnvironment) -> int:
+    """Set an environment up from a terminal. Gives the exit status."""
+    try:
+        asyncio.run(environment.set_up(lambda line: print(line, flush=True)))
+    except ConfigurationError as error:
+        print(error.message, file=sys.stderr)
+        return 2
+    return 0
