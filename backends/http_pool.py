@@ -143,6 +143,12 @@ class HttpPool:
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
 
+    def drop_idle(self) -> None:
+        """Close the connections that are idle: one of them was dead."""
+        for connection in tuple(self._idle):
+            connection.abort()
+        self._idle.clear()
+
     async def close(self) -> None:
         """Close idle connections now and the others when their exchange has ended, which their timeouts bound."""
         self._is_closed = True
@@ -191,7 +197,10 @@ class HttpPool:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self.clock()
             for connection in tuple(self._busy):
-                connection.expire(now)
+                try:
+                    connection.expire(now)
+                except Exception:  # whoever was told of one's end must not keep the others from ending
+                    _log.exception("the end of a request failed", extra={"target": self.origin.authority})
             while self._idle and now - self._idle[0].idle_since > _IDLE_SECONDS:
                 self._idle.popleft().abort()
 

@@ -73,9 +73,9 @@ class Dispatcher:
         exchange: Exchange,
         operation: Operation,
         candidates: Sequence[TargetSpec],
-        begun: Begun | None,
+        begun: Begun,
     ) -> None:
-        """Serve a request that was admitted elsewhere to its end; `begun` is how its first try has ended there."""
+        """Serve a request that was admitted elsewhere to its end; `begun` says how its first try has ended there."""
         assert passage.reply is not None
         self.open_grants += passage.grant is not None
         call = self._model_call(life, operation, None)
@@ -286,7 +286,7 @@ class Dispatcher:
                 call.continuation = None
             attempt = self._begin_attempt(life, spec, reply, resumes=resumes)
             try:
-                if begun is not None and attempt.number == 1:
+                if begun is not None and begun.was_tried and attempt.number == 1:
                     attempt.started_at_ns, attempt.began_ns = begun.started_at_ns, begun.began_ns
                     attempt.result = begun.result(reply)
                 else:

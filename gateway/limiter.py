@@ -124,7 +124,8 @@ class Limiter:
         if grant is None:
             return ()
         first = grant.reservation.portions[0]
-        headers = rate_headers(grant.reservation.lines, first.at_ns, first.left)
+        left = first.left if first.has_more else None  # then something was charged to each, at this moment
+        headers = rate_headers(grant.reservation.lines, first.at_ns, left)
         if grant.max_output is not None:
             headers += (
                 (b"x-tollkeeper-max-tokens", b"%d" % grant.max_output),

@@ -71,10 +71,10 @@ class Recorder:
         cost: Cost,
     ) -> None:
         """Write the packed record of a request that was answered well, in one piece and at the first try."""
-        if self._counts is not None:
-            self._counts.note_whole(alike, tenant, duration_ns, usage, cost.total_pico_usd)
         if self._journal.append(started_at_ns, packed):
             self.recorded_requests += 1
+        if self._counts is not None:
+            self._counts.note_whole(alike, tenant, duration_ns, usage, cost.total_pico_usd)
         if self._emit_span is not None:
             record = decode_record(packed)
             assert isinstance(record, RequestRecord)

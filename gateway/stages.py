@@ -55,5 +55,9 @@ class Begun(Protocol):
     started_at_ns: int
     began_ns: int
 
+    @property
+    def was_tried(self) -> bool:
+        """Say whether it was made."""
+
     def result(self, reply: Reply) -> Result:
         """Give its account, and the answer to the reply. Raises what it failed with."""

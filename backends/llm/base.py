@@ -1,13 +1,13 @@
 """The seam between the gateway and whatever answers: a call, a sink for what it produces, a target."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
 from contracts.chat import ReasoningEffort
 from contracts.configuration import TargetSpec
-from contracts.errors import UpstreamError
+from contracts.errors import TollkeeperError, UpstreamError
 from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
@@ -122,7 +122,17 @@ class Target(Protocol):
 
 
 class SendAgain(Exception):
-    """A request that was sent at once did no work and may be sent again, as any other is."""
+    """A request that was sent at once did no work and may be sent again, as any other is.
+
+    Where there is a `failure`, only if `may` says so; else it has failed with that.
+    """
+
+    def __init__(
+        self, failure: TollkeeperError | None = None, may: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        super().__init__()
+        self.failure = failure
+        self.may = may
 
 
 class SentWhole(Protocol):

@@ -4,7 +4,7 @@ A stream's events go out as the bytes they came in; they are read only for accou
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -101,9 +101,8 @@ class OpenAIHttpTarget:
         try:
             return reader.result()
         except _CredentialsRefused:
-            if is_again or not await self._credentials.reread():
+            if is_again or not await self._reread():
                 raise
-        self._renew_head()
         return await self.call(call, sink, is_again=True)
 
     def passes_on(self, model: str) -> bool:
@@ -125,7 +124,14 @@ class OpenAIHttpTarget:
         head = self._head_of(path, "", request_id, len(body))
         reader = _ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, a whole reply uses these
         connection = self._pool.send_at_once(head, body, reader, on_end)
-        return None if connection is None else _SentWhole(reader, connection)
+        return None if connection is None else _SentWhole(reader, connection, self._pool, self._reread)
+
+    async def _reread(self) -> bool:
+        """Read the credentials again; say whether they are others by now."""
+        if not await self._credentials.reread():
+            return False
+        self._renew_head()
+        return True
 
     def can_continue(self, continuation: Continuation) -> bool:
         """Say no: the protocol has no way to ask for the rest of an answer."""
@@ -249,22 +255,27 @@ class _ReplyReader(AnswerReader):
 class _SentWhole:
     """A request that was sent on an idle connection."""
 
-    __slots__ = ("_connection", "_reader")
+    __slots__ = ("_connection", "_pool", "_reader", "_reread")
 
-    def __init__(self, reader: _ReplyReader, connection: Connection) -> None:
+    def __init__(
+        self, reader: _ReplyReader, connection: Connection, pool: HttpPool, reread: Callable[[], Awaitable[bool]]
+    ) -> None:
         self._reader = reader
         self._connection = connection
+        self._pool = pool
+        self._reread = reread
 
     def result(self, error: UpstreamError | None) -> Result:
         """Give the reply's account. Raises SendAgain where the connection was dead or the credentials are old."""
         if isinstance(error, StaleConnection):
+            self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
             raise SendAgain
         if error is not None:
             raise error
         try:
             return self._reader.result()
-        except _CredentialsRefused:
-            raise SendAgain from None
+        except _CredentialsRefused as refusal:
+            raise SendAgain(refusal, self._reread) from None
 
     def release(self) -> None:
         """Give the connection back, or close it where the reply has not ended."""

@@ -59,7 +59,7 @@ def answer_bytes(body: bytes) -> int | None:
     """Give the size of what a generated answer says, as JSON; `None` where it says nothing that can be read."""
     try:
         choices = _answers.decode(body).choices
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     said = [(one.text, one.message.content, one.message.reasoning_content, one.message.tool_calls) for one in choices]
     sizes = [len(part) for parts in said for part in map(bytes, parts) if part not in _NOTHING]

@@ -65,27 +65,19 @@ class OpenLane(msgspec.Struct, frozen=True):
 
 
 class LanePlan(msgspec.Struct, frozen=True):
-    """Whether they may, and for how long that is known."""
+    """Whether they may, and for how long that is known (Unix nanoseconds)."""
 
-    snapshot: Snapshot
-    generation: int  # of the counters
-    until_ns: int  # Unix
-    lane: OpenLane | None = None
+    until_ns: int
+    lane: OpenLane | None
 
 
-def plan_lane(stages: Stages, sent: bytes, model_name: str, now_ns: int) -> LanePlan:
-    """Look whether whole chats with this Authorization header, for a model, may go the short way now."""
+def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> LanePlan:
+    """Look whether whole chats with a key, for a model, may go the short way now."""
     snapshot = stages.directory.snapshot
-    key = stages.authenticator.known(sent, snapshot)
     model = snapshot.models.get(model_name)
-    ends = [now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1]]
-    lane = None
-    if key is None:  # the dispatcher is about to see it, or to refuse it
-        ends.append(now_ns)
-    elif model is not None:
-        ends += [end for end in (key.expires_at_ns, key.revoked_at_ns) if end is not None]
-        lane = _open(stages, key, model, snapshot, now_ns)
-    return LanePlan(snapshot, stages.limiter.store.generation, min(ends), lane)
+    ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
+    lane = None if model is None else _open(stages, key, model, snapshot, now_ns)
+    return LanePlan(min(end for end in ends if end is not None), lane)
 
 
 def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenLane | None:

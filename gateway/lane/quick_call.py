@@ -1,6 +1,7 @@
 """One whole chat on its short way: sent as it came, its reply read, settled, recorded and passed on in one turn."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -10,7 +11,7 @@ import msgspec
 from backends.llm.base import SendAgain, SentWhole
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
-from contracts.errors import TollkeeperError, UpstreamError
+from contracts.errors import UpstreamError
 from contracts.generation import Result
 from contracts.prices import Cost, bill
 from contracts.records import CountMethod
@@ -32,6 +33,8 @@ from gateway.stages import Passage
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
+
+_log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = [0]
 
@@ -70,24 +73,34 @@ class QuickCall(msgspec.Struct, eq=False):
     _answered_by: tuple[str, str] = ("", "")
     _is_over: bool = False
     _sent: SentWhole | None = None
+    _limits_told: bytes = b""
     _task: asyncio.Task[None] | None = None
-    _outcome: Result | BaseException | None = None
+    _has_task_begun: bool = False
+    _is_left: bool = False  # by the client, before the task had begun
+    _outcome: Result | BaseException | None = None  # of the first try, once it has ended
+    _again: SendAgain | None = None
 
-    def send(self) -> None:
-        """Send it to the first of the candidates; where that has no connection for it yet, a task waits for one."""
+    def send(self) -> bool:
+        """Send it to the first of the candidates; say whether that had a connection for it."""
         self._admitted_ns = self._lane.clock.monotonic_ns()
         self._sent = self._to.target.send_at_once(
             CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
         )
-        if self._sent is None:
-            self._go_on(None)
+        reservation = self._let_in.reservation
+        if reservation is not None and reservation.lines.quick is not None:  # told as it stands at this moment
+            first = reservation.portions[0]
+            self._limits_told = rate_lines(reservation.lines.quick, reservation.lines, first.at_ns, first.left or ())
+        return self._sent is not None
 
     def cancel(self) -> None:
         """End it: the client has left."""
-        if self._task is not None:
+        if self._task is None:
+            if not self._is_over:
+                self.go_on(asyncio.CancelledError())
+        elif self._has_task_begun:
             self._task.cancel()
-        elif not self._is_over:
-            self._go_on(asyncio.CancelledError())
+        else:
+            self._is_left = True  # one that is cancelled before its first step would never take what it is given
 
     # the target's side
 
@@ -103,49 +116,66 @@ class QuickCall(msgspec.Struct, eq=False):
         self._answered_by = (model, version)
 
     def _on_end(self, error: UpstreamError | None) -> None:
-        if self._is_over or self._sent is None:
+        if self._is_over:
             return
         try:
-            result = self._sent.result(error)
-        except SendAgain:
-            self._go_on(None)
-            return
-        except TollkeeperError as failure:
-            self._go_on(failure)
-            return
+            self._end(error)
+        except SendAgain as again:
+            self._again = again
+            self.go_on(None)
+        except Exception as fault:  # the target's, or a bug: it must not take others on this turn down with it
+            self.go_on(fault)
+
+    def _end(self, error: UpstreamError | None) -> None:
+        """Account for the reply and answer, or leave it to a task. Raises what the reply failed with, or SendAgain."""
+        assert self._sent is not None
+        result = self._sent.result(error)
         usage = result.usage
         tokens_in, tokens_out = plain_counts(usage) or (usage.input_tokens, usage.output_tokens)
         cost = bill(usage, CHAT.name, self._to.card)
         is_priced = cost.total_pico_usd is not None or self._to.card is None
         if not tokens_in or tokens_out is None or not is_priced or result.count_method != "reported":
-            self._go_on(result)
+            self.go_on(result)
             return
+        duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
+        packed = self._settle(result, cost, tokens_in, tokens_out, duration_ns)
+        lines = b"x-request-id: %b\r\n%b%b" % (
+            self._id_text.encode(),
+            self._limits_told,
+            served_lines(*self._answered_by),
+        )
         self._leave()
         try:
-            self._account_for(result, cost, tokens_in, tokens_out)
-        except Exception as fault:  # as in the dispatcher: one request's bug must not take the others down
-            self._go_on(fault)
-            return
-        self._exchange.send_lines(JSON, self._lines(), self._body)
+            self._lane.stages.recorder.record_whole(
+                self.started_at_ns, packed, self._to.alike, self._open.key.identity.tenant, duration_ns, usage, cost
+            )
+        except Exception:  # what is on disk is not written twice, and the answer is a good one
+            _log.exception("a record could not be told of", extra={"request_id": self._id_text})
+        self._exchange.send_lines(JSON, lines, self._body)
 
     # what tells a task of the first try
+
+    @property
+    def was_tried(self) -> bool:
+        """Say whether there was a first try, or the client has left before another."""
+        return self._outcome is not None or self._is_left
 
     def result(self, reply: Reply) -> Result:
         """Give the first try's account, and its answer to the reply. Raises what it failed with."""
         outcome = self._outcome
+        if isinstance(outcome, Result):
+            reply.served(*self._answered_by)
+            reply.report(outcome.usage, outcome.count_method)
+        if self._is_left or outcome is None:
+            raise asyncio.CancelledError
         if isinstance(outcome, BaseException):
             raise outcome
-        assert outcome is not None
-        reply.served(*self._answered_by)
-        reply.report(outcome.usage, outcome.count_method)
         reply.whole(self._body)
         return outcome
 
-    def _account_for(self, result: Result, cost: Cost, tokens_in: int, tokens_out: int) -> None:
-        """Settle and record an answer: the record is on disk before the client has it."""
+    def _settle(self, result: Result, cost: Cost, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
+        """Charge what was used, and give the packed record."""
         lane, request, let_in, to = self._lane, self._request, self._let_in, self._to
-        duration_ns = lane.clock.monotonic_ns() - self.began_ns
-        tenant = self._open.key.identity.tenant
         learn_ratio(self._open.ratios, let_in.prompt_bytes, tokens_in)
         learn_length(self._open.lengths, tokens_out, result.finish_reason, let_in.choices)
         charged, reserved, overdraft = cost.total_pico_usd, None, None
@@ -161,7 +191,7 @@ class QuickCall(msgspec.Struct, eq=False):
                 charged = paid[MONEY]
             offsets, tokens = _charges(reservation, self.started_at_ns)
         lane.stages.admission.settle(let_in.ticket, result.usage, cost)
-        packed = to.template.pack(
+        return to.template.pack(
             (
                 self._id,
                 self.started_at_ns,
@@ -183,26 +213,17 @@ class QuickCall(msgspec.Struct, eq=False):
                 overdraft,
             )
         )
-        lane.stages.recorder.record_whole(self.started_at_ns, packed, to.alike, tenant, duration_ns, result.usage, cost)
 
     def _leave(self) -> None:
         """Give the connection back; what the target still says is no longer listened to."""
         if not self._is_over:
             self._is_over = True
             self._lane.open_grants -= self._let_in.reservation is not None
-            if self._sent is not None:
-                self._sent.release()
+            sent, self._sent = self._sent, None  # it holds the reader, which holds this
+            if sent is not None:
+                sent.release()
 
-    def _lines(self) -> bytes:
-        """Give the lines of the answer's head: its id, the limits it passed, and what answered."""
-        said = b"x-request-id: %b\r\n" % self._id_text.encode()
-        reservation = self._let_in.reservation
-        if reservation is not None and reservation.lines.quick is not None:
-            first = reservation.portions[0]
-            said += rate_lines(reservation.lines.quick, reservation.lines, first.at_ns, first.left or ())
-        return said + served_lines(*self._answered_by)
-
-    def _go_on(self, outcome: Result | BaseException | None) -> None:
+    def go_on(self, outcome: Result | BaseException | None) -> None:
         """Leave the rest to a task; `outcome` is the first try's, `None` where it did not take place."""
         self._leave()
         self._outcome = outcome
@@ -229,11 +250,23 @@ class QuickCall(msgspec.Struct, eq=False):
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
         passage = Passage(reply=reply, ticket=let_in.ticket)
         if let_in.reservation is not None:
-            first = let_in.reservation.portions[0]
-            reply.add_headers(rate_headers(let_in.reservation.lines, first.at_ns, first.left))
+            reply.add_headers(rate_headers(let_in.reservation.lines, lane.clock.wall_ns()))
             passage.grant = Grant(let_in.reservation, opened.rates, let_in.tokens_in, let_in.tokens_out)
-        begun = None if outcome is None else self
-        self._task = lane.start(lane.dispatcher.carry_on(life, passage, exchange, CHAT, self._candidates, begun))
+        self._task = lane.start(self._carry_on(life, passage))
+
+    async def _carry_on(self, life: Life, passage: Passage) -> None:
+        """Go the rest of the way in a task."""
+        self._has_task_begun = True
+        again = self._again
+        try:
+            if again is not None and again.may is not None and not self._is_left and not await again.may():
+                self._outcome = again.failure
+        except asyncio.CancelledError:
+            self._is_left = True
+        try:
+            await self._lane.dispatcher.carry_on(life, passage, self._exchange, CHAT, self._candidates, self)
+        finally:
+            self._task = self._outcome = self._again = None  # they lead back here
 
 
 def _charges(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:

@@ -11,8 +11,11 @@ from operator import le
 from typing import Final
 
 from contracts.chat import ChatRequest
+from contracts.configuration import Snapshot
 from contracts.errors import TollkeeperError
 from contracts.ids import IdSource
+from contracts.prices import UNPRICED
+from contracts.usage import UNKNOWN_USAGE
 from gateway.answer_facts import facts_wanted
 from gateway.clipping import most_output
 from gateway.clock import Clock
@@ -42,7 +45,9 @@ class QuickLane:
         self.start = start
         self.ids = IdSource()
         self.open_grants = 0  # held by requests under way
-        self._plans: dict[tuple[bytes, str], LanePlan] = {}  # by Authorization header and model
+        # By Authorization header and model, of one snapshot and one generation of the counters.
+        self._plans: dict[tuple[bytes, str], LanePlan] = {}
+        self._plans_of: tuple[Snapshot, int] | None = None
 
     def take(self, exchange: Exchange) -> QuickCall | None:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
@@ -55,27 +60,46 @@ class QuickLane:
         request = _read(exchange)
         if request is None:
             return None
-        opened = self._plan_for(head.headers[b"authorization"], request.model, started_at_ns).lane
+        opened = self._lane_for(head.headers[b"authorization"], request.model, started_at_ns)
         let_in = None if opened is None else self._let_in(exchange.body, request, opened, started_at_ns)
         if opened is None or let_in is None:
             return None
-        candidates = self.stages.router.choose(opened.model, opened.snapshot)
-        to = opened.targets[candidates[0].id]
-        made, text = self.ids.next(started_at_ns)
-        call = QuickCall(self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns)
-        call.send()
+        try:
+            candidates = self.stages.router.choose(opened.model, opened.snapshot)
+            to = opened.targets[candidates[0].id]
+            made, text = self.ids.next(started_at_ns)
+            call = QuickCall(
+                self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
+            )
+            is_sent = call.send()
+        except BaseException:
+            self._let_out(let_in)
+            raise
+        if not is_sent:
+            call.go_on(None)
         return call
 
-    def _plan_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan:
-        name = (sent, model)
-        plan = self._plans.get(name)
-        if plan is not None and plan.snapshot is self.stages.directory.snapshot and now_ns < plan.until_ns:
-            if plan.generation == self.stages.limiter.store.generation:
-                return plan
-        if len(self._plans) >= _MAX_PLANS:
-            self._plans.clear()
-        plan = self._plans[name] = plan_lane(self.stages, sent, model, now_ns)
-        return plan
+    def _lane_for(self, sent: bytes, model: str, now_ns: int) -> OpenLane | None:
+        snapshot, generation = self.stages.directory.snapshot, self.stages.limiter.store.generation
+        if self._plans_of is None or self._plans_of[0] is not snapshot or self._plans_of[1] != generation:
+            self._plans_of = (snapshot, generation)
+            self._plans.clear()  # what is kept of another would keep it alive, and counters that nobody asks
+        plan = self._plans.get((sent, model))
+        if plan is None or now_ns >= plan.until_ns:
+            key = self.stages.authenticator.known(sent, snapshot)
+            if key is None:
+                return None  # the dispatcher is about to know it, or to refuse it
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[sent, model] = plan_lane(self.stages, key, model, now_ns)
+        return plan.lane
+
+    def _let_out(self, let_in: LetIn) -> None:
+        """Take back what `_let_in` has just taken."""
+        self.open_grants -= let_in.reservation is not None
+        self.stages.admission.settle(let_in.ticket, UNKNOWN_USAGE, UNPRICED)
+        if let_in.reservation is not None:
+            let_in.reservation.undo()
 
     def _let_in(self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int) -> LetIn | None:
         """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look."""

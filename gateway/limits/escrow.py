@@ -172,13 +172,6 @@ class ConversationCounter(EscrowCounter):
         self._ledger.reserved += amount
         return self._ledger
 
-    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Reserve `amount` now where there is room; give what is left, and the mark."""
-        taken = super().take_at_once(amount, now_ns)
-        if taken is not None:
-            self._until_ns = now_ns + _DAY_NS
-        return taken
-
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)

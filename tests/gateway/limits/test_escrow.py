@@ -58,6 +58,15 @@ def test_a_conversation_is_over_a_day_after_its_last_charge():
     assert counter.is_idle(last_ns)
 
 
+def test_what_is_taken_at_once_and_taken_back_prolongs_no_conversation():
+    counter = ConversationCounter(conversation(100), "")
+    counter.settle(counter.take(60, START_NS), 60, 60, START_NS)
+    taken = counter.take_at_once(10, START_NS + DAY_NS - 1)
+    assert taken is not None and taken[0] == 30
+    counter.undo(taken[1], 10)
+    assert counter.room(START_NS + DAY_NS) == 100
+
+
 def test_a_request_that_runs_for_days_keeps_its_conversation():
     counter = ConversationCounter(conversation(100), "")
     mark = counter.take(60, START_NS)
