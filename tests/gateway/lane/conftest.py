@@ -1,0 +1,27 @@
+"""A pair of gateways before one model server."""
+
+import pytest
+
+from tests.gateway.lane.pair import RULES, Pair
+
+
+@pytest.fixture
+async def pair(start_gateway, kit, upstream, monkeypatch):
+    """A pair before one server, each with a connection that is idle and a key that is known."""
+
+    async def start(*urls, **more):
+        names = [f"u{number}" for number in range(len(urls) or 1)]
+        targets = [
+            kit.http_target(url, name, timeouts={"first_byte": 0.2, "between": 0.2})
+            for url, name in zip(urls or (upstream.url,), names, strict=True)
+        ]
+        config = kit.configuration(("mock", targets), **{**RULES, **more})
+        found = Pair(await start_gateway(config), await start_gateway(config), monkeypatch)
+        upstream.then(upstream.whole(upstream.completion()))
+        upstream.then(upstream.whole(upstream.completion()))
+        await found.ask()
+        assert found.taken == [False], "the first of a key goes the long way"
+        found.taken.clear()
+        return found
+
+    return start

@@ -1,0 +1,88 @@
+"""Two gateways that are asked the same, one of which has no short way, and what is compared of them."""
+
+import re
+
+import msgspec
+
+from contracts.records import RequestRecord
+
+LEVELS = ({"level": "tenant"}, {"level": "team", "subject": "*"}, {"level": "key", "subject": "*"})
+RULES = {
+    "limits": [
+        {"tenant": "acme", "metric": metric, "window": "minute", "amount": 1_000_000, **level}
+        for level in LEVELS
+        for metric in ("requests", "tokens")
+    ],
+    "budgets": [{"tenant": "acme", "period": "month", "amount_usd": "100", **level} for level in LEVELS],
+}
+# What differs from one run to the next.
+OWN = ("request_id", "started_at_ns", "duration_ns", "admission_ns", "charge_offsets_ns", "wait_ns", "gateway")
+TIMED = (*OWN, "number", "ttft_ns")
+
+
+class Pair:
+    """Two gateways that are asked the same, one of which has no short way."""
+
+    def __init__(self, short, long, monkeypatch):
+        self.short, self.long = short, long
+        self.taken: list[bool] = []
+        lane, take = short.gateway._lane, short.gateway._lane.take
+
+        def seen(exchange):
+            call = take(exchange)
+            self.taken.append(call is not None)
+            return call
+
+        monkeypatch.setattr(lane, "take", seen)
+        monkeypatch.setattr(long.gateway._lane, "take", lambda exchange: None)
+
+    async def ask(self, **fields):
+        """Ask both; give the shorter way's answer, which must be the other's but for ids and times."""
+        short, long = [await each.chat(model="mock", **fields) for each in (self.short, self.long)]
+        assert (short.status, told(short)) == (long.status, told(long))
+        if short.status == 200:
+            assert short.body == long.body
+        else:
+            assert without_times(short.error) == without_times(long.error)
+        return short
+
+    def compare_books(self):
+        """Hold the two journals, and the counters, against each other."""
+        for side in ("requests", "attempts"):
+            ours, theirs = (list(map(facts, getattr(each, side)())) for each in (self.short, self.long))
+            assert ours == theirs
+        assert counters(self.short) == counters(self.long)
+        for each in (self.short, self.long):
+            gateway = each.gateway
+            assert gateway.admission.in_flight == 0
+            assert gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
+
+
+def told(answer):
+    """Give an answer's headers, without what tells the time."""
+    timed = ["x-request-id", "retry-after", "retry-after-ms"] + ["content-length"] * (answer.status != 200)
+    return {name: value for name, value in answer.headers.items() if name not in timed and "-reset-" not in name}
+
+
+def without_times(error):
+    """Give an error without the wait that its message tells."""
+    return {**error, "message": re.sub(r"in [\d.hms]+$", "", error["message"])}
+
+
+def facts(record):
+    given = msgspec.to_builtins(msgspec.structs.asdict(record))
+    left_out = OWN if isinstance(record, RequestRecord) else TIMED
+    return {name: value for name, value in given.items() if name not in left_out}
+
+
+def counters(running):
+    """Give what every counter says is used and reserved, by rule and subject."""
+    gateway = running.gateway
+    snapshot, now_ns = gateway.directory.snapshot, gateway._clock.wall_ns()
+    [entry] = snapshot.keys.values()
+    lines = gateway._lane.stages.limiter.plans.plan_for(entry.identity, "mock", snapshot).fixed
+    found = {}
+    for counter, _ in lines.all:
+        state = counter.state(now_ns)
+        found[counter.rule.scope.level, counter.rule.metric, counter.subject] = (state.used, state.reserved)
+    return found

@@ -1,0 +1,154 @@
+"""What leaves the short way, or fails on it: nothing stays taken, nothing is written twice, somebody answers."""
+
+import asyncio
+import gc
+from dataclasses import replace
+
+import pytest
+
+from gateway.lane.quick_call import QuickCall
+from gateway.lane.quick_lane import QuickLane
+from tests.gateway.lane.pair import counters
+
+
+async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(pair, upstream, monkeypatch, caplog):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("gateway.lane.quick_call.learn_ratio", broken)
+    answer = await both.short.chat(model="mock")
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert both.short.requests()[-1].outcome == "error"
+    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
+    monkeypatch.setattr(QuickLane, "_lane_for", broken)
+    assert (await both.short.chat(model="mock")).status == 200
+    assert "the short way failed" in caplog.text
+
+
+async def test_a_client_that_leaves_as_its_request_is_handed_over_is_recorded_all_the_same(
+    pair, upstream, monkeypatch, eventually
+):
+    both = await pair()
+    lane, calls = both.short.gateway._lane, []
+    take, start = lane.take, lane.start
+
+    def seen(exchange):
+        calls.append(take(exchange))
+        return calls[-1]
+
+    def started_and_left(serving):
+        asyncio.get_running_loop().call_soon(lambda: calls[-1].cancel())  # before the task's first step
+        return start(serving)
+
+    monkeypatch.setattr(lane, "take", seen)
+    monkeypatch.setattr(lane, "start", started_and_left)
+    for answer in ({"usage": None}, {"error": {"message": "no"}, "choices": None}):
+        upstream.always(upstream.whole(upstream.completion(**answer)))
+        known = len(both.short.requests())
+        client = await both.short.connect()
+        await client.send(both.short.request(model="mock"))
+        await eventually(lambda known=known: len(both.short.requests()) > known)
+        client.close()
+    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
+    records = both.short.requests()[1:]
+    assert [record.outcome for record in records] == ["cancelled", "cancelled"]
+    assert all(reserved == 0 for _, reserved in counters(both.short).values())
+
+
+@pytest.mark.parametrize("depth", [900, 946, 947, 948, 949])
+async def test_a_reply_at_the_readers_end_of_depth_has_an_answer(pair, upstream, depth):
+    both = await pair()
+    said = '{"choices":[{"index":0,"message":{"content":' + "[" * depth + "]" * depth + '},"finish_reason":"stop"}]}'
+    upstream.always(upstream.whole(said.encode()))
+    assert (await both.short.chat(model="mock")).status in (200, 502)  # where the end is depends on who reads
+    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
+    assert len(both.short.requests()) == 2
+
+
+async def test_what_cannot_be_sent_is_given_back_before_the_long_way_takes_it(pair, upstream, monkeypatch):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(both.short.target("mock", "u0"), "send_at_once", broken)
+    assert (await both.ask()).status == 200
+    both.compare_books()
+
+
+async def test_a_record_is_written_once_whatever_is_told_of_it(pair, upstream, monkeypatch):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+
+    def broken(record):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(both.short.gateway.recorder, "_emit_span", broken)
+    assert (await both.ask()).status == 200
+    both.compare_books()
+
+
+async def test_the_headers_of_limits_tell_of_the_moment_the_request_was_let_in(pair, upstream):
+    limits = [{"tenant": "acme", "level": "tenant", "metric": "requests", "window": "second", "amount": 100}]
+    both = await pair(limits=limits, budgets=[])
+    upstream.always(0.15, upstream.whole(upstream.completion()))
+    slow = asyncio.create_task(both.short.chat(model="mock"))
+    await asyncio.sleep(0.1)
+    await both.short.chat(model="mock")
+    told_seconds = (await slow).headers["x-ratelimit-reset-requests"].removesuffix("s")
+    assert float(told_seconds) <= 1.025, "a window and a bucket, whenever the reply came"
+
+
+async def test_only_plans_in_force_of_known_keys_are_kept(pair, upstream):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+    lane, directory = both.short.gateway._lane, both.short.gateway.directory
+    for number in range(3):
+        await both.short.chat(model="mock", headers={"Authorization": f"Bearer tk-{number}" + "x" * 42})
+    assert not lane._plans
+    await both.short.chat(model="mock")
+    assert len(lane._plans) == 1
+    directory.snapshot = replace(directory.snapshot)
+    await both.short.chat(model="mock", headers={"Authorization": "Bearer tk-" + "y" * 43})
+    assert not lane._plans
+
+
+async def test_a_request_leaves_nothing_to_the_cycle_collector(pair, upstream):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+    await both.short.chat(model="mock")
+    gc.collect()
+    gc.disable()
+    try:
+        for reply in (upstream.completion(), upstream.completion(usage=None)):
+            upstream.always(upstream.whole(reply))
+            for _ in range(3):
+                await both.short.chat(model="mock")
+        await asyncio.sleep(0.01)
+        assert not [one for one in gc.get_objects() if isinstance(one, QuickCall)]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_credentials_that_are_refused_and_the_same_are_not_tried_again(pair, upstream, status):
+    both = await pair()
+    upstream.always(upstream.whole({"error": {"message": "no"}}, status))
+    before = len(upstream.requests)
+    await both.ask()
+    assert len(upstream.requests) == before + 2, "one of each gateway"
+    both.compare_books()
+
+
+async def test_a_request_that_makes_a_server_close_is_sent_twice_at_the_most(pair, upstream):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+    await asyncio.gather(*(both.short.chat(model="mock") for _ in range(4)))  # so many connections are idle
+    upstream.always("close")
+    before = len(upstream.requests)
+    assert (await both.short.chat(model="mock")).status == 502
+    assert len(upstream.requests) == before + 2
