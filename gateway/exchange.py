@@ -99,17 +99,13 @@ class Exchange:
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
         """Answer with a whole body and end the exchange."""
-        head = _head(status, content_type, headers, b"content-length: %d\r\n" % len(body), self._connection_line())
+        self.send_lines(status, content_type, body, header_lines(headers))
+
+    def send_lines(self, status: int, content_type: bytes, body: bytes, lines: bytes) -> None:
+        """Answer as `send` does, with headers that are lines already, each with its line end."""
+        head = _head(status, content_type, lines, b"content-length: %d\r\n" % len(body), self._connection_line())
         self.is_started = True
         self._write(head if self.method == "HEAD" else head + body)
-        self.finish()
-
-    def send_lines(self, content_type: bytes, lines: bytes, body: bytes) -> None:
-        """Answer well with a whole body, as `send` does; `lines` are further headers, each with its line end."""
-        connection = self._connection_line()
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n"
-        self.is_started = True
-        self._write(head % (content_type, len(body), connection, lines) + body)
         self.finish()
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
@@ -119,7 +115,7 @@ class Exchange:
             self._keep_alive = False
         framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
         self.is_started = True
-        self._write(_head(status, content_type, headers, framing, self._connection_line()))
+        self._write(_head(status, content_type, header_lines(headers), framing, self._connection_line()))
 
     def write(self, data: bytes) -> None:
         """Send a piece of the answer at once."""
@@ -174,9 +170,13 @@ Handler = Callable[[Exchange], Serving | None]
 """Answers an exchange: at once and returns None, or gives what a client that leaves cancels."""
 
 
-def _head(status: int, content_type: bytes, headers: Headers, framing: bytes, connection: bytes) -> bytes:
-    lines = b"\r\n".join([*map(b": ".join, headers), b"\r\n"])
-    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b" % (
+def header_lines(headers: Headers) -> bytes:
+    """Give headers as the lines of a head, each with its line end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def _head(status: int, content_type: bytes, lines: bytes, framing: bytes, connection: bytes) -> bytes:
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
         status,
         _REASONS.get(status, b"Unknown"),
         content_type,

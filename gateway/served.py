@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from gateway.exchange import Headers
+from gateway.exchange import Headers, header_lines
 
 _MODEL: Final = b"x-tollkeeper-model"
 _VERSION: Final = b"x-tollkeeper-model-version"
@@ -23,7 +23,7 @@ def served_headers(model: str, version: str) -> Headers:
 @lru_cache(maxsize=512)
 def served_lines(model: str, version: str) -> bytes:
     """Give the same, as the lines of a head."""
-    return b"".join([b"%b: %b\r\n" % header for header in served_headers(model, version)])
+    return header_lines(served_headers(model, version))
 
 
 def _is_plain(word: str) -> bool:

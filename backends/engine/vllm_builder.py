@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.engine.base import Engine, ModelOrder
+from backends.engine.model_card import ModelCard
 from backends.engine.parsers.answer_format import AnswerFormat
 from backends.engine.settings import EngineHostSettings
 from backends.engine.step_book import StepBook
@@ -26,7 +27,7 @@ from backends.engine.vllm_engine.llm_client import LlmFacts
 from backends.engine.vllm_engine.memory_plan import GpuRoom
 from backends.engine.vllm_engine.metering.capability import missing_hooks
 from backends.engine.vllm_engine.metering.meter import WORKER, MeterOptions, VllmMeter
-from backends.engine.vllm_engine.model_card import ModelCard, read_model_card
+from backends.engine.vllm_engine.model_card import read_model_card
 from backends.engine.vllm_engine.step_metering import NoMetering, StepMetering
 from contracts.errors import ConfigurationError
 from contracts.wire import ModelHello

@@ -100,10 +100,6 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
     """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
-    if key.endpoints is not None and CHAT.api not in key.endpoints:
-        return False
-    if key.models is not None and model.id not in key.models:
-        return False
     if model.sampling is not None or key.policy.max_reasoning_effort is not None:
         return False
     return snapshot.pools[model.pool].kinds == _KINDS and stages.queues.get(model.pool).spec is None

@@ -130,6 +130,7 @@ class QuickCall(msgspec.Struct, eq=False):
         """Account for the reply and answer, or leave it to a task. Raises what the reply failed with, or SendAgain."""
         assert self._sent is not None
         result = self._sent.result(error)
+        self._lane.stages.guard.after(result)
         usage = result.usage
         tokens_in, tokens_out = plain_counts(usage) or (usage.input_tokens, usage.output_tokens)
         cost = bill(usage, CHAT.name, self._to.card)
@@ -151,7 +152,7 @@ class QuickCall(msgspec.Struct, eq=False):
             )
         except Exception:  # what is on disk is not written twice, and the answer is a good one
             _log.exception("a record could not be told of", extra={"request_id": self._id_text})
-        self._exchange.send_lines(JSON, lines, self._body)
+        self._exchange.send_lines(200, JSON, self._body, lines)
 
     # what tells a task of the first try
 

@@ -103,8 +103,10 @@ class QuickLane:
 
     def _let_in(self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int) -> LetIn | None:
         """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look."""
-        limit, choices, context = request.output_limit, request.n or 1, opened.model.context_tokens
-        if limit is not None and context is not None and limit > context:
+        limit, choices = request.output_limit, request.n or 1
+        try:
+            self.stages.guard.before(opened.key, request, CHAT.api, opened.snapshot)
+        except TollkeeperError:
             return None
         size = prompt_bytes(body)
         tokens_in = tokens_out = 0

@@ -1,51 +1,33 @@
 """A local Hugging Face model directory, checked before anything is loaded from it. Reads JSON and hashes; no torch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from backends.engine.model_card import (
+    ModelCard,
+    chat_template_of,
+    eos_token_ids_of,
+    hash_of_files,
+    read_json,
+    special_tokens_of,
+)
 from contracts.errors import ConfigurationError
 
 _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_CHUNK_BYTES: Final = 1 << 22
-_SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFiles:
-    """What a directory says of its model. Hashes are SHA-256 in hex."""
+class ModelFiles(ModelCard):
+    """What the torch engine loads: a model that is checked for it."""
 
-    path: Path
-    config: Mapping[str, object]
     architecture: str
     weights: tuple[Path, ...]
-    tokenizer: bytes
-    chat_template: str
-    special_tokens: dict[str, str]
-    eos_token_ids: tuple[int, ...]
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """Hash tokenizer.json."""
-        return sha256(self.tokenizer).hexdigest()
-
-    @property
-    def template_hash(self) -> str:
-        """Hash the chat template; that of the empty text where there is none."""
-        return sha256(self.chat_template.encode()).hexdigest()
 
     def weights_hash(self) -> str:
         """Hash the weight files, names and contents, in the order of their names. Reads them all."""
-        digest = sha256()
-        for path in self.weights:
-            digest.update(path.name.encode() + b"\0")
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK_BYTES):
-                    digest.update(chunk)
-        return digest.hexdigest()
+        return hash_of_files(self.weights).hexdigest()
 
 
 def read_model_files(path: Path) -> ModelFiles:
@@ -81,18 +63,6 @@ def read_model_files(path: Path) -> ModelFiles:
     )
 
 
-def read_json(path: Path) -> dict[str, object]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{path} is not a JSON object")
-    return found
-
-
 def _check_architecture(path: Path, config: Mapping[str, object]) -> str:
     """Refuse what paged full attention over one decoder would serve wrongly."""
     named = config.get("architectures")
@@ -112,34 +82,3 @@ def _check_architecture(path: Path, config: Mapping[str, object]) -> str:
         if applies:
             raise ConfigurationError(f"{path}: {architecture} has {reason}, which this engine does not serve")
     return architecture
-
-
-def chat_template_of(path: Path, tokenizer_config: Mapping[str, object]) -> str:
-    file = path / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text()
-    found = tokenizer_config.get("chat_template")
-    if isinstance(found, list):  # named templates: the default one
-        found = next(
-            (one.get("template") for one in found if isinstance(one, dict) and one.get("name") == "default"), ""
-        )
-    return found if isinstance(found, str) else ""
-
-
-def special_tokens_of(tokenizer_config: Mapping[str, object]) -> dict[str, str]:
-    found = {}
-    for name in _SPECIAL:
-        token = tokenizer_config.get(name)
-        if isinstance(token, dict):
-            token = token.get("content")
-        if isinstance(token, str):
-            found[name] = token
-    return found
-
-
-def eos_token_ids_of(config: Mapping[str, object], generation: Mapping[str, object]) -> tuple[int, ...]:
-    found: set[int] = set()
-    for source in (config, generation):
-        ids = source.get("eos_token_id")
-        found.update(one for one in (ids if isinstance(ids, list) else [ids]) if isinstance(one, int) and one >= 0)
-    return tuple(sorted(found))

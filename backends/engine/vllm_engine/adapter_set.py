@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from backends.engine.torch_engine.model_files import read_json
+from backends.engine.model_card import read_json
 from backends.engine.vllm_engine.failures import first_line
 from backends.engine.vllm_engine.llm_client import Adapter, LlmClient
 from contracts.errors import ConfigurationError
