@@ -283,6 +283,7 @@ async def test_step_records_are_acknowledged_once_they_are_in_the_journal_and_ke
 ):
     host = await new_host()
     gateway = await start_with(host)
+    await eventually(lambda: host.of(Attach))  # the gateway is ready once it has sent it
     [attach] = host.of(Attach)
     assert attach.wants_steps and attach.wants_kv
     host.send(Steps(records=[step(1), step(2)], last_sequence=11))

@@ -341,6 +341,7 @@ async def test_looks_at_gpus_are_asked_for_and_kept_as_far_as_there_is_room(host
     hosts = EngineHosts(Taking("g", keeper))
     target = target_of(host, hosts)
     await eventually(lambda: hosts.status()["h"].state == "ready")
+    await eventually(lambda: host.of(Attach))  # the target is ready once it has sent it
     (attach,) = host.of(Attach)
     assert (attach.wants_devices, attach.wants_kv) == (True, False)
     look = encode_record(DeviceRecord(host="h", sequence=1, at_ns=1, device="GPU-1"))
