@@ -17,6 +17,7 @@ from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, 
 # News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
 _STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
+_MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,17 @@ class Receiver(Protocol):
         """Take a piece. False: the reply has not got on by it, it was only kept alive."""
 
 
+class ChunkReceiver:
+    """A receiver that knows some chunks of a body by their bytes, the framing of the chunked coding among them."""
+
+    def chunk_taker(self) -> Callable[[bytes], bool] | None:
+        """Give what takes a whole chunk in its framing, and says so; False: it is another, and comes as any does.
+
+        Asked after each chunk that came so; `None`: none is known. What is taken gets the reply on.
+        """
+        return None
+
+
 OnEnd = Callable[[UpstreamError | None], None]
 """Told once how a reply ended: well, or with what went wrong."""
 
@@ -75,13 +87,15 @@ class Home(Protocol):
 class Connection(asyncio.Protocol):
     """One connection: idle, or carrying exactly one exchange."""
 
-    def __init__(self, pool: Home) -> None:
+    def __init__(self, pool: Home, time: Callable[[], float] | None = None) -> None:
+        """`time` is what `pool.clock` gives, for less."""
         self.pool = pool
         self.transport: asyncio.Transport | None = None
         self.receiver: Receiver | None = None
         self._on_end: OnEnd | None = None
         self._has_ended_well = False
-        self._time = pool.clock
+        self._time = time or pool.clock
+        self._between = pool.timeouts.between
         self.idle_since = 0.0
         self.deadline = 0.0
         self.expires = 0.0
@@ -98,6 +112,8 @@ class Connection(asyncio.Protocol):
         self._has_body = False
         self._keep = False
         self._is_paused = False
+        # What takes whole chunks, while the parser stands between two: it can do without those that are known.
+        self._take_chunk: Callable[[bytes], bool] | None = None
 
     # asyncio's side
 
@@ -105,6 +121,21 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
 
     def data_received(self, data: bytes) -> None:
+        take_chunk = self._take_chunk
+        if take_chunk is not None:
+            try:
+                if take_chunk(data):
+                    self.deadline = self._time() + self._between
+                    return
+                rest = _rest_of(data, take_chunk)
+            except Exception as error:  # as in a callback of the parser's
+                self._fail(_fault_of(error))
+                return
+            if len(rest) != len(data):
+                self.deadline = self._time() + self._between
+            if not rest:
+                return
+            data = rest
         if not self._is_awaited:  # bytes nobody asked for: the connection cannot be trusted any more
             self.abort()
             return
@@ -124,11 +155,10 @@ class Connection(asyncio.Protocol):
                 self._end(None)
                 return
             # What a receiver raises in a callback, the parser carries as its error's context.
-            raised = error.__context__
-            if not isinstance(raised, UpstreamError):
-                raised = UpstreamBroken("the target's reply is not valid HTTP/1.1")
-            self._fail(raised)
+            self._fail(_fault_of(error.__context__))
             return
+        if self._take_chunk is not None and not data.endswith(b"\r\n"):
+            self._take_chunk = None  # part of the next chunk's size has come
         if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
             self._fail(_too_long_a_head())
         elif self._is_complete:
@@ -189,7 +219,16 @@ class Connection(asyncio.Protocol):
             self._has_body = True
             self.deadline = self._time() + self.pool.timeouts.between
 
+    def on_chunk_header(self) -> None:
+        self._take_chunk = None
+
+    def on_chunk_complete(self) -> None:
+        receiver: object = self.receiver
+        if isinstance(receiver, ChunkReceiver):
+            self._take_chunk = receiver.chunk_taker()
+
     def on_message_complete(self) -> None:
+        self._take_chunk = None
         if not self._is_awaited or not self._has_head:
             return
         # Later the parser has forgotten: asked outside this callback it always says no.
@@ -214,7 +253,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""
-        self.receiver = self._on_end = None
+        self.receiver = self._on_end = self._take_chunk = None
         self._is_awaited = False
         if self._is_paused:
             self.resume()
@@ -223,6 +262,11 @@ class Connection(asyncio.Protocol):
         else:
             self.pool.forget(self)
             self.abort()
+
+    def give_up(self) -> None:
+        """Close the connection, also where a reply on it has ended well that nobody has looked at."""
+        self._has_ended_well = False
+        self.release()
 
     def pause(self) -> None:
         """Stop reading. A target that may not send is not silent: its deadline between pieces rests."""
@@ -268,6 +312,33 @@ class Connection(asyncio.Protocol):
 
     def _ends_with_connection(self) -> bool:
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
+
+
+def _rest_of(data: bytes, take_chunk: Callable[[bytes], bool]) -> bytes:
+    """Let chunks be taken that came in one piece, as far as they are known; give what is left for the parser.
+
+    The piece as a whole is not one that is known.
+    """
+    size = len(data)
+    while True:
+        line_end = data.find(b"\r\n", 1, _MAX_SIZE_DIGITS + 1)
+        digits = data[: max(line_end, 0)]
+        if not digits.isalnum():
+            return data
+        try:
+            length = int(digits, 16) + line_end + 4
+        except ValueError:
+            return data
+        if length > len(data) or length == size or not take_chunk(data[:length]):
+            return data
+        data = data[length:]
+
+
+def _fault_of(raised: BaseException | None) -> UpstreamError:
+    """Give what a reply ends with of which this was raised where it was taken."""
+    if isinstance(raised, UpstreamError):
+        return raised
+    return UpstreamBroken("the target's reply is not valid HTTP/1.1")
 
 
 def _size_of(headers: Mapping[bytes, bytes]) -> int:

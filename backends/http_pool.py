@@ -55,6 +55,13 @@ class Exchange:
         self._connection, self._done = await pool.begin(self._request, None)
         await self._done
 
+    def abandon(self) -> None:
+        """Leave a reply that nobody waits for: its connection is closed."""
+        self._is_over = True
+        if not self._done.cancel() and not self._done.cancelled():
+            self._done.exception()  # looked at: nobody else will
+        self._connection.give_up()
+
     def pause(self) -> None:
         """Stop reading, so that a slow client holds the target back instead of filling memory."""
         if not self._is_over:  # afterwards the connection is another exchange's
@@ -103,6 +110,14 @@ class HttpPool:
         request = Request(head, body, receiver)
         return Exchange(self, request, *await self.begin(request, self._take_idle()))
 
+    def send_idle(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange | None:
+        """Send a request where a connection is idle; `None` where there is no such one."""
+        connection = self._take_idle()
+        if connection is None:
+            return None
+        request = Request(head, body, receiver)
+        return Exchange(self, request, connection, self._begin_on(connection, request, is_reused=True))
+
     def send_at_once(self, head: bytes, body: bytes, receiver: Receiver, on_end: OnEnd) -> Connection | None:
         """Send a request where a connection is idle, and tell `on_end` how it ended; `None`: there is no such one.
 
@@ -123,10 +138,13 @@ class HttpPool:
                 connection = await self._connect()
             finally:
                 self._connecting -= 1
+        return connection, self._begin_on(connection, request, is_reused=idle is not None)
+
+    def _begin_on(self, connection: Connection, request: Request, *, is_reused: bool) -> asyncio.Future[None]:
         self._busy.add(connection)
         done: asyncio.Future[None] = self.loop.create_future()
-        connection.send(request, partial(_conclude, done), is_reused=idle is not None)
-        return connection, done
+        connection.send(request, partial(_conclude, done), is_reused=is_reused)
+        return done
 
     def keep(self, connection: Connection) -> None:
         """Take back a connection whose exchange ended well."""
@@ -174,7 +192,7 @@ class HttpPool:
         try:
             async with asyncio.timeout(self.timeouts.connect):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self),
+                    lambda: Connection(self, loop.time),
                     self.origin.host,
                     self.origin.port,
                     ssl=self._tls,

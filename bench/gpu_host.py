@@ -11,13 +11,13 @@ from typing import Final, cast
 
 from bench.gpu_runs import Answer, Run
 from bench.gpu_workloads import Ask, Workload
+from contracts.frame_splitter import FrameSplitter
 from contracts.records import StepRecord, decode_record
 from contracts.wire import (
     WIRE_VERSION,
     Attach,
     Delta,
     Finished,
-    FrameSplitter,
     FromGateway,
     FromHost,
     Hello,

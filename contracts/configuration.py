@@ -4,18 +4,21 @@ It is read from the control-plane database or from a single YAML file; the data 
 swaps the whole of it at once when its revision has moved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from contracts.caching import CachePolicy
 from contracts.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
+from contracts.failures import DEFAULT_FAILURES, FailurePolicy, Playbook
 from contracts.identity import Identity
 from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.prices import PriceBook
+from contracts.routes import RouteSpec
 from contracts.sampling import SamplingPolicy
 
 
@@ -88,6 +91,10 @@ class IssuerSpec:
             raise ConfigurationError(f"issuer {self.issuer!r}: algorithms must be asymmetric, such as RS256")
 
 
+# How a pool's target is chosen: by predicted cost, or by what the name says.
+PolicyName = Literal["cost", "least_outstanding", "peak_ewma", "round_robin", "consistent_hash", "random"]
+
+
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
     """One replica and how it is spoken to; see `contracts.control.serving.Target`."""
@@ -112,6 +119,7 @@ class PoolSpec:
     targets: tuple[TargetSpec, ...]
     policy: str = "round_robin"
     queue: QueueSpec | None = None
+    failures: FailurePolicy = DEFAULT_FAILURES
     kinds: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
@@ -129,6 +137,7 @@ class ModelSpec:
     context_tokens: int | None = None
     created_unix: int = 0
     sampling: SamplingPolicy | None = None
+    cache: CachePolicy | None = None  # none: its answers are not kept
 
     def __post_init__(self) -> None:
         limit = None if self.sampling is None else self.sampling.output_limit
@@ -155,12 +164,23 @@ class Snapshot:
     limits: tuple[LimitSpec, ...] = ()
     budgets: tuple[BudgetSpec, ...] = ()
     issuers: tuple[IssuerSpec, ...] = ()
+    routes: Mapping[str, RouteSpec] = field(default_factory=dict)
+    playbooks: Mapping[str, Playbook] = field(default_factory=dict)  # by provider
 
     def __post_init__(self) -> None:
         for model in self.models.values():
             if model.pool not in self.pools:
                 known = ", ".join(sorted(self.pools)) or "none"
                 raise ConfigurationError(f"model {model.id!r} names pool {model.pool!r}; known pools: {known}")
+
+    def names(self, allowed: Container[str] | None = None) -> dict[str, int]:
+        """Give every name that applications may ask for, or those allowed, with when each was made (Unix seconds)."""
+        every: dict[str, ModelSpec | RouteSpec] = {**self.models, **self.routes}
+        return {name: found.created_unix for name, found in every.items() if allowed is None or name in allowed}
+
+    def serves(self, name: str, allowed: Container[str] | None = None) -> bool:
+        """Say whether a name stands for a model or a route, and is among those allowed."""
+        return (name in self.models or name in self.routes) and (allowed is None or name in allowed)
 
 
 EMPTY_SNAPSHOT: Final = Snapshot(revision=-1, keys={}, models={}, pools={}, prices=PriceBook())

@@ -10,7 +10,8 @@ from typing import ClassVar
 class TollkeeperError(Exception):
     """The root. `param` names the offending field in the caller's words, where there is one.
 
-    `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing.
+    `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
+    how much of a streamed answer had passed when it failed.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -32,6 +33,7 @@ class TollkeeperError(Exception):
         self.param = param
         self.retry_after_seconds = retry_after_seconds
         self.should_retry = should_retry
+        self.reached_tokens: int | None = None
         self._code = code
 
     @property
@@ -231,6 +233,13 @@ class UpstreamOverloaded(UpstreamError):
     status = 503
 
 
+class TargetsAway(UpstreamError):
+    """Every target that may answer is left alone after failures: `retry_after_seconds` tells when one is tried."""
+
+    code = "targets_away"
+    status = 503
+
+
 class UpstreamRejected(TollkeeperError):
     """The target refused the request itself; another try would not help."""
 
@@ -243,6 +252,14 @@ class ClientGone(TollkeeperError):
     """The caller closed the connection before the answer was complete (nginx's status 499)."""
 
     code = "client_closed_request"
+    status = 499
+    kind = "invalid_request_error"
+
+
+class HedgeLost(TollkeeperError):
+    """Another target gave the first token, and this one was no longer needed."""
+
+    code = "hedge_lost"
     status = 499
     kind = "invalid_request_error"
 
@@ -292,6 +309,12 @@ class ControlUnavailable(Unavailable):
     """The control-plane database does not answer."""
 
     code = "control_unavailable"
+
+
+class EmbedderUnavailable(Unavailable):
+    """What makes vectors of texts does not run: what goes by meaning goes its other way."""
+
+    code = "embedder_unavailable"
 
 
 class ObjectsUnavailable(Unavailable):

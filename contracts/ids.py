@@ -7,8 +7,8 @@ _VERSION_7 = 0x7 << 76
 _VARIANT_10 = 0x2 << 62
 _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
-_DIGITS_OF_ONE = 20
-_RANDOM_BYTES = 256 * _DIGITS_OF_ONE // 2
+_TAIL_BYTES = 10
+_TAILS_AT_ONCE = 32
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -27,27 +27,36 @@ def uuid7(unix_ns: int) -> UUID:
 class IdSource:
     """Makes UUIDv7 as bytes and as text, for where a UUID object is not needed. Not for use from several threads."""
 
-    __slots__ = ("_millis", "_place", "_random", "_time")
+    __slots__ = ("_millis", "_tails", "_time", "_time_text")
 
     def __init__(self) -> None:
-        self._random = ""  # in hexadecimal
-        self._place = 0
+        self._tails: list[tuple[bytes, str]] = []  # made several at a time: most of the cost is in the calls
         self._millis = -1
-        self._time = ""  # what ids of this millisecond begin with
+        self._time = b""  # what ids of this millisecond begin with
+        self._time_text = ""
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
         """Give the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
         millis = unix_ns // 1_000_000
         if millis != self._millis:
-            digits = f"{millis & 0xFFFF_FFFF_FFFF:012x}"
-            self._millis, self._time = millis, f"{digits[:8]}-{digits[8:]}-7"
-        place = self._place
-        if place >= len(self._random):
-            self._random, place = os.urandom(_RANDOM_BYTES).hex(), 0
-        self._place = place + _DIGITS_OF_ONE
-        digits = self._random[place : self._place]
-        text = f"{self._time}{digits[:3]}-{_VARIANT[digits[3]]}{digits[4:7]}-{digits[7:19]}"
-        return bytes.fromhex(text.replace("-", "")), text
+            self._millis, self._time = millis, (millis & 0xFFFF_FFFF_FFFF).to_bytes(6, "big")
+            digits = self._time.hex()
+            self._time_text = f"{digits[:8]}-{digits[8:]}-"
+        if not self._tails:
+            self._tails = _tails()
+        tail, text = self._tails.pop()
+        return self._time + tail, self._time_text + text
+
+
+def _tails() -> list[tuple[bytes, str]]:
+    """Give the ends of some ids: version and variant among 74 random bits, as bytes and as text."""
+    random = os.urandom(_TAIL_BYTES * _TAILS_AT_ONCE).hex()
+    found: list[tuple[bytes, str]] = []
+    for start in range(0, len(random), 2 * _TAIL_BYTES):
+        digits = random[start : start + 2 * _TAIL_BYTES]
+        version, variant = f"7{digits[1:4]}", f"{_VARIANT[digits[4]]}{digits[5:8]}"
+        found.append((bytes.fromhex(version + variant + digits[8:]), f"{version}-{variant}-{digits[8:]}"))
+    return found
 
 
 def sibling_of(identifier: UUID, place: int) -> UUID:

@@ -10,6 +10,7 @@ Names of table columns and `gen_ai.*` attributes are not here but in `contracts/
 
 import sys
 from array import array
+from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
 
 GAP_UNIT_NS: Final = 10_000  # gaps are counted in 10 us units
+_HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 MAX_GAP_UNITS: Final = 2**32 - 1
 _GAP_BYTES: Final = 4
 
@@ -335,7 +337,21 @@ def event_name_of(packed: bytes) -> str:
 
 def gap_units(gap_ns: int) -> int:
     """Convert a gap to 10 us units, rounded to the nearest and clamped to UInt32 (at most 11.9 hours)."""
-    return min(max((gap_ns + GAP_UNIT_NS // 2) // GAP_UNIT_NS, 0), MAX_GAP_UNITS)
+    units = (gap_ns + _HALF_UNIT_NS) // GAP_UNIT_NS
+    if 0 <= units <= MAX_GAP_UNITS:
+        return units
+    return 0 if units < 0 else MAX_GAP_UNITS
+
+
+def gaps_between(times_ns: list[int]) -> list[int]:
+    """Give the gaps between moments that follow each other, each as `gap_units` has it."""
+    first = times_ns[0]
+    if times_ns.count(first) == len(times_ns):  # as one step of an engine makes them
+        return [0] * (len(times_ns) - 1)
+    gaps = [(later - earlier + _HALF_UNIT_NS) // GAP_UNIT_NS for earlier, later in pairwise(times_ns)]
+    if min(gaps) >= 0 and max(gaps) <= MAX_GAP_UNITS:
+        return gaps
+    return [min(max(gap, 0), MAX_GAP_UNITS) for gap in gaps]
 
 
 def pack_gaps(gaps: list[int]) -> bytes:

@@ -17,16 +17,18 @@ from typing import Final, Literal
 import msgspec
 
 from contracts.errors import InvalidRecord
+from contracts.frame_splitter import LENGTH_BYTES
+from contracts.kept_prefix import KeptPrefix
 from contracts.records import GpuShare
 from contracts.usage import UNKNOWN_USAGE, Usage
 
 WIRE_VERSION: Final = 1
-MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
-_LENGTH_BYTES: Final = 4
 
 FinishReason = Literal["stop", "length", "abort", "error", "tool_calls"]
 ModelState = Literal["loading", "warming", "ready", "draining", "failed"]
-Verb = Literal["load", "unload", "load_adapter", "unload_adapter", "drain", "health", "stats", "sleep", "wake", "swap"]
+Verb = Literal[
+    "load", "unload", "load_adapter", "unload_adapter", "drain", "health", "stats", "sleep", "wake", "swap", "kv_blocks"
+]
 GrammarKind = Literal["json_schema", "json_object", "regex", "lark", "choice"]
 
 
@@ -114,6 +116,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     clock_ns: int  # the host's monotonic clock now
     wall_ns: int  # Unix time now
     operations: list[str] = []  # a provider host's, as paths below OpenAI's root; none: it takes nothing new
+    tells_blocks: bool = False  # it answers the call `kv_blocks`
 
 
 class Delta(_Message, frozen=True, tag="delta"):
@@ -199,6 +202,17 @@ class KvEvents(_Message, frozen=True, tag="kv"):
     records: list[bytes]
 
 
+class KvBlocks(_Message, frozen=True, tag="kv_blocks"):
+    """What a model's cache holds, in parts, for who asks `kv_blocks`; KV records from `sequence` on tell of changes."""
+
+    model: str
+    engine: str
+    sequence: int
+    block_size: int
+    block_hashes: list[int]
+    is_last: bool = True
+
+
 class Devices(_Message, frozen=True, tag="devices"):
     """Packed looks at the host's GPUs, to the gateway that takes step records, if it wants them. May be dropped."""
 
@@ -252,6 +266,7 @@ class Submit(_Message, frozen=True, tag="submit"):
     tools: bytes = b""  # JSON; present: tool calls are parsed out of the output
     parse_reasoning: bool = True
     tool_choice: str = ""  # "required", or "function:" and a name: a call of any or of this tool must be made
+    kept_prefixes: list[KeptPrefix] = []  # the shortest first; a host that cannot keep them leaves them be
 
 
 class Embed(_Message, frozen=True, tag="embed"):
@@ -319,7 +334,7 @@ class Call(_Message, frozen=True, tag="call"):
     options: dict[str, float | int | str | bool | None] = {}
 
 
-FromHost = Hello | Delta | Finished | Embedded | Chunk | Invoked | Steps | KvEvents | Devices | Answer
+FromHost = Hello | Delta | Finished | Embedded | Chunk | Invoked | Steps | KvEvents | KvBlocks | Devices | Answer
 FromGateway = Attach | Submit | Embed | Invoke | Hold | Abort | StepsAck | Call
 
 
@@ -331,33 +346,7 @@ _gateway_decoder: Final[msgspec.msgpack.Decoder[FromGateway]] = msgspec.msgpack.
 def frame(message: FromHost | FromGateway) -> bytes:
     """Encode a message with its length before it."""
     body = _encoder.encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-class FrameSplitter:
-    """Cuts a byte stream into frames' bodies. Raises InvalidRecord on a length no peer of ours would send."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and give the bodies they complete."""
-        rest = self._rest
-        rest += data
-        bodies: list[bytes] = []
-        start, size = 0, len(rest)
-        while size - start >= _LENGTH_BYTES:
-            length = int.from_bytes(rest[start : start + _LENGTH_BYTES], "little")
-            if length > MAX_FRAME_BYTES:
-                raise InvalidRecord(f"a frame of {length} bytes exceeds the limit of {MAX_FRAME_BYTES}")
-            end = start + _LENGTH_BYTES + length
-            if end > size:
-                break
-            bodies.append(bytes(rest[start + _LENGTH_BYTES : end]))
-            start = end
-        if start:
-            del rest[:start]
-        return bodies
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
 
 
 def from_host(body: bytes) -> FromHost:

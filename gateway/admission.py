@@ -8,8 +8,6 @@ import msgspec
 
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import Identity
-from contracts.prices import Cost
-from contracts.usage import Usage
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 
@@ -36,7 +34,7 @@ class Admission:
                 code="overloaded",
                 retry_after_seconds=1.0,
             )
-        if not self._journal.promise(self._room_with_one_more):
+        if not self._journal.promise((self.in_flight + 1) * RECORD_ROOM_BYTES):
             raise JournalFull(f"usage cannot be recorded: {self._why_there_is_no_room()}", retry_after_seconds=5.0)
         self.in_flight += 1
         return Ticket(who)
@@ -44,7 +42,7 @@ class Admission:
     @property
     def has_journal_room(self) -> bool:
         """Say whether the journal would let a request begin now."""
-        return self._journal.has_room(self._room_with_one_more)
+        return self._journal.has_room((self.in_flight + 1) * RECORD_ROOM_BYTES)
 
     def _why_there_is_no_room(self) -> str:
         if self._journal.is_disk_full:
@@ -53,12 +51,8 @@ class Admission:
             return "the disk that holds the gateway's journal refuses to be written; see the gateway's log"
         return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
 
-    @property
-    def _room_with_one_more(self) -> int:
-        return (self.in_flight + 1) * RECORD_ROOM_BYTES
-
-    def settle(self, ticket: Ticket, usage: Usage, cost: Cost) -> None:
-        """Take a ticket back with what was used. A second call does nothing."""
+    def settle(self, ticket: Ticket) -> None:
+        """Take a ticket back. A second call does nothing."""
         if not ticket.is_settled:
             ticket.is_settled = True
             self.in_flight -= 1

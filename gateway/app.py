@@ -18,24 +18,21 @@ from backends.tls import client_tls
 from contracts.configuration import Snapshot
 from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
-from gateway.admission import Admission
-from gateway.app_parts import budget_publisher, counter_store, source_of, span_emitter, window_file
+from gateway.accounting import Accounting
+from gateway.answer_cache.answer_cache import AnswerCache
+from gateway.app_parts import health_service, source_of
+from gateway.attempts.caller import Caller
 from gateway.batches.service import BatchService
 from gateway.clock import Clock
 from gateway.config_file import FileSource
-from gateway.counting import TokenEstimator
 from gateway.directory import Directory, RefusedSnapshot
 from gateway.dispatch import Dispatcher
 from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
 from gateway.identity.authentication import Authenticator
-from gateway.journal import Journal
 from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
-from gateway.limiter import Limiter
-from gateway.limits.budget_ledger import BudgetLedger
-from gateway.limits.budget_watch import BudgetWatch
 from gateway.messages.count_tokens import CountTokens
 from gateway.messages.operation import MESSAGES
 from gateway.metrics.endpoint import MetricsEndpoint
@@ -44,20 +41,21 @@ from gateway.metrics.page import MetricsPage, Sources
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.service import MetricsService
 from gateway.operations import OPERATIONS, Operation
-from gateway.output_estimates import OutputEstimator
 from gateway.provider_hosts import ProviderHosts
-from gateway.recorder import Recorder
+from gateway.readiness import Readiness
 from gateway.responses.keeper import ResponseKeeper
 from gateway.responses.operation import responses
 from gateway.responses.resource import ResponseResource
-from gateway.routing import Router
+from gateway.routes.guide import RouteGuide
+from gateway.routing.cache_mirror import CacheMirror
+from gateway.routing.router import Router
 from gateway.scheduling.engine_rooms import EngineRooms
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.secure_listener import ListenerContext
+from gateway.semantic.service import SemanticService
 from gateway.server import HttpServer
 from gateway.serving_tasks import ServingTasks
 from gateway.settings import GatewaySettings
-from gateway.settlement import Settlement
 from gateway.shipper import Shipper
 from gateway.stages import Stages
 from gateway.targets import TargetRegistry
@@ -82,48 +80,14 @@ class Gateway:
         prepare = self._prepare if isinstance(source, FileSource) else None
         self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
         self._reloading: asyncio.Task[None] | None = None
-        directory = settings.own("journal")
-        self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
-        name = settings.name
-        self.engine_records = JournalledEngineRecords(self.journal)
-        engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
-        taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, tls=engine_tls)
-        self._engines = EngineHosts(taking)
-        self._providers = ProviderHosts(settings.providers_address, name)
-        self.targets = TargetRegistry(
-            {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target}
-        )
-        self._spans = span_emitter(settings, name)
-        counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
-        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None, counts)
-        self.admission = Admission(self.journal, settings.max_concurrent)
-        self._publisher = budget_publisher(settings, name)
-        self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
-        self.journal.before_release = self.ledger.flush
-        self._watch = BudgetWatch(self.ledger, self._publisher.publish if self._publisher else None)
-        self.counters = counter_store(settings, name, self._watch)
-        self.ledger.restore(self.counters.open_budget, first.budgets, self._clock.wall_ns())
-        self._windows = window_file(settings, self.counters, first)
-        inputs = TokenEstimator()
-        rooms = EngineRooms(self._engines, lambda: self.directory.snapshot, self._clock)
-        self.queues = PoolQueues(self._clock, rooms.room_of)
-        self.queues.sync(first)
+        self._books = books = Accounting(settings, first, self._clock)
+        self.journal, self.recorder, self.admission = books.journal, books.recorder, books.admission
+        self.ledger, self.counters = books.ledger, books.counters
+        self._reach_models(settings)
         salt_secret = secrets.get_or_create("cache_salt").encode()
         limits = settings.authentication_limits
-        authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
-        self._authenticator = authenticator
-        stages = Stages(
-            directory=self.directory,
-            authenticator=authenticator,
-            admission=self.admission,
-            guard=Guard(),
-            router=Router(),
-            targets=self.targets,
-            settlement=Settlement(inputs),
-            limiter=Limiter(self.counters, inputs, OutputEstimator(), self._clock),
-            queues=self.queues,
-            recorder=self.recorder,
-        )
+        self._authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
+        stages = self._stages(settings)
         self._dispatcher = Dispatcher(stages, self._clock)
         self._serving = ServingTasks()
         self._lane = QuickLane(stages, self._dispatcher, self._clock, self._serving.start)
@@ -131,15 +95,70 @@ class Gateway:
         self._responses = ResponseKeeper(
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
         )
-        self._metrics = None if counts is None else self._metrics_service(counts)
+        self._metrics = None if books.counts is None else self._metrics_service(books.counts)
         operations = (*OPERATIONS, MESSAGES, responses(self._responses))
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
-        self._endpoints = self._endpoints_for(operations, CountTokens(stages.guard, self.targets, inputs))
+        counting = CountTokens(stages.guard, stages.guide, self.targets, books.inputs)
+        self._endpoints = self._endpoints_for(operations, counting)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
+        self._readiness = self._looked_at()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _reach_models(self, settings: GatewaySettings) -> None:
+        """Build what leads to whatever answers: engine hosts, provider hosts, targets, and their health."""
+        name = settings.name
+        self.engine_records = JournalledEngineRecords(self.journal)
+        engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
+        mirror = CacheMirror()
+        taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, kv=mirror, tls=engine_tls)
+        self._engines = EngineHosts(taking)
+        self._providers = ProviderHosts(settings.providers_address, name)
+        self.targets = TargetRegistry(
+            {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target}
+        )
+        self.router = Router(
+            self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
+        )
+        self._health = health_service(settings, name, self._clock)
+        self.health_book = self._health.book
+        self.router.is_away = self.health_book.is_away
+        self.health_book.sync(self._first)
+        rooms = EngineRooms(self._engines, lambda: self.directory.snapshot, self._clock)
+        self.queues = PoolQueues(self._clock, rooms.room_of)
+        self.queues.sync(self._first)
+
+    def _stages(self, settings: GatewaySettings) -> Stages:
+        """Build what a request passes through."""
+        books, guard = self._books, Guard()
+        self._semantic = SemanticService(settings.embedder_threads, settings.semantic_timeout_ms)
+        self._answers = AnswerCache(
+            settings.answer_cache_max_bytes, books.limiter, books.settlement, self._clock, self._semantic.embedder
+        )
+        return Stages(
+            directory=self.directory,
+            authenticator=self._authenticator,
+            admission=self.admission,
+            guard=guard,
+            router=self.router,
+            targets=self.targets,
+            caller=Caller(self.targets, guard, self._clock, self.health_book),
+            settlement=books.settlement,
+            limiter=books.limiter,
+            queues=self.queues,
+            recorder=self.recorder,
+            answers=self._answers,
+            guide=RouteGuide(
+                books.limiter,
+                self._clock,
+                settings.region,
+                self._semantic.reader,
+                self.health_book,
+                self.router.least_wait_ns,
+            ),
+        )
 
     def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:
         return Endpoints(
@@ -157,6 +176,8 @@ class Gateway:
     async def start(self) -> None:
         """Build targets, bind the port, begin polling and shipping."""
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
+        self._semantic.sync(self._first.routes)
+        self._answers.sync(self._first)
         await self.counters.start()
         if self._metrics is not None:
             await self._metrics.start(self._settings.host)
@@ -164,12 +185,11 @@ class Gateway:
         await self._server.start(self._settings.host, self._settings.gateway_port, shares_port=shares_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
-        self._tasks.append(asyncio.create_task(self.counters.run(), name="counters"))
-        self._tasks.append(asyncio.create_task(self._watch.run(), name="budgets"))
+        for name, running in self._books.running().items():
+            self._tasks.append(asyncio.create_task(running, name=name))
+        self._tasks.append(asyncio.create_task(self._health.run(), name="health of targets"))
         self._tasks.append(asyncio.create_task(self._responses.run(), name="kept responses"))
         self.batches.start()
-        if self._windows is not None:
-            self._tasks.append(asyncio.create_task(self._windows.run(), name="windows"))
         if self._settings.ships_to:
             self._shipper = Shipper(
                 self.journal,
@@ -192,19 +212,12 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
+        await self._semantic.close()
         await self.kept.close()
         await self.targets.close()
         await self.directory.close()
-        await self._watch.tell()
-        if self._windows is not None:
-            await self._windows.write()
-        await self.counters.close()
-        self.ledger.close()
-        if self._publisher is not None:
-            self._publisher.close()
-        if self._spans is not None:
-            await asyncio.to_thread(self._spans.close)
-        self.journal.close()
+        await self._health.close()
+        await self._books.close()
 
     def reload(self) -> None:
         """Read again at once what is read again anyway when it changes: the configuration and the certificate."""
@@ -225,80 +238,28 @@ class Gateway:
         return status is not None and status.state == "ready"
 
     def health(self) -> dict[str, object]:
-        """Give what GET /ready shows: is usage safe, are keys fresh, what waits."""
-        problems = []
-        if not self.admission.has_journal_room:
-            problems.append("journal_full")
-            problems += ["disk_full"] if self.journal.is_disk_full else []
-        if self.directory.is_too_old:
-            problems.append("control_unavailable")
-        return {
-            "status": "not_ready" if problems else "ready",
-            "problems": problems,
-            "degraded": self._degraded(),
-            "revision": self.directory.snapshot.revision,
-            "control_plane": "away" if self.directory.is_source_away else "reachable",
-            "collector": self._collector_state(),
-            "in_flight": self.admission.in_flight,
-            "counters": self.counters.status(),
-            "queues": self.queues.state(),
-            "budget_totals": "not_written" if self.ledger.is_broken else "written",
-            "budget_states": "away" if self._watch.is_away else "published" if self._publisher else "kept",
-            "connections": self._server.connection_count,
-            "configuration": self.directory.refused or "current",
-            "certificate": "none" if self._tls is None else self._tls.fault or "current",
-            "journal_bytes": self.journal.pending_bytes,
-            "journal_max_bytes": self.journal.max_bytes,
-            "journal_corrupt_entries": self.journal.corrupt_entries,
-            "recorded_requests": self.recorder.recorded_requests,
-            "unauthenticated_requests": self.recorder.unauthenticated_requests,
-            **self._authenticator.status(),
-            "unrecorded_rejections": self.recorder.unrecorded_rejections,
-            "dropped_records": self.journal.dropped_records,
-            "dead_letter_records": self._shipper.dead_letters.records if self._shipper else 0,
-            "dead_letter_bytes": self._shipper.dead_letters.bytes if self._shipper else 0,
-            "batches": self._batch_health(),
-            "misconfigured": self.directory.snapshot.misconfigured,
-            "misconfigured_targets": self.targets.broken,
-            **self._engine_health(),
-            "provider_host": self._providers.health(),
-        }
+        """Give what GET /ready shows."""
+        return self._readiness.page()
 
-    def _degraded(self) -> list[str]:
-        """Give what is not as it should be and keeps nobody from being served: for alerts."""
-        counters = self.counters.status()
-        found = ["counters_away"] if counters.get("reachable") is False else []
-        found += ["control_away"] if self.directory.is_source_away else []
-        found += ["budget_totals_not_written"] if self.ledger.is_broken else []
-        found += ["budget_states_away"] if self._watch.is_away else []
-        found += ["batches_away"] if self.batches.state.is_broken else []
-        found += ["configuration"] if self.directory.refused else []
-        found += ["certificate"] if self._tls is not None and self._tls.fault else []
-        return found + (["misconfigured"] if self.directory.snapshot.misconfigured or self.targets.broken else [])
-
-    def _batch_health(self) -> dict[str, int]:
-        state = self.batches.state
-        return {"in_progress": state.batches, "lines_in_flight": state.serving, "lines_waiting": state.waiting}
-
-    def _engine_health(self) -> dict[str, object]:
-        """Give how the engine hosts are. One that is away keeps only its own models from being served."""
-        return {
-            "engines": {
-                name: {
-                    "state": host.state,
-                    "detail": host.detail,
-                    "latency_ms": None if host.latency_ns is None else round(host.latency_ns / 1e6, 3),
-                    "engine": host.engine,
-                    "models": host.models,
-                    "requests": host.requests,
-                    "unreadable_step_records": host.unreadable_step_records,
-                }
-                for name, host in self._engines.status().items()
-            },
-            "step_records": self.engine_records.step_records,
-            "kv_records": self.engine_records.kv_records,
-            "dropped_kv_records": self.engine_records.dropped_kv_records,
-        }
+    def _looked_at(self) -> Readiness:
+        return Readiness(
+            accounting=self._books,
+            directory=self.directory,
+            authenticator=self._authenticator,
+            queues=self.queues,
+            targets=self.targets,
+            health_book=self.health_book,
+            router=self.router,
+            answers=self._answers,
+            semantic=self._semantic,
+            batches=self.batches,
+            engines=self._engines,
+            engine_records=self.engine_records,
+            providers=self._providers,
+            tls=self._tls,
+            shipper=lambda: self._shipper,
+            connection_count=lambda: self._server.connection_count,
+        )
 
     def _metrics_service(self, counts: RequestCounts) -> MetricsService:
         settings, loop_lag = self._settings, LoopLag(self._clock)
@@ -318,14 +279,12 @@ class Gateway:
             connection_count=lambda: self._server.connection_count,
             open_grants=lambda: self._dispatcher.open_grants + self._lane.open_grants,
             batches=lambda: self.batches.state,
+            answers=self._answers.state,
+            semantic=self._semantic,
+            health=self.health_book,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)
-
-    def _collector_state(self) -> str:
-        if self._shipper is None:
-            return "none"
-        return "away" if self._shipper.failures_in_a_row else "reachable"
 
     def _prepare(self, newer: Snapshot) -> None:
         """Take a newer file's targets, all or none. Raises RefusedSnapshot where one of them cannot be used."""
@@ -338,6 +297,10 @@ class Gateway:
     def _on_change(self) -> None:
         self.targets.sync(self.directory.snapshot)
         self.queues.sync(self.directory.snapshot)
+        self.router.sync(self.directory.snapshot)
+        self._semantic.sync(self.directory.snapshot.routes)
+        self._answers.sync(self.directory.snapshot)
+        self.health_book.sync(self.directory.snapshot)
 
 
 def _spare_the_collector() -> None:

@@ -1,9 +1,15 @@
 """The parts of a gateway that are others, or none at all, by its settings."""
 
 import time
+from random import random
 from typing import TYPE_CHECKING
 
+from backends.counters.address import CountersAddress
 from contracts.configuration import Snapshot
+from gateway.attempts.health_book import HealthBook
+from gateway.attempts.health_service import HealthService
+from gateway.attempts.shared_health import SharedHealth
+from gateway.clock import Clock
 from gateway.config_file import FileSource
 from gateway.directory import SnapshotSource
 from gateway.limits.budget_watch import BudgetWatch
@@ -50,6 +56,17 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "
         on_settled_late=watch.on_settled_late,
         expected_gateways=settings.workers,
     )
+
+
+def health_service(settings: GatewaySettings, name: str, clock: Clock) -> HealthService:
+    """Give what keeps the health of targets: alone, or together with the other gateways at Redis."""
+    book = HealthBook(clock, random)
+    if not settings.redis_url:
+        return HealthService(book, None)
+    from backends.counters.notice_board import NoticeBoard  # here: one gateway alone needs no client
+
+    board = NoticeBoard(CountersAddress(settings.redis_url), "tollkeeper:{away}:")
+    return HealthService(book, SharedHealth(book, board, name, clock))
 
 
 def window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:

@@ -9,9 +9,12 @@ from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
 def used_by(life: Life, grant: Grant) -> Amounts:
     """Give what a request is to be charged with. What nobody reported stays as it was reserved: never free.
 
-    A request that no model began (refused, unreachable, withdrawn from the queue) used nothing.
+    A request that no model began (refused, unreachable, withdrawn from the queue) used nothing. One that was answered
+    with a kept answer is a request, and costs what the policy says.
     """
     held = grant.reservation.reserved
+    if life.is_hit:
+        return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
     if not life.was_begun:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
     tokens_in, tokens_out, cost = life.usage.input_tokens, life.usage.output_tokens, life.cost.total_pico_usd

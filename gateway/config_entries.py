@@ -3,19 +3,22 @@
 from datetime import datetime
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from contracts.chat import ReasoningEffort
-from contracts.configuration import KeyPolicy
+from contracts.configuration import KeyPolicy, PolicyName
 from contracts.endpoints import Endpoint
 from contracts.errors import ConfigurationError
 from contracts.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.periods import zone_of
 from contracts.rule_words import MetricWord
 from contracts.usage import Leaf
+from gateway.cache_fields import CacheFields
+from gateway.failure_fields import FailureFields, PlaybookFields
 from gateway.queue_fields import QueueFields
+from gateway.route_fields import RouteFields
 from gateway.rule_fields import (
     Amount,
     BudgetLevel,
@@ -170,9 +173,10 @@ class ConfiguredPool(Entry):
     """Interchangeable targets, and how requests wait in front of them."""
 
     name: _Name
-    policy: Literal["round_robin"] = "round_robin"
+    policy: PolicyName = "cost"
     targets: list[ConfiguredTarget] = Field(min_length=1)
     queue: QueueFields | None = None
+    failures: FailureFields | None = None
 
 
 class ConfiguredModel(Entry):
@@ -183,6 +187,17 @@ class ConfiguredModel(Entry):
     context_tokens: int | None = Field(default=None, ge=1)
     defaults: SamplingFields = SamplingFields()  # where the caller says nothing
     pinned: SamplingFields = SamplingFields()  # whatever the caller says
+    cache: CacheFields | None = None  # which of its answers are kept to be given again
+
+
+class ConfiguredRoute(RouteFields):
+    """A name that applications ask for, and that leads to models."""
+
+    name: _Name
+
+    def rules(self) -> dict[str, Any]:
+        """Give what is said of it, as plain data; the name is none of its rules."""
+        return {field: value for field, value in super().rules().items() if field != "name"}
 
 
 class ConfiguredPrice(Entry):
@@ -209,3 +224,5 @@ class ConfigurationFile(Entry):
     limits: list[ConfiguredLimit] = []
     budgets: list[ConfiguredBudget] = []
     issuers: list[ConfiguredIssuer] = []
+    routes: list[ConfiguredRoute] = []
+    playbooks: list[PlaybookFields] = []

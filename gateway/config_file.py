@@ -4,6 +4,7 @@ What is wrong in it stops the start with the file's line and the field's name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from backends.file_stamp import file_stamp
+from contracts.caching import cache_policy
 from contracts.configuration import (
     DEFAULT_POLICY,
     IssuerSpec,
@@ -22,11 +24,13 @@ from contracts.configuration import (
     TargetSpec,
 )
 from contracts.errors import ConfigurationError
+from contracts.failures import Playbook
 from contracts.identity import Identity
 from contracts.keys import digest_of, is_well_formed
 from contracts.limits import QueueSpec, TenantSpec
 from contracts.moments import unix_ns
 from contracts.prices import PriceBook, PriceCard, price_card
+from contracts.route_checks import Serving
 from contracts.sampling import sampling_policy
 from gateway.config_entries import (
     AccessEntry,
@@ -36,12 +40,15 @@ from gateway.config_entries import (
     ConfiguredPool,
     ConfiguredPrice,
 )
+from gateway.config_failures import build_playbooks, pool_failures
+from gateway.config_routes import build_routes
 from gateway.config_rules import Misplaced, Place, build_rules
 from gateway.directory import RefusedSnapshot
 from gateway.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
-_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets")
+_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks")
+_SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
 
 
@@ -63,27 +70,36 @@ class FileSource:
         parsed, root = self._parse()
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
         keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
-        try:
+        with self._placed(root):
             rules = build_rules(parsed, keys)
-            models = {model.name: _model_spec(number, model) for number, model in enumerate(parsed.models)}
-            pools = {pool.name: _pool_spec(number, pool) for number, pool in enumerate(parsed.pools)}
+            serving = _serving(parsed)
             issuers = tuple(_issuers(parsed, policies))
-        except Misplaced as error:
-            field = ".".join(map(str, error.place))
-            raise ConfigurationError(
-                f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
-            ) from error
+            playbooks = build_playbooks(parsed, serving.pools)
         return Snapshot(
             revision=revision,
             keys={entry.digest: entry for entry in keys},
-            models=models,
-            pools=pools,
+            models=serving.models,
+            pools=serving.pools,
             prices=PriceBook(map(_card, parsed.prices)),
             tenants=_tenants(parsed),
             limits=rules.limits,
             budgets=rules.budgets,
             issuers=issuers,
+            routes=serving.routes,
+            playbooks=playbooks,
         )
+
+    def serving(self) -> Serving:
+        """Read what is served, without the credentials that the file refers to. Raises as `load`."""
+        parsed, root = self._parse()
+        with self._placed(root):
+            return _serving(parsed)
+
+    def playbooks(self) -> dict[str, Playbook]:
+        """Read what is done when providers are out, by provider. Raises as `load`."""
+        parsed, root = self._parse()
+        with self._placed(root):
+            return build_playbooks(parsed, _serving(parsed).pools)
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Read the file where it has changed since it was read, and has not since the poll before: it may be half
@@ -101,6 +117,16 @@ class FileSource:
 
     def close(self) -> None:
         """Nothing to close."""
+
+    @contextmanager
+    def _placed(self, root: yaml.Node | None) -> Iterator[None]:
+        try:
+            yield
+        except Misplaced as error:
+            field = ".".join(map(str, error.place))
+            raise ConfigurationError(
+                f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
+            ) from error
 
     def _parse(self) -> tuple[ConfigurationFile, yaml.Node | None]:
         try:
@@ -145,11 +171,19 @@ class FileSource:
         )
 
 
+def _serving(parsed: ConfigurationFile) -> Serving:
+    models = {model.name: _model_spec(number, model) for number, model in enumerate(parsed.models)}
+    pools = {pool.name: _pool_spec(number, pool) for number, pool in enumerate(parsed.pools)}
+    return Serving(build_routes(parsed, models, pools), models, pools)
+
+
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
     """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
     lists: list[tuple[Place, str, list[str]]] = [
         (("pools",), "pool", [pool.name for pool in parsed.pools]),
         (("models",), "model", [model.name for model in parsed.models]),
+        (("routes",), "route", [route.name for route in parsed.routes]),
+        (("playbooks",), "playbook of", [playbook.provider for playbook in parsed.playbooks]),
         (("prices",), "price version", [price.version for price in parsed.prices]),
         (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
     ]
@@ -166,7 +200,7 @@ def _complaint(first: Mapping[str, Any]) -> str:
     if first["type"] == "extra_forbidden":
         return "there is no such field"
     value, place = first.get("input"), first["loc"]
-    is_shown = place and (place[0] in _SHOWN_BLOCKS or "queue" in place)
+    is_shown = place and (place[0] in _SHOWN_BLOCKS or not _SHOWN_PARTS.isdisjoint(map(str, place)))
     if not is_shown or not isinstance(value, str | int | float):
         return reason
     return f"{reason}, not {str(value)[:_MAX_SHOWN]!r}"
@@ -219,7 +253,8 @@ def _queue_spec(number: int, pool: ConfiguredPool) -> QueueSpec | None:
 def _model_spec(number: int, model: ConfiguredModel) -> ModelSpec:
     try:
         sampling = sampling_policy(model.defaults.stated(), model.pinned.stated())
-        return ModelSpec(model.name, model.pool, context_tokens=model.context_tokens, sampling=sampling)
+        cache = None if model.cache is None else cache_policy(model.cache.stated())
+        return ModelSpec(model.name, model.pool, context_tokens=model.context_tokens, sampling=sampling, cache=cache)
     except ConfigurationError as error:
         raise Misplaced(("models", number), error.message) from error
 
@@ -229,6 +264,7 @@ def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
         id=pool.name,
         policy=pool.policy,
         queue=_queue_spec(number, pool),
+        failures=pool_failures(number, pool),
         targets=tuple(
             TargetSpec(
                 id=target.name,

@@ -26,7 +26,8 @@ _IMAGE_HEAD: Final = re.compile(rb'"(?:image_)?url"\s*:\s*"data:image\\?/[\w.+-]
 
 def prompt_bytes(body: bytes) -> int:
     """Give a body's size in bytes for estimating, each image that it holds as a data URL counting as 3060 bytes."""
-    if _BASE64 not in body:
+    # One byte is found many times faster than seven, and few bodies have it.
+    if b";" not in body or _BASE64 not in body:
         return len(body)
     size, place = len(body), 0
     while (found := body.find(_BASE64, place)) >= 0:
@@ -113,8 +114,13 @@ class TokenEstimator:
 
     def upper(self, tenant: str, model: str, request_bytes: int) -> int:
         """Estimate so that one request in ten or fewer has more input tokens; at least one."""
+        bytes_per_token, factor = self.scale(tenant, model)
+        return round(request_bytes / bytes_per_token * factor) or 1
+
+    def scale(self, tenant: str, model: str) -> tuple[float, float]:
+        """Give what `upper` goes by: bytes per token, and by how much more the upper estimate is."""
         known = self._ratio(tenant, model)
-        return round(request_bytes / known.bytes_per_token * (1 + known.margin)) or 1
+        return known.bytes_per_token, 1 + known.margin
 
     def error(self, tenant: str, model: str) -> float | None:
         """Give the mean absolute error of estimates as a share of the reported count; `None` before two reports."""

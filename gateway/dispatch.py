@@ -8,28 +8,28 @@ import contextlib
 import logging
 import os
 from collections.abc import Coroutine, Sequence
-from functools import partial
 from typing import Final
 
-from backends.llm.base import ModelCall
-from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
+from backends.llm.base import SentAhead
+from contracts.chat import GenerationRequest
 from contracts.configuration import KeyEntry, TargetSpec
-from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError, UnsupportedParameter
+from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
-from gateway.allowance import Allowance
-from gateway.clipping import is_unseen
+from contracts.routes import RouteSpec
+from gateway.admittance import Admittance
+from gateway.attempts.begun import Begun
+from gateway.cascade import Cascades
 from gateway.clock import Clock
+from gateway.decisions import add_decision
 from gateway.exchange import Exchange
-from gateway.grant import Grant
+from gateway.journey import Journeys
 from gateway.late_charges import reserve_late
-from gateway.life import Attempt, Life
+from gateway.life import Life
 from gateway.operations import Operation
-from gateway.reading import read_priority, read_retries, read_tags
+from gateway.reading import read_latency_budget, read_priority, read_tags
 from gateway.reply import Reply, ReplyFacts, send_error
-from gateway.scheduling.pool_queue import PoolQueue
-from gateway.scheduling.request import RANKS, QueuedRequest
-from gateway.stages import Begun, Passage, Stages
+from gateway.stages import Passage, Stages
 from gateway.trace_context import TraceContext
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ OWN_HEADERS: Final = frozenset(
         b"x-tollkeeper-conversation-id",
         b"x-tollkeeper-tags",
         b"x-tollkeeper-priority",
+        b"x-tollkeeper-latency-budget-ms",
     )
 )
 
@@ -51,7 +52,14 @@ class Dispatcher:
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
         self._clock = clock
-        self.open_grants = 0  # held by requests under way
+        self._admittance = Admittance(stages, clock)
+        self._journeys = Journeys(stages, self._admittance)
+        self._cascades = Cascades(stages, self._admittance, clock)
+
+    @property
+    def open_grants(self) -> int:
+        """Give how many grants are held by requests under way."""
+        return self._admittance.open_grants
 
     async def serve(
         self, exchange: Exchange, operation: Operation, key: KeyEntry | None = None, *, is_batched: bool = False
@@ -77,20 +85,65 @@ class Dispatcher:
     ) -> None:
         """Serve a request that was admitted elsewhere to its end; `begun` says how its first try has ended there."""
         assert passage.reply is not None
-        self.open_grants += passage.grant is not None
-        call = self._model_call(life, operation, None)
-        await self._lead(life, passage, exchange, operation, self._call(life, passage.reply, call, candidates, begun))
+        self._admittance.open_grants += passage.grant is not None
+        call = self._admittance.model_call(life, operation, None)
+        await self._lead(
+            life,
+            passage,
+            exchange,
+            operation,
+            self._stages.caller.call(life, passage.reply, call, candidates, begun),
+        )
+
+    async def take_over(
+        self,
+        life: Life,
+        passage: Passage,
+        exchange: Exchange,
+        operation: Operation,
+        candidates: Sequence[TargetSpec],
+        sent: SentAhead | None,
+    ) -> None:
+        """Serve a stream that was admitted elsewhere, and `sent` to the first candidate where there is that."""
+        assert passage.reply is not None
+        call = self._admittance.take_over(life, passage, operation)
+        call.sent = sent
+        try:
+            way = self._stages.caller.call(life, passage.reply, call, candidates)
+            await self._lead(life, passage, exchange, operation, way)
+        finally:
+            if sent is not None:
+                sent.abandon()
 
     async def _pass(
         self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, key: KeyEntry | None
     ) -> None:
         """Lead a request through the stages up to the end of its answer. Raises what stops it on its way."""
-        passage.reply = await self._understand(life, exchange, operation, key)
+        passage.reply = await self._understand(life, passage, exchange, operation, key)
         passage.ticket = self._stages.admission.admit(life.who)
-        call = await self._admit(life, passage, exchange, operation)
-        life.admitted_ns = self._clock.monotonic_ns()
+        way = None if passage.route is None else await self._stages.guide.begin(life, passage.route)
+        if life.cache is not None and await self._answer_again(life, passage, exchange, operation):
+            return
+        if way is not None:
+            leader = self._cascades if self._cascades.takes(life, way) else self._journeys
+            await leader.go(life, passage, exchange, operation, way)
+            return
         assert life.model is not None
-        await self._call(life, passage.reply, call, self._stages.router.choose(life.model, life.snapshot))
+        call = await self._admittance.admit(life, passage, exchange, operation, life.snapshot.pools[life.model.pool])
+        await self._stages.caller.call(life, passage.reply, call, await self._admittance.candidates(life, call))
+        if life.snapshot.routes:
+            self._stages.guide.paces.learn(life.model.id, life.attempts[-1])
+
+    async def _answer_again(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation) -> bool:
+        """Answer with an answer that was kept of an earlier request; say whether there was one."""
+        reply, answers = passage.reply, self._stages.answers
+        assert reply is not None
+        visit = passage.visit = answers.begin(life, exchange, operation)
+        if not await answers.answer(life, reply, visit):
+            return False
+        passage.grant = visit.grant
+        self._admittance.open_grants += passage.grant is not None
+        return True
 
     async def _lead(
         self,
@@ -122,6 +175,10 @@ class Dispatcher:
             self._prepare_end(life, passage.reply)
             if operation.keeps and life.error is None:
                 await self._keep(life, passage.reply)
+        elif passage.reply is not None and life.is_hit:
+            life.response_bytes += passage.reply.end_bytes
+        if life.choice is not None and life.choice.sample is not None:
+            add_decision(life, "replica", life.choice.sample.facts())
         try:
             self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
         finally:
@@ -165,7 +222,9 @@ class Dispatcher:
             span_id=os.urandom(8) if trace.trace_id else b"",
         )
 
-    async def _understand(self, life: Life, exchange: Exchange, operation: Operation, key: KeyEntry | None) -> Reply:
+    async def _understand(
+        self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, key: KeyEntry | None
+    ) -> Reply:
         """Find out who asks for what. Raises what is wrong with either."""
         authenticator = self._stages.authenticator
         key = key or authenticator.recognise(exchange, life.snapshot)
@@ -180,169 +239,26 @@ class Dispatcher:
         request = life.request = exchange.read or operation.read(exchange.header(b"content-type"), exchange.body)
         life.requested_model = request.model
         if operation.resolve is not None:
-            self._stages.guard.before(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
+            self._stages.guard.find(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
             request = life.request = await operation.resolve(request, key)
         tags: dict[str, str] = {}
         life.priority = key.policy.priority
         if says_more:
             tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
+            life.latency_budget_ms = read_latency_budget(exchange.header(b"x-tollkeeper-latency-budget-ms"))
             life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), life.priority)
         if tags or request.user:
             life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
-        life.model = self._stages.guard.before(key, request, life.api, life.snapshot)
-        if life.model.sampling is not None and isinstance(request, GenerationRequest):
-            request, life.set_fields = life.model.sampling.apply(request)
-            life.request = request
+        found = self._stages.guard.find(key, request, life.api, life.snapshot)
+        if isinstance(found, RouteSpec):
+            passage.route, life.route = found, found.id
+        else:
+            life.model, life.cache = found, found.cache
+            if found.sampling is not None and isinstance(request, GenerationRequest):
+                request, life.set_fields = found.sampling.apply(request)
+                life.request = request
         created_unix = life.started_at_ns // 1_000_000_000
         return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
-
-    async def _admit(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation) -> ModelCall:
-        """Reserve what the request needs and wait for its turn; give the call as it may be made.
-
-        Raises LimitExceeded, BudgetExhausted, QueueFull, ...
-        """
-        reply, limiter = passage.reply, self._stages.limiter
-        assert reply is not None
-        bounds = self._stages.guard.bounds(life.key, life.request, life.model)
-        call = self._model_call(life, operation, bounds.reasoning_effort)
-        retries = read_retries(exchange.header(b"x-stainless-retry-count"))
-        grant = passage.grant = await limiter.reserve(life, partial(self._count_input, life, call), retries=retries)
-        self.open_grants += grant is not None
-        reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
-        if life.set_fields:
-            reply.add_headers(((b"x-tollkeeper-set", ", ".join(life.set_fields).encode()),))
-        passage.allowance = self._allowance(life, passage, grant)
-        if passage.allowance is not None:
-            reply.hold_to(passage.allowance)
-            call.on_held = passage.allowance.hold
-        assert life.model is not None
-        queue = self._stages.queues.get(life.model.pool)
-        if queue.spec is not None:
-            await self._wait_for_turn(life, passage, call, queue)
-        call.max_output = grant.max_output if grant is not None else None
-        return call
-
-    async def _wait_for_turn(self, life: Life, passage: Passage, call: ModelCall, queue: PoolQueue) -> None:
-        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
-        assert passage.reply is not None
-        size = await self._stages.limiter.size(life, passage.grant, partial(self._count_input, life, call))
-        tenant = life.snapshot.tenants.get(life.who.tenant)
-        began_ns = self._clock.monotonic_ns()
-        try:
-            passage.place = await queue.enter(
-                QueuedRequest(
-                    life.who.tenant,
-                    input_tokens=size.input_tokens,
-                    reserved_tokens=size.input_tokens + size.output_tokens,
-                    priority=life.priority,
-                    weight=1 if tenant is None else tenant.weight,
-                )
-            )
-        finally:
-            life.wait_ns = self._clock.monotonic_ns() - began_ns
-        passage.reply.tell(passage.place.produced)
-
-    def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
-        """Give what watches the answer grow, where anything bounds it."""
-        thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
-        if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
-            return None
-        if is_unseen(life):
-            return None
-        task = asyncio.current_task()
-        assert task is not None
-
-        def end(why: TollkeeperError) -> None:
-            if task.cancelling():  # the client has left: what was still under way must not make that a good end
-                return
-            passage.ended_by = why
-            task.cancel()
-
-        return self._stages.limiter.allowance(life, grant, thinking_cap, end)
-
-    async def _count_input(self, life: Life, call: ModelCall) -> int | None:
-        assert life.model is not None
-        return await self._stages.targets.count_input(call, life.snapshot.pools[life.model.pool])
-
-    async def _call(
-        self,
-        life: Life,
-        reply: Reply,
-        call: ModelCall,
-        candidates: Sequence[TargetSpec],
-        begun: Begun | None = None,
-    ) -> None:
-        """Try the candidates in order until one answers, or one fails in a way that no other can mend.
-
-        Once the client has seen something, only a target that can continue the answer is a candidate. `begun` is how
-        the first of them was tried already.
-        """
-        failure: TollkeeperError | None = None
-        for spec in candidates:
-            resumes = self._stages.targets.can_continue(spec, call.continuation)
-            if reply.has_begun and not resumes:
-                continue
-            if not resumes:
-                call.continuation = None
-            attempt = self._begin_attempt(life, spec, reply, resumes=resumes)
-            try:
-                if begun is not None and begun.was_tried and attempt.number == 1:
-                    attempt.started_at_ns, attempt.began_ns = begun.started_at_ns, begun.began_ns
-                    attempt.result = begun.result(reply)
-                else:
-                    attempt.result = await self._stages.targets.get(spec).call(call, reply)
-                self._stages.guard.after(attempt.result)
-                return
-            except asyncio.CancelledError:
-                attempt.error = ClientGone("the client closed the connection before the answer was complete")
-                raise
-            except TollkeeperError as error:
-                attempt.error = error
-                is_refused = isinstance(error, UnsupportedParameter)  # what this target cannot do another may
-                if not error.retryable and not is_refused:
-                    raise
-                failure = failure if is_refused and failure is not None else error
-                _log.log(
-                    logging.DEBUG if is_refused else logging.WARNING,
-                    "target failed",
-                    extra={"request_id": str(life.id), "target": spec.id, "code": error.error_code},
-                )
-            finally:
-                attempt.ended_ns = self._clock.monotonic_ns()
-                attempt.result = attempt.progress.account or attempt.result
-            call.continuation = attempt.result.continuation
-        assert failure is not None, "a pool has at least one target"
-        raise failure
-
-    def _begin_attempt(self, life: Life, spec: TargetSpec, reply: Reply, *, resumes: bool) -> Attempt:
-        attempt = Attempt(
-            number=len(life.attempts) + 1,
-            target=spec,
-            reason="first" if not life.attempts else "continuation" if resumes else "fallback",
-            started_at_ns=self._clock.wall_ns(),
-            began_ns=self._clock.monotonic_ns(),
-        )
-        life.attempts.append(attempt)
-        reply.begin_attempt(attempt.progress, resumes=resumes)
-        return attempt
-
-    def _model_call(self, life: Life, operation: Operation, effort: ReasoningEffort | None) -> ModelCall:
-        assert life.request is not None
-        if isinstance(life.request, TranslatedChat):
-            life.body = life.request.chat_body
-        trace = TraceContext(life.trace_id, life.span_id)
-        return ModelCall(
-            request_id=life.id,
-            path=operation.path,
-            request=life.request,
-            body=life.body,
-            tenant=life.who.tenant,
-            cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
-            trace_parent=trace.header() if trace.trace_id else "",
-            reasoning_effort=effort,
-            set_fields=life.set_fields,
-            priority=RANKS[life.priority],
-        )
 
     def _fail(self, life: Life, error: TollkeeperError) -> None:
         life.error = error
@@ -360,7 +276,7 @@ class Dispatcher:
         reply.end_early(why)
 
     async def _settle(self, life: Life, passage: Passage) -> None:
-        self.open_grants -= passage.grant is not None
+        self._admittance.open_grants -= passage.grant is not None
         if passage.allowance is not None:
             passage.allowance.close()
         try:
@@ -373,8 +289,12 @@ class Dispatcher:
         if self._stages.limiter.store.is_shared:
             await reserve_late(life, passage.grant, self._stages.limiter.store, self._clock)
         self._stages.limiter.settle(life, passage.grant)
+        if passage.is_let_go:
+            life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
+        if passage.earlier:
+            self._admittance.settle_earlier(life, passage)
         if passage.ticket is not None:
-            self._stages.admission.settle(passage.ticket, life.usage, life.cost)
+            self._stages.admission.settle(passage.ticket)
 
     def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:
@@ -384,4 +304,6 @@ class Dispatcher:
             send_error(exchange, life.error, headers, shape)
         elif passage.reply is not None:
             passage.reply.conclude()
+        if passage.visit is not None:
+            self._stages.answers.end(life, passage.reply, passage.visit, passage.grant)
         passage.reply = passage.allowance = None  # they lead back here, and would wait for the cycle collector

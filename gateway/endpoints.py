@@ -125,14 +125,14 @@ class Endpoints:
             await resource.answer(exchange, key, snapshot)
 
     def _answer_models(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        visible = {name: model for name, model in snapshot.models.items() if key.models is None or name in key.models}
+        visible = snapshot.names(key.models)
         if exchange.path == _MODELS:
-            exchange.send(200, JSON, model_list([(name, model.created_unix) for name, model in visible.items()]))
+            exchange.send(200, JSON, model_list(list(visible.items())))
             return
         name = unquote(exchange.path.removeprefix(_MODELS + "/"))  # SDKs write the slash in a name as %2F
         if name not in visible:
             raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
-        exchange.send(200, JSON, model_object(name, visible[name].created_unix))
+        exchange.send(200, JSON, model_object(name, visible[name]))
 
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)

@@ -56,15 +56,15 @@ class Exchange:
     """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
 
     __slots__ = (
-        "_is_chunked",
         "_is_finished",
         "_keep_alive",
-        "_line",
+        "line",
         "address",
         "body",
         "bytes_sent",
         "head",
         "headers",
+        "is_chunked",
         "is_gone",
         "is_started",
         "method",
@@ -75,9 +75,9 @@ class Exchange:
     )
 
     def __init__(self, line: Line, head: RequestHead, body: bytes, address: str) -> None:
-        self._line = line
+        self.line = line
         self._keep_alive = head.keep_alive
-        self._is_chunked = False
+        self.is_chunked = False
         self._is_finished = False
         self.head = head
         self.method = head.method
@@ -110,21 +110,21 @@ class Exchange:
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing."""
-        self._is_chunked = self.version == "1.1"
-        if not self._is_chunked:
+        self.is_chunked = self.version == "1.1"
+        if not self.is_chunked:
             self._keep_alive = False
-        framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
+        framing = b"transfer-encoding: chunked\r\n" if self.is_chunked else b""
         self.is_started = True
         self._write(_head(status, content_type, header_lines(headers), framing, self._connection_line()))
 
     def write(self, data: bytes) -> None:
         """Send a piece of the answer at once."""
         if data:
-            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data)
 
     def end(self, last: bytes = b"") -> None:
         """End an answer begun with `start`, its last piece and the terminator in one write."""
-        if self._is_chunked:
+        if self.is_chunked:
             self._write((b"%x\r\n%b\r\n" % (len(last), last) if last else b"") + b"0\r\n\r\n")
         elif last:
             self._write(last)
@@ -134,7 +134,7 @@ class Exchange:
         """Hand the connection back. Happens once; further calls do nothing."""
         if not self._is_finished:
             self._is_finished = True
-            self._line.finished(keep_alive=self._keep_alive)
+            self.line.finished(keep_alive=self._keep_alive)
 
     def close_after(self) -> None:
         """Let this answer be the connection's last."""
@@ -142,16 +142,16 @@ class Exchange:
 
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Register how to hold the producer back while the client is slow to read."""
-        self._line.hold(pause, resume)
+        self.line.hold(pause, resume)
 
     async def drained(self) -> None:
         """Wait until the client has read enough for more to be produced."""
-        await self._line.drained()
+        await self.line.drained()
 
     def _write(self, data: bytes) -> None:
         if not self.is_gone and not self._is_finished:
             self.bytes_sent += len(data)
-            self._line.write(data)
+            self.line.write(data)
 
     def _connection_line(self) -> bytes:
         if not self._keep_alive:

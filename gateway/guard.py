@@ -12,6 +12,7 @@ from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
 from contracts.generation import Result
 from contracts.reasoning import asked_effort, clip_effort
 from contracts.requests import AnyRequest
+from contracts.routes import RouteSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,25 @@ _UNBOUND: Final = Bounds()
 class Guard:
     """Checks before a model is called and after it has answered."""
 
+    def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
+        """Find what a request names, a model or a route. Raises as `before`.
+
+        A key that may use a route may use it wherever it leads.
+        """
+        route = snapshot.routes.get(request.model) if snapshot.routes else None
+        if route is None:
+            return self.before(key, request, api, snapshot)
+        _check_endpoint(key, api)
+        if key.models is not None and route.id not in key.models:
+            raise _unknown(request.model)
+        return route
+
     def before(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec:
         """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
-        if key.endpoints is not None and api not in key.endpoints:
-            raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
+        _check_endpoint(key, api)
         model = snapshot.models.get(request.model)
         if model is None or (key.models is not None and model.id not in key.models):
-            # The same answer for both: a key does not learn of models it may not use.
-            raise UnknownModel(
-                f"the model {request.model[:80]!r} does not exist or is not for this key; GET /v1/models lists yours",
-                param="model",
-            )
+            raise _unknown(request.model)
         limit = request.output_limit
         if limit is not None and model.context_tokens is not None and limit > model.context_tokens:
             raise InvalidRequest(
@@ -63,3 +72,15 @@ class Guard:
 
     def after(self, result: Result) -> None:
         """Check a finished answer. Nothing is refused here yet: the built-in policies act before the model."""
+
+
+def _check_endpoint(key: KeyEntry, api: str) -> None:
+    if key.endpoints is not None and api not in key.endpoints:
+        raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
+
+
+def _unknown(name: str) -> UnknownModel:
+    # The same answer whether it is not there or not for this key, which does not learn of models it may not use.
+    return UnknownModel(
+        f"the model {name[:80]!r} does not exist or is not for this key; GET /v1/models lists yours", param="model"
+    )

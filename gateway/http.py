@@ -253,8 +253,9 @@ class HttpConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes to the client."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     def finished(self, *, keep_alive: bool) -> None:
         """Take the connection back after an answer."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -31,6 +31,8 @@ class Journal:
         self._log = SegmentLog(directory, max_bytes=max_bytes + max_bytes // 2)
         self._max_bytes = max_bytes
         self._when_full = when_full
+        self._room_bytes = 0  # that was there when it was last looked for, less what was written since
+        self._end = self._log.end
         self._promised_bytes = 0  # to the requests under way when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
@@ -40,7 +42,7 @@ class Journal:
 
     def promise(self, bytes_under_way: int) -> bool:
         """Hold this much room for the requests under way, the one to be admitted included. Gives False without it."""
-        if not self.has_room(bytes_under_way):
+        if bytes_under_way > self._room_bytes and not self.has_room(bytes_under_way):
             return False
         self._promised_bytes = bytes_under_way
         return True
@@ -49,9 +51,12 @@ class Journal:
         """Say whether this much more may be admitted."""
         if self._when_full == "drop":
             return True
-        return (
-            not self.is_broken and self._log.pending_bytes + more_bytes <= self._max_bytes and self._reserve(more_bytes)
-        )
+        left = self._max_bytes - self._log.pending_bytes
+        if self.is_broken or more_bytes > left or not self._reserve(more_bytes):
+            self._room_bytes = 0
+            return False
+        self._room_bytes = min(left, self._log.reserved_bytes)
+        return True
 
     @property
     def is_over_bound(self) -> bool:
@@ -68,14 +73,15 @@ class Journal:
 
         Gives False, and counts, where it cannot be kept.
         """
-        try:
-            self._log.append(time_unix_ns.to_bytes(_TIME_BYTES, "little") + packed)
-        except (LogFull, OSError) as error:
-            self._note_broken(error)
-            self.dropped_records += 1
-            return False
-        self.is_broken = False
-        return True
+        is_kept = self._append([(time_unix_ns, packed)])
+        self.dropped_records += not is_kept
+        return is_kept
+
+    def append_each(self, entries: Sequence[tuple[int, bytes]]) -> int:
+        """Write records of admitted requests, by one write where that can be; give how many are kept."""
+        if len(entries) > 1 and self._append(entries):
+            return len(entries)
+        return sum(self.append(at, packed) for at, packed in entries)
 
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
         """Write records that hold no usage, all or none, where they take no room from requests under way.
@@ -90,18 +96,25 @@ class Journal:
         return self._append(wanted)
 
     def _append(self, entries: Iterable[tuple[int, bytes]]) -> bool:
+        payloads = [at.to_bytes(_TIME_BYTES, "little") + packed for at, packed in entries]
+        segment = self._end.segment
         try:
-            self._log.append_many([at.to_bytes(_TIME_BYTES, "little") + packed for at, packed in entries])
+            self._end = self._log.append(payloads[0]) if len(payloads) == 1 else self._log.append_many(payloads)
         except (LogFull, OSError) as error:
             self._note_broken(error)
             return False
         self.is_broken = False
+        if self._end.segment == segment:
+            self._room_bytes -= sum(map(len, payloads)) + _FRAME_BYTES * len(payloads)
+        else:
+            self._room_bytes = 0  # a new file's blocks are not reserved yet
         return True
 
     def _note_broken(self, error: Exception) -> None:
         if not self.is_broken:
             _log.error("journal cannot be written", extra={"reason": str(error)})
         self.is_broken = True
+        self._room_bytes = 0
 
     def _reserve(self, more_bytes: int) -> bool:
         if self._log.reserved_bytes >= more_bytes:

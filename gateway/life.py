@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from contracts.caching import CacheOutcome, CachePolicy
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.errors import (
     EngineUnavailable,
@@ -23,6 +24,7 @@ from contracts.records import AttemptReason, CountMethod, Outcome
 from contracts.requests import AnyRequest
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.progress import Progress
+from gateway.routing.choice import Choice
 
 NO_RESULT: Final = Result()
 
@@ -52,6 +54,7 @@ class Attempt(msgspec.Struct):
     usage: Usage = UNKNOWN_USAGE
     count_method: CountMethod = "none"
     cost: Cost = UNPRICED
+    model: ModelSpec | None = None  # that it was asked as; none: the request's
 
     @property
     def was_begun(self) -> bool:
@@ -113,6 +116,17 @@ class Life(msgspec.Struct):
     overdraft_tokens: int | None = None
     tool_calls: int | None = None  # in the answer, where tools were offered
     schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
+    route: str = ""  # that it asked for; empty: for a model
+    latency_budget_ms: int | None = None  # that the caller wants kept, for the whole answer
+    regions: frozenset[str] | None = None  # where it may be served; none: anywhere
+    cache: CachePolicy | None = None  # of the route, else of the model
+    cache_outcome: CacheOutcome = ""
+    choice: Choice | None = None  # of the targets to be tried
+
+    @property
+    def is_hit(self) -> bool:
+        """Say whether it was answered with a kept answer, and no model was asked."""
+        return self.cache_outcome == "hit" or self.cache_outcome == "semantic_hit"
 
     @property
     def was_begun(self) -> bool:

@@ -21,7 +21,7 @@ from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.grant import Grant, Size
 from gateway.life import Life
 from gateway.limits.base import Counter, CounterStore, Shortage
-from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, PLACE, REQUESTS, TOKENS, Amounts, Rates
+from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, NOTHING, PLACE, REQUESTS, TOKENS, Amounts, Rates
 from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
@@ -106,6 +106,26 @@ class Limiter:
             clip(grant, life, now_ns)
         return grant
 
+    async def reserve_cost(self, life: Life, pico_usd: int | None, *, retries: int | None = None) -> Grant | None:
+        """Give the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
+
+        Such is one that is answered with a kept answer. Raises what `reserve` does.
+        """
+        model = life.model
+        assert model is not None
+        plan = self.plans.plan_for(life.who, model.id, life.snapshot)
+        if plan.is_empty:
+            return None
+        lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
+        if pico_usd is None and lines.counts_money:
+            lines = _without_money(lines, model.id)
+        rates = Rates(request_pico_usd=pico_usd or 0)
+        claimant = "" if retries == 0 else life.who.key_id
+        portion = take(lines, rates.at_start(0, 0), self._clock.wall_ns(), claimant)
+        if portion is None:
+            return await self._take_slowly(life, lines, rates, 0, 0, retries)
+        return Grant(Reservation(lines, [portion]), rates, 0, 0)
+
     async def size(self, life: Life, grant: Grant | None, count_input: CountInput) -> Size:
         """Give how many tokens a request brings and is expected to make, for whoever plans with it."""
         if grant is not None and grant.input_tokens:
@@ -113,7 +133,7 @@ class Limiter:
         request = life.request
         assert request is not None
         exact = await count_input()
-        tenant, model = life.who.tenant, life.requested_model
+        tenant, model = life.who.tenant, request.model
         tokens_in = self.inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
         if not isinstance(request, GenerationRequest):
             return Size(tokens_in, 0)
@@ -191,6 +211,11 @@ class Limiter:
         if await self.store.seek_room(asked, "", self._clock.wall_ns()) is not None:
             return False
         return reservation.extend(wanted, self._clock.wall_ns())
+
+    def release(self, grant: Grant | None) -> None:
+        """Give back all that a request holds, as if it had not been: another model serves it."""
+        if grant is not None:
+            grant.reservation.settle(NOTHING, self._clock.wall_ns())
 
     def settle(self, life: Life, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
@@ -329,8 +354,7 @@ def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tu
 
 def possible(lines: Lines, estimate: int) -> int:
     """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
-    most = lines.bounds[TOKENS] if lines.bounds[TOKENS] < lines.bounds[INPUT] else lines.bounds[INPUT]
-    return estimate if estimate < most else most
+    return estimate if estimate < lines.most_input else lines.most_input
 
 
 def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -> int:

@@ -1,16 +1,18 @@
 """When tokens arrived: first token, gaps between tokens, counts. One per attempt."""
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from contracts.generation import Delta, Result
-from contracts.records import CountMethod, gap_units
+from contracts.records import GAP_UNIT_NS, MAX_GAP_UNITS, CountMethod, gap_units, gaps_between
 from contracts.usage import UNKNOWN_USAGE, Usage
 
 # A target's word is taken for no more tokens than this beyond those that arrived: an absurd count in a broken
 # usage report must not become as many zeros in memory.
 _MAX_PADDING: Final = 1 << 18
+_HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 
 
 class Progress(msgspec.Struct):
@@ -21,37 +23,88 @@ class Progress(msgspec.Struct):
     """
 
     first_at_ns: int | None = None
-    last_at_ns: int | None = None
-    gaps: list[int] = []  # 10 us units
     tokens: int = 0
     reasoning_tokens: int = 0  # of these
     usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
     count_method: CountMethod = "none"
     account: Result | None = None  # of a call that raised
+    on_first: Callable[[int], None] | None = None  # told once when the first token came
+    _last_at_ns: int | None = None
+    _gaps: list[int] = []
     _last_at: dict[int, int] = {}  # by choice
+    _arrivals: list[int] = []  # of tokens whose gaps are not yet worked out
+    _arriving: int = 0  # the choice that they are of
 
     def take(self, delta: Delta, now_ns: int) -> None:
         """Count a delta's tokens. Tokens that come in one piece without times have gaps of zero between them."""
         tokens, index, times = delta.tokens, delta.index, delta.times_ns
         if not tokens:
             return
+        if self._arrivals:
+            self._work_out()
         if self.first_at_ns is None:
             self.first_at_ns = now_ns
-        self.last_at_ns = now_ns
+            if self.on_first is not None:
+                self.on_first(now_ns)
+        self._last_at_ns = now_ns
         self.tokens += tokens
         self.reasoning_tokens += delta.reasoning_tokens
         last = self._last_at.get(index)
         is_timed = len(times) == tokens
         at = times[0] if is_timed else now_ns
         if last is not None:
-            self.gaps.append(gap_units(at - last))
+            self._gaps.append(gap_units(at - last))
         if tokens > 1:
             if is_timed:
-                self.gaps.extend([gap_units(times[place] - times[place - 1]) for place in range(1, tokens)])
+                self._gaps.extend(gaps_between(times))
                 at = times[-1]
             else:
-                self.gaps.extend([0] * (tokens - 1))
+                self._gaps.extend([0] * (tokens - 1))
         self._last_at[index] = at
+
+    def arrivals_of(self, index: int) -> list[int]:
+        """Give a list that takes when each further token of a choice arrives, one that has had some.
+
+        Whoever adds to it counts the token in `tokens`. It holds until `take` is told of another choice's.
+        """
+        self._work_out()
+        self._arriving = index
+        return self._arrivals
+
+    def timer_of(self, index: int) -> Callable[[int, int], None]:
+        """Give what counts one further token of a choice that has had some: when it was made, and when it arrived."""
+
+        def count(made_ns: int, now_ns: int) -> None:
+            if self._arrivals:
+                self._work_out()
+            self.tokens += 1
+            self._last_at_ns = now_ns
+            units = (made_ns - last_at[index] + _HALF_UNIT_NS) // GAP_UNIT_NS
+            self._gaps.append(units if 0 <= units <= MAX_GAP_UNITS else gap_units(made_ns - last_at[index]))
+            last_at[index] = made_ns
+
+        last_at = self._last_at
+        return count
+
+    @property
+    def last_at_ns(self) -> int | None:
+        """Give when the last token arrived."""
+        return self._arrivals[-1] if self._arrivals else self._last_at_ns
+
+    @property
+    def gaps(self) -> list[int]:
+        """Give the gaps between the tokens so far, in units of 10 us."""
+        self._work_out()
+        return self._gaps
+
+    def _work_out(self) -> None:
+        """Turn arrivals into gaps: once for many, since it is done between two pieces of a stream otherwise."""
+        times = self._arrivals
+        if times:
+            pairs = zip([self._last_at[self._arriving], *times], times, strict=False)
+            self._gaps += [(after - before + _HALF_UNIT_NS) // GAP_UNIT_NS for before, after in pairs]
+            self._last_at_ns = self._last_at[self._arriving] = times[-1]
+            times.clear()
 
     @property
     def choices(self) -> set[int]:
@@ -64,14 +117,15 @@ class Progress(msgspec.Struct):
         A target that reports another count than the pieces we saw put several tokens in a piece (zeros are added)
         or split one over pieces (gaps are joined, the sum of time staying the same).
         """
-        if output_tokens is None or not self.gaps and output_tokens <= 1:
-            return self.gaps
+        gaps = self.gaps
+        if output_tokens is None or not gaps and output_tokens <= 1:
+            return gaps
         wanted = max(output_tokens - len(self._last_at), 0) if self._last_at else 0
-        excess = len(self.gaps) - wanted
+        excess = len(gaps) - wanted
         if excess < 0:
-            return self.gaps + [0] * -excess if self._last_at and -excess <= _MAX_PADDING else self.gaps
+            return gaps + [0] * -excess if self._last_at and -excess <= _MAX_PADDING else gaps
         if excess == 0:
-            return self.gaps
+            return gaps
         if wanted == 0:
             return []
-        return [*self.gaps[: wanted - 1], sum(self.gaps[wanted - 1 :])]
+        return [*gaps[: wanted - 1], sum(gaps[wanted - 1 :])]

@@ -27,6 +27,8 @@ Choices = Mapping[str, tuple[str, ...]]  # what an enumerated field may be, by i
 _CHOICES: Final[Choices] = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
 _MAX_SHOWN: Final = 60
 _UNSEEN: Final = object()
+_DAY_MS: Final = 86_400_000
+_LATENCY_DIGITS: Final = 9
 
 RequestT = TypeVar("RequestT")
 
@@ -156,6 +158,21 @@ def read_priority(header: str, best: PriorityClass) -> PriorityClass:
     raise InvalidRequest(
         f"the priority is {header[:_MAX_SHOWN]!r}; it is one of {', '.join(PRIORITY_CLASSES)}",
         param="x-tollkeeper-priority",
+    )
+
+
+def read_latency_budget(header: str) -> int | None:
+    """Read `x-tollkeeper-latency-budget-ms`: within how many milliseconds the caller wants its whole answer.
+
+    Raises InvalidRequest on what is no whole number from 1 to a day.
+    """
+    if not header:
+        return None
+    if header.isascii() and header.isdecimal() and len(header) <= _LATENCY_DIGITS and 1 <= int(header) <= _DAY_MS:
+        return int(header)
+    raise InvalidRequest(
+        f"the latency budget is {header[:_MAX_SHOWN]!r}; it is whole milliseconds, 1 to {_DAY_MS}",
+        param="x-tollkeeper-latency-budget-ms",
     )
 
 

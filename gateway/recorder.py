@@ -1,11 +1,11 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from contracts.prices import Cost
+from contracts.errors import ClientGone, HedgeLost
 from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record, gap_units, pack_gaps
 from contracts.usage import Usage
 from gateway.journal import Journal
@@ -13,6 +13,18 @@ from gateway.life import Attempt, Life
 from gateway.metrics.request_counts import RequestCounts, SeriesKey
 
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
+
+
+class WholeRequest(msgspec.Struct, frozen=True, gc=False):
+    """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
+
+    started_at_ns: int
+    packed: bytes
+    alike: SeriesKey
+    tenant: str
+    duration_ns: int
+    usage: Usage
+    cost_pico_usd: int | None
 
 
 class Recorder:
@@ -60,25 +72,16 @@ class Recorder:
             self.recorded_requests += 1
         self._show(request_record)
 
-    def record_whole(
-        self,
-        started_at_ns: int,
-        packed: bytes,
-        alike: SeriesKey,
-        tenant: str,
-        duration_ns: int,
-        usage: Usage,
-        cost: Cost,
-    ) -> None:
-        """Write the packed record of a request that was answered well, in one piece and at the first try."""
-        if self._journal.append(started_at_ns, packed):
-            self.recorded_requests += 1
-        if self._counts is not None:
-            self._counts.note_whole(alike, tenant, duration_ns, usage, cost.total_pico_usd)
-        if self._emit_span is not None:
-            record = decode_record(packed)
-            assert isinstance(record, RequestRecord)
-            self._emit_span(record)
+    def record_whole(self, requests: Sequence[WholeRequest]) -> None:
+        """Write the records of requests that were answered well, each in one piece and at the first try."""
+        self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
+        for one in requests:
+            if self._counts is not None:
+                self._counts.note_whole(one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd)
+            if self._emit_span is not None:
+                record = decode_record(one.packed)
+                assert isinstance(record, RequestRecord)
+                self._emit_span(record)
 
     def _show(self, request_record: RequestRecord) -> None:
         if self._emit_span is not None:
@@ -104,7 +107,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         finish_reason=life.finish_reason or (result.finish_reason if result else ""),
         stream=request.is_streamed if request else False,
         requested_model=life.requested_model,
-        route=life.model.id if life.model else "",
+        route=life.route or (life.model.id if life.model else ""),
         model=life.model.id if life.model else "",
         model_version=result.model if result else "",
         provider=target.provider or target.kind if target else "",
@@ -136,6 +139,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         temperature=request.temperature if request else None,
         request_bytes=life.request_bytes,
         response_bytes=life.response_bytes,
+        cache=life.cache_outcome,
         limit=life.limit,
         reserved_tokens=life.reserved_tokens,
         route_decision=life.route_decision,
@@ -162,10 +166,10 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         duration_ns=max(attempt.ended_ns - attempt.began_ns, 0),
         who=life.who,
         reason=attempt.reason,
-        outcome="ok" if error is None else "cancelled" if error.code == "client_closed_request" else "error",
+        outcome="ok" if error is None else "cancelled" if isinstance(error, ClientGone | HedgeLost) else "error",
         status=200 if error is None else error.status,
         error_code=error.error_code if error else "",
-        model=life.model.id if life.model else "",
+        model=attempt.model.id if attempt.model else "",
         provider=attempt.target.provider or attempt.target.kind,
         pool=attempt.target.pool,
         replica=attempt.target.id,

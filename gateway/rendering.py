@@ -35,8 +35,12 @@ def error_body(error: TollkeeperError) -> bytes:
 
 
 def error_event(error: TollkeeperError) -> bytes:
-    """Render an error as the event that ends a stream which had begun."""
-    return b"data: %b\n\n" % error_body(error)
+    """Render an error as the event that ends a stream which had begun, with how many tokens the answer had reached."""
+    if error.reached_tokens is None:
+        return b"data: %b\n\n" % error_body(error)
+    told = error_object(error)
+    told["reached_tokens"] = error.reached_tokens
+    return b"data: %b\n\n" % _encoder.encode(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ class AnswerRenderer(ABC):
     @abstractmethod
     def delta(self, delta: Delta) -> bytes:
         """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+
+    def text_frame(self, index: int) -> tuple[bytes, bytes] | None:
+        """Give what stands before and after the text, as JSON, in a chunk of nothing else; `None` where it varies."""
+        return None
 
     @abstractmethod
     def new_choice(self) -> "WholeText":
@@ -150,13 +158,7 @@ class ChatRenderer(OpenAIRenderer):
         text, reason = delta.text, delta.finish_reason
         if not (reason or delta.reasoning or delta.tool_calls or delta.logprobs):
             # Nearly all deltas: a few words, whose chunk is these words between two constants.
-            if not text:
-                return b""
-            head = self._text_heads.get(delta.index)
-            if head is None:
-                opening = b'"choices":[{"index":%d,"delta":{"content":' % delta.index
-                head = self._text_heads[delta.index] = self._prefix + opening
-            return head + _string(text) + _TEXT_TAIL
+            return self._text_head(delta.index) + _string(text) + _TEXT_TAIL if text else b""
         fields = []
         if delta.reasoning:
             fields.append(b'"reasoning_content":' + _string(delta.reasoning))
@@ -167,6 +169,17 @@ class ChatRenderer(OpenAIRenderer):
         logprobs = _encoder.encode(_logprobs(delta.logprobs)) if delta.logprobs else b"null"
         finish = _string(reason) if reason else b"null"
         return self._choice(delta.index, b"{" + b",".join(fields) + b"}", logprobs, finish)
+
+    def text_frame(self, index: int) -> tuple[bytes, bytes]:
+        """Give what stands before and after the text in a chunk of nothing else."""
+        return self._text_head(index), _TEXT_TAIL
+
+    def _text_head(self, index: int) -> bytes:
+        head = self._text_heads.get(index)
+        if head is None:
+            opening = b'"choices":[{"index":%d,"delta":{"content":' % index
+            head = self._text_heads[index] = self._prefix + opening
+        return head
 
     def _choice(self, index: int, delta: bytes, logprobs: bytes, finish: bytes) -> bytes:
         return self._prefix + b'"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]}\n\n' % (

@@ -11,18 +11,23 @@ from uuid import UUID
 
 import msgspec
 
+from backends.llm.base import RelayingSink
+from backends.llm.text_sink import TextSink
 from contracts.chat import ChatRequest, GenerationRequest
 from contracts.errors import BudgetExhausted, LimitExceeded, TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from gateway.allowance import Allowance
+from gateway.answer_copy import AnswerCopy
 from gateway.answer_facts import facts_wanted
+from gateway.chunk_relay import ChunkRelay
 from gateway.clock import Clock
 from gateway.exchange import Exchange, Headers
 from gateway.progress import Progress
 from gateway.rendering import OPENAI_ERRORS, AnswerRenderer, ChatRenderer, ErrorShape, WholeText
 from gateway.served import served_headers
+from gateway.text_relay import TextRelay
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
@@ -49,12 +54,22 @@ class Reply:
         self._allowance: Allowance | None = None
         self._on_tokens: Callable[[int], None] | None = None
         self._tokens_before = 0  # of the attempts that this one continues
-        self._has_ended = False  # by us, before the target's end
+        self.has_ended = False  # by us, before the target's end
         self._served: Headers = ()
+        self._copy: AnswerCopy | None = None
 
     def add_headers(self, headers: Headers) -> None:
         """Send these as well. Takes effect as long as the answer has not begun."""
         self._headers += headers
+
+    @property
+    def headers(self) -> Headers:
+        """Give what is sent as it stands, but for what served the answer."""
+        return self._headers
+
+    def start_over(self, headers: Headers) -> None:
+        """Send these headers, and forget the allowance and the turn of a model that the request has left."""
+        self._headers, self._allowance, self._on_tokens = headers, None, None
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance watch how long the answer grows."""
@@ -64,9 +79,31 @@ class Reply:
         """Tell `produced` of output tokens as they pass."""
         self._on_tokens = produced
 
+    def copy_to(self, copy: AnswerCopy) -> None:
+        """Let `copy` have what the client is sent."""
+        self._copy = copy
+
+    def copied(self) -> tuple[bytes, bytes, Headers] | None:
+        """Give what the client was sent, once its end is prepared: a stream's events, the end, and what served it.
+
+        `None` where it was not copied, or is too long to be.
+        """
+        sent = None if self._copy is None else self._copy.with_end(self._body or b"")
+        return None if sent is None else (*sent, self._served)
+
+    @property
+    def end_bytes(self) -> int:
+        """Give the size of what `conclude` sends."""
+        return len(self._body or b"")
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another; `conclude` sends its end."""
+        self._served = served
+        self._body = end
+
     def end_early(self, why: TollkeeperError) -> None:
         """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
-        self._has_ended = True
+        self.has_ended = True
 
     @property
     def has_begun(self) -> bool:
@@ -147,7 +184,7 @@ class Reply:
         self._exchange.send(200, JSON, self._body or b"", self._headers + self._served)
 
 
-class GeneratedReply(Reply):
+class GeneratedReply(Reply, RelayingSink, TextSink):
     """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
 
     def __init__(self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer) -> None:
@@ -172,7 +209,7 @@ class GeneratedReply(Reply):
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
-        if self._has_ended:
+        if self.has_ended:
             return
         now = self._clock.monotonic_ns()
         for delta in deltas:
@@ -180,11 +217,42 @@ class GeneratedReply(Reply):
         if is_usage_only and not self._request.wants_usage:
             return
         self._send_event(data)
-        self._watch_growth()
+        self.watch_growth()
+
+    def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
+        """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
+        exchange, progress = self._exchange, self._progress
+        is_alone = self._request.choice_count == 1 and progress.choices == {delta.index}
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._copy is not None:
+            return None
+        relay = ChunkRelay(
+            self,
+            exchange,
+            self._clock,
+            progress,
+            delta.index,
+            is_reasoning=delta.reasoning_tokens > 0,
+            on_tokens=self._on_tokens,
+            allowance=self._allowance,
+        )
+        return relay.take
+
+    def text_relay(self, index: int) -> Callable[[str, int], None] | None:
+        """Give what renders and sends plain text of the one choice, once its answer has begun."""
+        exchange, progress = self._exchange, self._progress
+        is_alone = self._request.choice_count == 1 and progress.choices == {index} == self._opened
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._copy is not None:
+            return None
+        frame = self._renderer.text_frame(index)
+        if frame is None:
+            return None
+        count = progress.timer_of(index)
+        relay = TextRelay(self, exchange, self._clock, progress, count, frame, self._on_tokens, self._allowance)
+        return relay.take
 
     def delta(self, delta: Delta) -> None:
         """Render a piece, or keep it where the caller wants the answer whole."""
-        if self._has_ended:
+        if self.has_ended:
             return
         self._take(delta, self._clock.monotonic_ns())
         if not self._is_streamed:
@@ -195,7 +263,13 @@ class GeneratedReply(Reply):
             self._opened.add(delta.index)
             self._renders_usage = True
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
-        self._watch_growth()
+        self.watch_growth()
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another: a stream's events at once, each as it was."""
+        super().replay(begun, end, served)
+        if begun:
+            self._send_event(begun)
 
     def end_early(self, why: TollkeeperError) -> None:
         """End a good answer here, each choice with the reason "length" and the name of what ended it."""
@@ -248,7 +322,8 @@ class GeneratedReply(Reply):
         if delta.finish_reason is not None:
             self._finished.add(delta.index)
 
-    def _watch_growth(self) -> None:
+    def watch_growth(self) -> None:
+        """Tell the allowance where it is reached and the answer is not complete."""
         allowance = self._allowance
         if allowance is not None and self._progress.tokens >= allowance.next_at:
             if len(self._finished) < self._request.choice_count:  # what is complete needs no more, and no end of ours
@@ -257,6 +332,8 @@ class GeneratedReply(Reply):
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:
             self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
+        if self._copy is not None:
+            self._copy.take(data)
         self._exchange.write(data)
 
     def _collect(self, delta: Delta) -> None:

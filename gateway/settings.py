@@ -35,11 +35,15 @@ class GatewaySettings(BaseSettings):
     host: str = "127.0.0.1"
     gateway_port: int = Field(default=8080, ge=0, le=65535)
     gateway_name: str = ""  # on every record; empty: host name and port
+    region: str = ""  # where this gateway stands, for conditions of routes
+    semantic_timeout_ms: int = Field(default=200, ge=1, le=60_000)  # a prompt not read by then goes the default way
+    embedder_threads: int = Field(default=1, ge=1, le=64)
     gateway_config: Path | None = None  # a YAML file instead of database and store
     database_url: str = ""  # empty: SQLite in the data directory
     objects_url: str = ""  # files, batches and kept answers; empty: SQLite in the data directory, beside the other
     responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
     responses_max_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1 << 20)  # that one tenant keeps of them
+    answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 
@@ -48,7 +52,8 @@ class GatewaySettings(BaseSettings):
     engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
     engine_client_key: Path | None = None  # all three or none
     engine_client_ca: Path | None = None  # who signs theirs
-    kv_events: bool = True  # take engines' KV cache events, which are dropped while the journal is over half full
+    kv_events: bool = True  # record engines' KV cache events; they are dropped while the journal is over half full
+    routing_sample_share: float = Field(default=0.01, ge=0, le=1)  # requests that record their alternatives
 
     workers: int = Field(default=1, ge=1, le=256)  # data planes that share the port on this machine
     worker: int = Field(default=1, ge=1, le=256)  # which of them this one is

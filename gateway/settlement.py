@@ -1,14 +1,20 @@
 """What each attempt used and what it costs: reported usage first, what was counted on the way next, never a zero."""
 
+from typing import Final
+
+from msgspec import structs
+
 from contracts.configuration import Snapshot, TargetSpec
 from contracts.prices import AnyCard, Cost, bill
 from contracts.records import CountMethod
-from contracts.requests import AnyRequest
-from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Usage
+from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.known_cards import KnownCards
 from gateway.life import Attempt, Life
 from gateway.progress import Progress
+
+_OURS: Final = "engine"  # the kind of target
+_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 
 class Settlement:
@@ -29,8 +35,9 @@ class Settlement:
         if request is None:
             return
         for attempt in life.attempts:
-            attempt.usage, attempt.count_method = self._usage_of(attempt, request, life)
-            attempt.cost = self._price(attempt.usage, attempt, request.model, life)
+            model = request.model if attempt.model is None else attempt.model.id
+            attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
+            attempt.cost = self._price(attempt.usage, attempt, model, life)
         last = life.last_attempt
         if last is None:
             return
@@ -46,19 +53,29 @@ class Settlement:
             life.usage = life.usage.plus(_outputs_of(attempt.usage))
         life.cost = self._price(life.usage, last, request.model, life)
 
+    def cost_of(self, attempt: Attempt, life: Life) -> int | None:
+        """Give what an attempt that has answered costs, in pico-USD; `None` where that is not known."""
+        model = life.requested_model if attempt.model is None else attempt.model.id
+        return self._price(attempt.result.usage, attempt, model, life).total_pico_usd
+
     def card_for(
         self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
     ) -> AnyCard | None:
         """Give the card that a target's answers were priced with at a moment (Unix nanoseconds)."""
-        seller = target.provider or target.kind
+        return self.card_of(model, tenant, target.provider or target.kind, at_ns, snapshot, is_batched=is_batched)
+
+    def card_of(
+        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
+    ) -> AnyCard | None:
+        """Give the card that a seller's answers were priced with: a provider's, or those of a kind of target."""
         return self._cards.card_for(model, tenant, seller, at_ns, snapshot, is_batched=is_batched)
 
-    def _usage_of(self, attempt: Attempt, request: AnyRequest, life: Life) -> tuple[Usage, CountMethod]:
+    def _usage_of(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             tokens_in = result.usage.input_tokens
             if tokens_in and result.count_method in ("reported", "exact"):
-                self._estimator.learn(request.model, prompt_bytes(life.body), tokens_in, life.who.tenant)
+                self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.output_tokens is not None:  # cut short after a report of the whole
             return progress.usage, progress.count_method
@@ -66,20 +83,33 @@ class Settlement:
             return progress.usage.plus(_made_so_far(progress)), progress.count_method
         if attempt.error is not None and not progress.tokens:
             return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
-        tokens_in = self._estimator.estimate(request.model, prompt_bytes(life.body), life.who.tenant)
+        tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
         made = _made_so_far(progress) if progress.tokens else UNKNOWN_USAGE
         if result.answer_bytes is not None:
-            made = self._said(result.answer_bytes, request, life)
+            made = self._said(result.answer_bytes, model, life)
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
-    def _said(self, size: int, request: AnyRequest, life: Life) -> Usage:
+    def _said(self, size: int, model: str, life: Life) -> Usage:
         """Estimate the output of a whole answer whose target did not count it."""
-        return Usage(output_text=self._estimator.estimate(request.model, size, life.who.tenant))
+        return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
         tenant, at_ns = life.who.tenant, life.started_at_ns
         card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, is_batched=life.is_batched)
+        if card is not None and attempt.target.kind == _OURS and usage.cache_write_tokens:
+            usage = _as_sold(usage, card)
         return bill(usage, life.operation, card)
+
+
+def _as_sold(usage: Usage, card: AnyCard) -> Usage:
+    """Give usage of our own engines as the input it is, where its card has no price for keeping prompts.
+
+    Whoever has made that card has not thought of it: the request must not become unpriced by a mark in its prompt.
+    """
+    written: dict[Leaf, int | None] = {leaf: getattr(usage, leaf) for leaf in _WRITES}
+    unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
+    more = sum(written[leaf] or 0 for leaf in unsold)
+    return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))
 
 
 def _made_so_far(progress: Progress) -> Usage:

@@ -1,20 +1,24 @@
 """The neighbours that a request passes through, and what it holds on its way."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from contracts.errors import TollkeeperError
-from contracts.generation import Result
+from contracts.routes import RouteSpec
 from gateway.admission import Admission, Ticket
 from gateway.allowance import Allowance
+from gateway.answer_cache.answer_cache import AnswerCache
+from gateway.answer_cache.visit import Visit
+from gateway.attempts.caller import Caller
 from gateway.directory import Directory
+from gateway.earlier_answers import EarlierAnswer
 from gateway.grant import Grant
 from gateway.guard import Guard
 from gateway.identity.authentication import Authenticator
 from gateway.limiter import Limiter
 from gateway.recorder import Recorder
 from gateway.reply import Reply
-from gateway.routing import Router
+from gateway.routes.guide import RouteGuide
+from gateway.routing.router import Router
 from gateway.scheduling.pool_queue import Place
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.settlement import Settlement
@@ -31,10 +35,13 @@ class Stages:
     guard: Guard
     router: Router
     targets: TargetRegistry
+    caller: Caller
     settlement: Settlement
     limiter: Limiter
     queues: PoolQueues
     recorder: Recorder
+    answers: AnswerCache
+    guide: RouteGuide
 
 
 @dataclass(slots=True)
@@ -42,22 +49,12 @@ class Passage:
     """What a request holds on its way through the stages; what it holds at the end is given back."""
 
     reply: Reply | None = None
+    route: RouteSpec | None = None  # that was asked for; none: a model
     ticket: Ticket | None = None
     grant: Grant | None = None
     allowance: Allowance | None = None
     place: Place | None = None  # in the model's pool
+    is_let_go: bool = False  # what it held was given back, and nothing taken since
+    earlier: list[EarlierAnswer] = field(default_factory=list)  # that were not good enough, and are paid for
+    visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
     ended_by: TollkeeperError | None = None  # what the answer ran out of, where we ended it
-
-
-class Begun(Protocol):
-    """A first try that was made elsewhere. Times are as an Attempt's."""
-
-    started_at_ns: int
-    began_ns: int
-
-    @property
-    def was_tried(self) -> bool:
-        """Say whether it was made."""
-
-    def result(self, reply: Reply) -> Result:
-        """Give its account, and the answer to the reply. Raises what it failed with."""

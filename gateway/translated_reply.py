@@ -47,6 +47,10 @@ class TranslatedReply(GeneratedReply):
         for delta in deltas:
             self.delta(delta)
 
+    def relay(self, delta: Delta) -> None:
+        """Give nothing: each chunk is rendered."""
+        return None
+
     def whole(self, body: bytes) -> None:
         """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
         try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tollkeeper import budgets, keys, limits, tenants
+from tollkeeper import budgets, keys, limits, routes, tenants
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
 from tollkeeper.loadtest.command import loadtest_command
@@ -45,6 +45,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(limits.app, name="limits")
 app.add_typer(budgets.app, name="budgets")
+app.add_typer(routes.app, name="routes")
 
 
 @app.command()

@@ -27,6 +27,8 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "pool": ("serving",),
     "target": ("serving",),
     "model": ("serving",),
+    "route": ("serving",),
+    "playbook": ("serving",),
     "price": ("serving",),
     "standard_cost": ("serving",),
     "issuer": ("serving",),

@@ -8,12 +8,14 @@ from sqlalchemy import select
 from backends.control.sound_rows import SoundRows
 from contracts.control import Budget, Limit, Tenant
 from contracts.errors import ConfigurationError
+from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 from contracts.limits import BudgetSpec, Level, LimitSpec, Period, QueueSpec, Scope, TenantSpec, WhenAway, WhenUnpriced
 from contracts.limits import Window as WindowWord
 from contracts.moments import unix_ns
 from contracts.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
 
-QUEUE_SETTING = "queue"  # in a pool's settings
+QUEUE_SETTING = "queue"  # in a pool's settings, as the next
+FAILURES_SETTING = "failures"
 
 
 def limit_spec(row: Limit) -> LimitSpec:
@@ -74,6 +76,21 @@ def sound_queue(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -
         why = error.message if isinstance(error, ConfigurationError) else f"unreadable ({type(error).__name__})"
         rows.faults.append(f"the queue of pool {pool_id!r} is left out: {why}")
         return None
+
+
+def failures_of(settings: Mapping[str, object]) -> FailurePolicy:
+    """Build what a pool does about failures from its settings. Raises ConfigurationError."""
+    return failure_policy(cast("Mapping[str, object] | None", settings.get(FAILURES_SETTING)))
+
+
+def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> FailurePolicy:
+    """Give what a pool does about failures; what cannot be read is named in the faults, and the defaults hold."""
+    try:
+        return failures_of(settings)
+    except (ConfigurationError, TypeError, ValueError) as error:
+        why = error.message if isinstance(error, ConfigurationError) else f"unreadable ({type(error).__name__})"
+        rows.faults.append(f"the failures of pool {pool_id!r} are as by default: {why}")
+        return DEFAULT_FAILURES
 
 
 def load_limits(rows: SoundRows) -> tuple[LimitSpec, ...]:

@@ -1,6 +1,6 @@
 """Models, pools and targets in the control database. A pool that serves a model is never without a target."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -8,13 +8,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
-from backends.control.rules import QUEUE_SETTING, queue_spec
+from backends.control.route_guard import routes_kept
+from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING, failures_of, queue_spec
+from contracts.caching import cache_policy
 from contracts.configuration import ModelSpec
-from contracts.control import Model, Pool, Target
+from contracts.control import Model, Pool, Route, Target
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.sampling import sampling_policy
 
 SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
+CACHE_SETTING: Final = "cache"  # there too
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,7 @@ class NewTarget:
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def create_pool(
-    session: Session, author: Author, pool_id: str, *, policy: str = "round_robin", region: str = ""
-) -> Pool:
+def create_pool(session: Session, author: Author, pool_id: str, *, policy: str = "cost", region: str = "") -> Pool:
     """Add a pool without targets. Raises Conflict where the id is taken."""
     begin_change(session, author, "pool.create", pool_id, {"policy": policy, "region": region})
     if session.get(Pool, pool_id) is not None:
@@ -62,17 +63,33 @@ def set_pool_queue(session: Session, author: Author, pool_id: str, queue: Mappin
 
     Raises NotFound, and InvalidRequest on settings that no queue takes.
     """
+    return _set_pool_part(session, author, pool_id, QUEUE_SETTING, queue, queue_spec)
+
+
+def set_pool_failures(session: Session, author: Author, pool_id: str, failures: Mapping[str, object] | None) -> Pool:
+    """Set what a pool does about failures; `None`: as by default. Raises NotFound, and InvalidRequest on wrong ones."""
+    return _set_pool_part(session, author, pool_id, FAILURES_SETTING, failures, failures_of)
+
+
+def _set_pool_part(
+    session: Session,
+    author: Author,
+    pool_id: str,
+    part: str,
+    stated: Mapping[str, object] | None,
+    check: Callable[[Mapping[str, object]], object],
+) -> Pool:
     entry = begin_change(session, author, "pool.update", pool_id)
     pool = get_pool(session, pool_id)
-    before = pool.settings.get(QUEUE_SETTING)
-    others = {name: value for name, value in pool.settings.items() if name != QUEUE_SETTING}
-    settings = others if queue is None else {**others, QUEUE_SETTING: dict(queue)}
+    before = pool.settings.get(part)
+    others = {name: value for name, value in pool.settings.items() if name != part}
+    settings = others if stated is None else {**others, part: dict(stated)}
     try:
-        queue_spec(settings)
+        check(settings)
     except (ConfigurationError, TypeError) as error:
-        message = error.message if isinstance(error, ConfigurationError) else "queue has a field that no queue takes"
-        raise InvalidRequest(message, param="queue") from error
-    entry.detail = {"before": {"queue": before}, "after": {"queue": settings.get(QUEUE_SETTING)}}
+        message = error.message if isinstance(error, ConfigurationError) else f"{part} has a field that no {part} takes"
+        raise InvalidRequest(message, param=part) from error
+    entry.detail = {"before": {part: before}, "after": {part: settings.get(part)}}
     pool.settings = settings
     session.flush()
     return pool
@@ -128,8 +145,9 @@ def delete_target(session: Session, author: Author, pool_id: str, target_id: str
         raise NotFound(f"pool {pool_id!r} has no target {target_id!r}")
     if _count_targets(session, pool_id) == 1:
         _refuse_while_serving(session, pool_id, "add another target first")
-    session.delete(target)
-    session.flush()
+    with routes_kept(session):
+        session.delete(target)
+        session.flush()
 
 
 def create_model(
@@ -142,7 +160,8 @@ def create_model(
     context_tokens: int | None = None,
     sampling: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Model:
-    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`.
+    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`, and
+    of `CACHE_SETTING`.
 
     Raises Conflict where the name is taken, InvalidRequest where the pool is unknown or has no targets, or where the
     sampling is none.
@@ -150,6 +169,8 @@ def create_model(
     begin_change(session, author, "model.create", model_id, {"pool": pool_id})
     if session.get(Model, model_id) is not None:
         raise Conflict(f"model {model_id!r} exists already; choose another id", param="id")
+    if session.get(Route, model_id) is not None:
+        raise Conflict(f"route {model_id!r} has this name; choose another id", param="id")
     if session.get(Pool, pool_id) is None:
         raise InvalidRequest(f"pool {pool_id!r} does not exist; create it first", param="pool")
     if not _count_targets(session, pool_id):
@@ -183,18 +204,20 @@ def get_model(session: Session, model_id: str) -> Model:
 
 
 def set_model_active(session: Session, author: Author, model_id: str, is_active: bool) -> Model:
-    """Offer a model to applications, or withdraw it while keeping its definition."""
+    """Offer a model to applications, or withdraw it and keep its definition. Raises Conflict where a route needs it."""
     begin_change(session, author, "model.update", model_id, {"is_active": is_active})
     model = get_model(session, model_id)
-    model.is_active = is_active
-    session.flush()
+    with routes_kept(session):
+        model.is_active = is_active
+        session.flush()
     return model
 
 
 def set_model_sampling(
     session: Session, author: Author, model_id: str, sampling: Mapping[str, Mapping[str, object]]
 ) -> Model:
-    """Set a model's defaults, its pinned values, or both; what is not given stays. An empty one takes all away.
+    """Set a model's defaults, its pinned values, how its answers are kept; what is not given stays. An empty one takes
+    all away.
 
     Raises NotFound, and InvalidRequest on values that no request may have or that are given as both.
     """
@@ -209,7 +232,7 @@ def set_model_sampling(
 
 
 def model_spec(model: Model) -> ModelSpec:
-    """Build the model a row stands for. Raises ConfigurationError where its sampling breaks the rules."""
+    """Build the model a row stands for. Raises ConfigurationError where its sampling or its cache breaks the rules."""
     defaults, pinned = (cast("Mapping[str, object] | None", model.settings.get(name)) for name in SAMPLING_SETTINGS)
     return ModelSpec(
         id=model.id,
@@ -217,6 +240,7 @@ def model_spec(model: Model) -> ModelSpec:
         context_tokens=model.context_tokens,
         created_unix=int(model.created_at.timestamp()),
         sampling=sampling_policy(defaults, pinned),
+        cache=cache_policy(cast("Mapping[str, object] | None", model.settings.get(CACHE_SETTING))),
     )
 
 
@@ -229,14 +253,16 @@ def _check_model(model: Model) -> None:
     try:
         model_spec(model)
     except ConfigurationError as error:
-        raise InvalidRequest(error.message, param=next(iter(SAMPLING_SETTINGS))) from error
+        param = CACHE_SETTING if error.message.startswith(CACHE_SETTING) else next(iter(SAMPLING_SETTINGS))
+        raise InvalidRequest(error.message, param=param) from error
 
 
 def delete_model(session: Session, author: Author, model_id: str) -> None:
-    """Remove a model; its pool stays. Raises NotFound."""
+    """Remove a model; its pool stays. Raises NotFound, and Conflict where a route leads to it."""
     begin_change(session, author, "model.delete", model_id)
-    session.delete(get_model(session, model_id))
-    session.flush()
+    with routes_kept(session):
+        session.delete(get_model(session, model_id))
+        session.flush()
 
 
 def _count_targets(session: Session, pool_id: str) -> int:

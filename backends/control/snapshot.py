@@ -15,8 +15,10 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Revisions, read_revision, read_revisions
 from backends.control.issuers import load_issuers
 from backends.control.key_entries import KeyReader, LoadedKeys
+from backends.control.playbooks import load_playbooks
 from backends.control.prices import card_of_price, card_of_standard_cost
-from backends.control.rules import load_budgets, load_limits, load_tenants, sound_queue
+from backends.control.routes import load_routes
+from backends.control.rules import load_budgets, load_limits, load_tenants, sound_failures, sound_queue
 from backends.control.serving import model_spec
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
@@ -84,6 +86,8 @@ def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bo
         limits=rules.limits,
         budgets=rules.budgets,
         issuers=serving.issuers,
+        routes=serving.routes,
+        playbooks=serving.playbooks,
     )
     return Reading(snapshot, revisions, keys, rules.faults, serving_faults)
 
@@ -127,14 +131,16 @@ def _load_rules(session: Session) -> _Rules:
 def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
     rows = SoundRows(session)
     pools = _load_pools(rows)
-    models = _load_models(rows)
+    models = {name: model for name, model in _load_models(rows).items() if model.pool in pools}
     serving = Snapshot(
         revision=EMPTY_SNAPSHOT.revision,
         keys=EMPTY_SNAPSHOT.keys,
-        models={name: model for name, model in models.items() if model.pool in pools},
+        models=models,
         pools=pools,
         prices=_load_prices(rows),
         issuers=load_issuers(rows),
+        routes=load_routes(rows, models, pools),
+        playbooks=load_playbooks(rows),
     )
     return serving, tuple(rows.faults)
 
@@ -164,6 +170,7 @@ def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
             targets=tuple(of_pool),
             policy=pools[pool_id].policy,
             queue=sound_queue(rows, pool_id, pools[pool_id].settings),
+            failures=sound_failures(rows, pool_id, pools[pool_id].settings),
         )
         for pool_id, of_pool in targets.items()
     }

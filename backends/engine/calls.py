@@ -5,12 +5,14 @@ import logging
 import resource
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backends.engine.base import Facts, ModelOrder
 from backends.engine.connection import Connection
 from backends.engine.engine_thread import EngineThread
+from backends.engine.kv_frames import CachedBlocks, cached_blocks, kv_frames
 from backends.engine.refusal import call_refusal
 from backends.engine.served import Served
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
@@ -46,6 +48,7 @@ class Calls:
             "sleep": self._sleep,
             "wake": self._wake,
             "swap": self._swap,
+            "kv_blocks": partial(self._kv_blocks, connection),
         }
         task = asyncio.create_task(self._answer(connection, call, verbs[call.verb]), name=f"call-{call.verb}")
         self._tasks.add(task)
@@ -60,6 +63,15 @@ class Calls:
             answer = call_refusal(call.call_id, error)
         connection.send(answer)
         connection.flush()
+
+    async def _kv_blocks(self, connection: Connection, call: Call) -> Facts:
+        """Tell what a model's cache holds, in frames before the answer."""
+        held = await self._generating(call).call(cached_blocks)
+        assert isinstance(held, CachedBlocks)
+        frames = kv_frames(call.model, held)
+        for message in frames:
+            connection.send(message)
+        return {"frames": len(frames)}
 
     # Models.
 

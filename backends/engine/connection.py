@@ -8,7 +8,8 @@ from typing import Final, Protocol, cast
 
 from backends.engine.refusal import call_refusal
 from contracts.errors import InvalidRecord, TollkeeperError
-from contracts.wire import Attach, FrameSplitter, FromGateway, FromHost, KvEvents, frame, from_gateway
+from contracts.frame_splitter import FrameSplitter
+from contracts.wire import Attach, FromGateway, FromHost, KvEvents, frame, from_gateway
 
 _log = logging.getLogger(__name__)
 

@@ -386,6 +386,7 @@ class EngineHost:
             models=models,
             clock_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
+            tells_blocks=True,
         )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from backends.llm.base import Sink
 from backends.llm.openai_replies import GENERATED, ReplyForm, answer_bytes, usage_in
 from backends.llm.sse import data_of
-from contracts.chat import ChatChunk, ChatReply, ChunkChoice
+from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.records import CountMethod
@@ -88,14 +88,16 @@ class AnswerReader:
             raise UpstreamBroken(message)
         if not self._model and (chunk.model or not self._is_named):
             self._name(chunk.model, chunk.system_fingerprint)
-        choices = chunk.choices or []
-        deltas = tuple(_delta_of(choice) for choice in choices)
+        choices = chunk.choices
+        deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
         for delta in deltas:
-            self._finish_reason = delta.finish_reason or self._finish_reason
-            self.advances += delta.tokens or delta.finish_reason is not None
+            if delta.finish_reason is not None:
+                self._finish_reason = delta.finish_reason or self._finish_reason
+                self.advances += not delta.tokens
+            self.advances += delta.tokens
             self._tokens += delta.tokens
         self.advances += not deltas
-        self._sink.event(event, deltas, is_usage_only=reports and not choices)
+        self._sink.event(event, deltas, is_usage_only=reports and not deltas)
 
     def take_whole(self, body: bytes) -> None:
         """Take a whole reply. Raises UpstreamBroken on what is none."""
@@ -151,6 +153,9 @@ def _delta_of(choice: ChunkChoice) -> Delta:
             index=choice.index,
             finish_reason=choice.finish_reason,
         )
+    if _is_text(delta) and choice.stop_reason is None:
+        assert isinstance(delta.content, str)
+        return Delta(1, delta.content, "", choice.index, choice.finish_reason)
     return Delta(
         tokens=1 if delta.bears_tokens else 0,
         text=delta.text,
@@ -163,6 +168,28 @@ def _delta_of(choice: ChunkChoice) -> Delta:
         refusal=delta.refusal or "",
         thinking_blocks=_given(delta.thinking_blocks) if delta.thinking_blocks else b"",
     )
+
+
+def _is_text(delta: ChunkDelta) -> bool:
+    """Say whether a delta is a piece of text and nothing else, as most are."""
+    return (
+        type(delta.content) is str
+        and delta.content != ""
+        and not (delta.reasoning_content or delta.reasoning or delta.refusal)
+        and not (delta.tool_calls or delta.function_call or delta.audio or delta.thinking_blocks)
+    )
+
+
+def only_delta(event: bytes) -> Delta | None:
+    """Give what an event carries where it is a chunk of one choice that reports nothing besides; `None` otherwise."""
+    try:
+        chunk = _chunk_decoder.decode(data_of(event))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if chunk.usage is not None or bytes(chunk.error) not in (b"", b"null") or len(chunk.choices or ()) != 1:
+        return None
+    assert chunk.choices is not None
+    return _delta_of(chunk.choices[0])
 
 
 def _given(value: msgspec.Raw) -> bytes:

@@ -5,13 +5,16 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 from uuid import UUID
 
-from contracts.chat import ReasoningEffort
+import msgspec
+
+from contracts.chat import GenerationRequest, ReasoningEffort
 from contracts.configuration import TargetSpec
 from contracts.errors import TollkeeperError, UpstreamError
 from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
 from contracts.usage import Usage
+from contracts.wire import KvBlocks
 
 
 @dataclass(slots=True)
@@ -42,6 +45,14 @@ class ModelCall:
     # Told, while a slow client keeps deltas from the sink, how many tokens these hold, and how many of them are
     # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
     on_held: Callable[[int, int], None] | None = None
+    sent: "SentAhead | None" = None  # to the first target: that takes it from here, in place of sending it
+
+
+class SentAhead(Protocol):
+    """A stream's request that was sent before there was somebody to take its reply."""
+
+    def abandon(self) -> None:
+        """Close the connection, unless the target has taken it."""
 
 
 class DeltaSink(Protocol):
@@ -87,6 +98,17 @@ class Sink(DeltaSink, Protocol):
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
+
+
+class RelayingSink:
+    """A sink that may pass the chunks of a stream on in their framing, where it needs nothing else of them."""
+
+    def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
+        """Give what takes chunks that carry one token each, `delta` but for its text, in place of `event`.
+
+        They are whole, in the framing of HTTP's chunked coding. `None`: each is to be told by `event`.
+        """
+        return None
 
 
 class WholeSink(Protocol):
@@ -170,6 +192,12 @@ class QuickTarget(Target, Protocol):
         `on_end` is told once how the reply ended.
         """
 
+    def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentAhead | None:
+        """Send a stream's request where there is a connection for it now; `None` where there is none.
+
+        A call that has it as `sent` goes on from there.
+        """
+
 
 @runtime_checkable
 class RenewedTarget(Protocol):
@@ -180,8 +208,42 @@ class RenewedTarget(Protocol):
         """Say why new ones are not in use and the last still are; empty where none is amiss."""
 
 
+class PromptBlocks(msgspec.Struct, frozen=True, gc=False):
+    """A prompt as its target will cache it: how many tokens, and the public hashes of its full blocks."""
+
+    tokens: int
+    block_tokens: int
+    hashes: list[int]
+
+
+class CachingTarget(Target, Protocol):
+    """A target that caches prompts by blocks, whose hashes can be told beforehand."""
+
+    async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
+        """Give the prompt's blocks, kept for `call`; `None` where that cannot be told now."""
+
+
 TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
 """Builds a target from its spec and a resolver of `key_ref`s. Raises ConfigurationError on bad settings."""
+
+
+class KvListener(Protocol):
+    """Follows what the caches of engine hosts hold. Hosts are known by their URLs."""
+
+    def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
+        """Note that a host has introduced itself, or tells of its models anew.
+
+        `ask` asks what the cache of one of its models holds, which comes by `on_kv_blocks`.
+        """
+
+    def on_kv_events(self, url: str, packed: Sequence[bytes]) -> None:
+        """Take packed KV records, in the order they came."""
+
+    def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
+        """Take a part of what a cache holds."""
+
+    def on_kv_lost(self, url: str) -> None:
+        """Note that a host is gone."""
 
 
 class EngineRecords(Protocol):

@@ -14,11 +14,12 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from backends.llm.base import EngineRecords
+from backends.llm.base import EngineRecords, KvListener
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_line import EngineLine
 from backends.llm.engine_room import EngineRoom, Fact, RoomBook
 from backends.llm.engine_stream import EngineStream
+from backends.llm.kv_news import KvNews
 from backends.llm.provider_stream import ProviderStream
 from backends.llm.step_intake import StepIntake
 from contracts.errors import EngineUnavailable, UnsupportedParameter, UpstreamBroken
@@ -39,6 +40,7 @@ from contracts.wire import (
     Hold,
     Invoke,
     Invoked,
+    KvBlocks,
     KvEvents,
     ModelHello,
     Steps,
@@ -76,7 +78,8 @@ class Taking:
 
     gateway: str = "gateway"
     records: EngineRecords | None = None
-    wants_kv: bool = False
+    wants_kv: bool = False  # into the records
+    kv: KvListener | None = None
     tls: ssl.SSLContext | None = None  # what hosts of other machines are verified by and shown
 
 
@@ -103,6 +106,7 @@ class EngineHost:
         self._taking = taking
         self._on_hello = on_hello
         self._steps = StepIntake(taking.records)
+        self._news = KvNews(address.url, taking.records, taking.kv, records_kv=taking.wants_kv)
         self._line: EngineLine | None = None
         self._hello: Hello | None = None
         self._away_because = "it has not been reached yet"
@@ -227,9 +231,8 @@ class EngineHost:
                     stream.on_finished(message)
             case Steps():
                 self._steps.take(message, self._acknowledge)
-            case KvEvents() | Devices():
-                if self._taking.records is not None:
-                    self._taking.records.take_kv(message.records)
+            case KvEvents() | KvBlocks() | Devices():
+                self._news.take(message)
             case Hello():
                 self._greet(line, message)
             case Embedded():
@@ -240,8 +243,6 @@ class EngineHost:
     def stream_of(self, request_id: bytes) -> EngineStream | None:
         """Give the stream of a request under way."""
         return self._streams.get(request_id)
-
-    # connecting
 
     async def _run(self) -> None:
         wait = _FIRST_WAIT_SECONDS
@@ -331,6 +332,7 @@ class EngineHost:
             return
         self._hello = hello
         self._on_hello(hello)
+        self._news.greeted(hello, line.send, self._call_ids)
         if self._line is line:
             return
         self._line = line
@@ -343,7 +345,7 @@ class EngineHost:
                 version=WIRE_VERSION,
                 gateway=self._taking.gateway,
                 wants_steps=wants_steps,
-                wants_kv=wants_steps and self._taking.wants_kv,
+                wants_kv=self._news.is_wanted,
                 wants_devices=wants_steps,
             )
         )
@@ -355,6 +357,7 @@ class EngineHost:
             return
         self._line = self._hello = None
         self._rooms.forget()
+        self._news.lost()
         if self._stats is not None:
             self._stats.cancel()
         if line.is_lost:

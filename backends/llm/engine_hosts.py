@@ -4,6 +4,7 @@ from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_formats import EngineFormats
 from backends.llm.engine_host import ENGINE_WORDS, EngineHost, HostStatus, HostWords, Taking
 from backends.llm.engine_room import EngineRoom
+from contracts.errors import EngineUnavailable
 from contracts.wire import Hello
 
 
@@ -36,6 +37,17 @@ class EngineHosts:
         """Give what a model of a host has room for; `None` where it is away, not ready or does not say."""
         host = self._hosts.get(url)
         return None if host is None else host.room(model)
+
+    def is_ready(self, url: str, model: str) -> bool:
+        """Say whether a model of a host would take a request now."""
+        host = self._hosts.get(url)
+        if host is None:
+            return False
+        try:
+            host.model(model)
+        except EngineUnavailable:
+            return False
+        return True
 
     def status(self) -> dict[str, HostStatus]:
         """Say how each host is, by its name, or its address where two have the same."""

@@ -6,7 +6,8 @@ from typing import Protocol, cast
 
 from backends.llm.engine_stream import EngineStream
 from contracts.errors import InvalidRecord, UpstreamBroken
-from contracts.wire import Delta, FrameSplitter, FromGateway, FromHost, frame, from_host
+from contracts.frame_splitter import FrameSplitter
+from contracts.wire import Delta, FromGateway, FromHost, frame, from_host
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,9 @@ _IMAGE_PART: Final = "image_url"
 # What an earlier answer says beside its content, and applications send back as it came: nothing a model is told.
 _IDLE: Final = frozenset({"annotations", "id", "parsed"})
 _THOUGHTS: Final = ("reasoning_content", "reasoning")  # vLLM's name for an earlier answer's thoughts, old and new
-_HONOURED: Final = _IDLE.union(Message.__struct_fields__, _THOUGHTS)
+_HONOURED: Final = _IDLE.union(Message.__struct_fields__, _THOUGHTS, ("cache_control",))
 _AS_ALWAYS: Final = (b"null", b"[]")
+_PLAIN: Final = frozenset({"role", "content"})
 
 _raw_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
@@ -33,6 +34,9 @@ def messages_of(
     """
     found: list[dict[str, object]] = []
     for place, (message, raw) in enumerate(zip(request.messages, _raw_decoder.decode(raw_messages), strict=True)):
+        if raw.keys() <= _PLAIN and isinstance(message.content, str):
+            found.append({"role": message.role, "content": message.content})
+            continue
         where = f"messages[{place}]"
         asked = {name: value for name, value in raw.items() if bytes(value) not in _AS_ALWAYS}
         refuse_all_but(request.model, asked, _HONOURED, f"{where}.")

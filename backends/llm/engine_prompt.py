@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
+from backends.llm.cache_marks import kept_prefixes, marks_of
 from backends.llm.engine_inputs import LONG_CHARACTERS
 from backends.llm.engine_messages import messages_of
 from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
@@ -14,13 +15,13 @@ from backends.llm.parameters import IDLE, fields_of
 from backends.tokenizer import PromptFormat
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.errors import InvalidRequest, UnsupportedParameter
+from contracts.kept_prefix import KeptPrefix
 from contracts.wire import Grammar, Image, ModelHello, Sampling
 
 _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """A prompt as token ids, with everything else its generation needs."""
 
     token_ids: list[int]
@@ -31,6 +32,7 @@ class Prompt:
     tool_choice: str = ""  # as in contracts.wire.Submit
     is_raw: bool = False  # no chat: what is generated is text as it stands
     images: tuple[Image, ...] = ()
+    kept_prefixes: tuple[KeptPrefix, ...] = ()
 
 
 class _Tool(msgspec.Struct, frozen=True):
@@ -76,16 +78,27 @@ async def prompt_of(
     else:
         messages = await asyncio.to_thread(messages_of, request, fields["messages"], images)
     more = _template_variables(request, tools, effort)
-    if sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS and len(tools) <= LONG_CHARACTERS:
+    if len(body) <= LONG_CHARACTERS or _is_short(messages, tools):
         token_ids = form.encode(form.render(messages, **more))
     else:
         token_ids = await asyncio.to_thread(lambda: form.encode(form.render(messages, **more)))
+    marks = marks_of(request, body)
+    kept: tuple[KeptPrefix, ...] = ()
+    if marks:
+        kept = await asyncio.to_thread(kept_prefixes, marks, request, messages, form, more, token_ids)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     room = room_for(request, model, len(token_ids), is_limit_asked=is_limit_asked)
     sampling = sampling_of(request, room, logprobs)
-    return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice, images=tuple(images or ()))
+    shown = tuple(images or ())
+    return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice, False, shown, kept)
+
+
+def _is_short(messages: Sequence[Mapping[str, object]], tools: bytes) -> bool:
+    if len(tools) > LONG_CHARACTERS:
+        return False
+    return sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS
 
 
 def _tools(request: ChatRequest, form: PromptFormat) -> bytes:

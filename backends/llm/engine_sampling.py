@@ -109,11 +109,24 @@ def stops_of(request: GenerationRequest) -> list[str]:
 
 def grammar_of(request: GenerationRequest) -> Grammar | None:
     """Find what the output must match. Raises InvalidRequest where it is stated more than once."""
+    if not (request.response_format or _states_more(request)):
+        return None
     found = [*_from_response_format(request), *_from_extensions(request)]
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
         raise InvalidRequest(f"{names} each say what the output must match; give one of them", param=found[1][0])
     return found[0][1] if found else None
+
+
+def _states_more(request: GenerationRequest) -> bool:
+    """Say whether there is anything for `_from_extensions`."""
+    return not (
+        request.structured_outputs is None
+        and request.guided_json is None
+        and request.guided_regex is None
+        and request.guided_choice is None
+        and request.guided_grammar is None
+    )
 
 
 def _from_response_format(request: GenerationRequest) -> list[tuple[str, Grammar]]:

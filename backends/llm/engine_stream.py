@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.llm.base import DeltaSink
+from backends.llm.text_sink import TextSink
 from contracts.errors import TollkeeperError
 from contracts.generation import Delta
 from contracts.usage import UNKNOWN_USAGE, Usage
@@ -26,7 +27,9 @@ class EngineStream:
         "_held_reasoning",
         "_held_tokens",
         "_on_held",
+        "_relay",
         "_sink",
+        "_text_sink",
         "cached_tokens",
         "ended_choices",
         "prompt_tokens",
@@ -43,6 +46,9 @@ class EngineStream:
         on_held: Callable[[int, int], None] | None = None,
     ) -> None:
         self._sink = sink
+        # Asked once it has had the first delta, for what takes the plain text that follows.
+        self._text_sink = sink if isinstance(sink, TextSink) else None
+        self._relay: Callable[[str, int], None] | None = None
         self._choices = choices
         self._on_held = on_held
         self._held_tokens = self._held_reasoning = 0
@@ -60,6 +66,9 @@ class EngineStream:
         """Pass a delta on, or hold it."""
         token_ids, reason = message.token_ids, message.finish_reason
         self.token_ids += token_ids
+        if self._relay is not None and self._held is None and len(token_ids) == 1 and _is_plain(message):
+            self._relay(message.content, message.times_ns[0])
+            return
         if message.cached_tokens is not None:
             self.cached_tokens = message.cached_tokens
             self._sink.report(self._usage_in(self.cached_tokens), "exact")
@@ -81,28 +90,33 @@ class EngineStream:
             thought,
             stop=message.stop,
         )
-        if self._held is None:
-            self._sink.delta(delta)
-        else:
+        if self._held is not None:
             self._hold(self._held, delta)
+            return
+        self._sink.delta(delta)
+        if self._text_sink is not None:
+            self._relay = self._text_sink.text_relay(message.index)
+            self._text_sink = None
 
     def on_finished(self, message: Finished) -> None:
         """Take the end."""
         self.resume()
-        if not self._done.done():
-            self._done.set_result(message)
+        end = self._awaited()
+        if not end.done():
+            end.set_result(message)
 
     def fail(self, error: TollkeeperError) -> None:
         """End without an account: the host is gone, or what it sends cannot be used."""
         self.resume()
-        if not self._done.done():
-            self._done.set_exception(error)
+        end = self._awaited()
+        if not end.done():
+            end.set_exception(error)
 
     # what the sink calls
 
     def pause(self) -> None:
         """Hold deltas from now on."""
-        if self._held is None and not self._done.done():
+        if self._held is None and not self._awaited().done():
             self._held = []
 
     def resume(self) -> None:
@@ -119,14 +133,15 @@ class EngineStream:
 
     async def finished(self) -> Finished:
         """Wait for the end. Raises what `fail` was given."""
-        return await asyncio.shield(self._done)
+        return await self._awaited()
 
     async def finished_within(self, seconds: float) -> Finished | None:
         """Wait for the end of a request that was aborted; `None` where it does not come in time, or at all."""
-        await asyncio.wait((self._done,), timeout=seconds)
-        if not self._done.done() or self._done.exception() is not None:
+        end = self._awaited()
+        await asyncio.wait((end,), timeout=seconds)
+        if not end.done() or end.exception() is not None:
             return None
-        return self._done.result()
+        return end.result()
 
     @property
     def is_complete(self) -> bool:
@@ -141,6 +156,12 @@ class EngineStream:
         made = Usage(output_text=len(self.token_ids) - given - thought, output_reasoning=thought or None)
         return self._usage_in(self.cached_tokens).plus(made)
 
+    def _awaited(self) -> "asyncio.Future[Finished]":
+        """Give where the end will be. Who is cancelled while waiting there takes it along: then it is another place."""
+        if self._done.cancelled():
+            self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
     def _usage_in(self, cached_tokens: int) -> Usage:
         cached = min(cached_tokens, self.prompt_tokens)
         return Usage(input_text=self.prompt_tokens - cached, cache_read_text=cached)
@@ -151,6 +172,13 @@ class EngineStream:
         self._held_reasoning += delta.reasoning_tokens
         if self._on_held is not None:
             self._on_held(self._held_tokens, self._held_reasoning)
+
+
+def _is_plain(message: WireDelta) -> bool:
+    """Say whether a delta of one token says nothing but its text, and when it was made."""
+    says_more = message.reasoning or message.tool_calls or message.logprobs
+    ends_or_begins = message.finish_reason is not None or message.cached_tokens is not None
+    return not (says_more or ends_or_begins) and len(message.times_ns) == 1
 
 
 def _joined(held: list[Delta]) -> list[Delta]:

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from backends.llm.base import DeltaSink, ModelCall, Sink
+from backends.llm.base import DeltaSink, ModelCall, PromptBlocks, Sink
 from backends.llm.engine_batch import NOTHING_USED, generate_all
+from backends.llm.engine_blocks import blocks_of
 from backends.llm.engine_completion import prompts_of
 from backends.llm.engine_formats import FormatKey, format_key
 from backends.llm.engine_hosts import EngineHosts
@@ -157,6 +158,19 @@ class EngineTarget:
             call.prepared[key] = prepared
         return model, prepared
 
+    async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
+        """Give the prompt's blocks as this host names them; `None` where it is away, or the request is no generation.
+
+        Also of a request that `call` will refuse: it says why. Prompts with images have lengths and no names.
+        """
+        if not isinstance(call.request, GenerationRequest):
+            return None
+        try:
+            model, prompts = await self._prepare(call, call.request)
+        except TollkeeperError:
+            return None
+        return await blocks_of(call, model, prompts, self._adapter)
+
     async def _prepare_inputs(
         self, call: ModelCall, request: EmbeddingRequest | PairRequest
     ) -> tuple[ModelHello, Inputs]:
@@ -193,6 +207,7 @@ class EngineTarget:
             tools=prompt.tools,
             tool_choice=prompt.tool_choice,
             parse_reasoning=not prompt.is_raw,
+            kept_prefixes=list(prompt.kept_prefixes),
         )
 
     async def _follow(

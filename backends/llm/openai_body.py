@@ -13,6 +13,7 @@ from contracts.completion import CompletionRequest
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder: Final = msgspec.json.Encoder()
+_USAGE_END: Final = b',"stream_options":{"include_usage":true}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,15 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
     ranks = generates and server.sends_priority
     sets = call.set_fields
+    if isinstance(request, GenerationRequest) and needs_usage and not (renamed or limit or effort or ranks or sets):
+        return with_usage(request, call.body)
     if not (renamed or needs_usage or limit or effort or ranks or sets):
         return call.body
     body = _Body(call.body)
     if renamed:
         body.set("model", server.model)
     if needs_usage:
-        options = body.get("stream_options")
-        body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
+        _ask_for_usage(body)
     if sets:
         _set_fields(body, sets, server)
         limit = limit or _set_limit(sets)
@@ -90,6 +92,22 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if ranks:
         body.set("priority", call.priority)
     return body.encoded()
+
+
+def with_usage(request: GenerationRequest, body: bytes) -> bytes:
+    """Give a stream's body as `body_for` does where nothing else is to be changed."""
+    if request.wants_usage:
+        return body
+    if request.stream_options is None and b"stream_options" not in body:
+        return body[: body.rindex(b"}")] + _USAGE_END
+    changed = _Body(body)
+    _ask_for_usage(changed)
+    return changed.encoded()
+
+
+def _ask_for_usage(body: _Body) -> None:
+    options = body.get("stream_options")
+    body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
 
 
 def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:

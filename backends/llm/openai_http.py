@@ -3,46 +3,30 @@
 A stream's events go out as the bytes they came in; they are read only for accounting.
 """
 
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from types import MappingProxyType
-from typing import Final, Literal, cast
+from collections.abc import Awaitable, Callable
+from typing import Literal, cast
 
 import msgspec
 
 from backends.http_connection import Connection, StaleConnection
 from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.llm.answer_reader import AnswerReader, message_in
+from backends.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, SendAgain, SentWhole, Sink, WholeSink
 from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
+from backends.llm.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http_settings import read_headers, read_timeouts, read_tls
-from backends.llm.openai_body import BodyFields, body_for
-from backends.llm.openai_replies import form_for
-from backends.llm.sse import EventSplitter, data_of
+from backends.llm.openai_body import BodyFields, body_for, with_usage
+from backends.llm.sent_stream import HeldReply, SentStream
 from backends.tls import LiveContext
+from contracts.chat import GenerationRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import (
     ConfigurationError,
-    TargetMisconfigured,
-    TollkeeperError,
-    UpstreamBroken,
     UpstreamError,
-    UpstreamRateLimited,
-    UpstreamRejected,
 )
 from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
-
-_MAX_ERROR_BODY: Final = 64 * 1024
-_MAX_REPLY_BODY: Final = 256 * 1024 * 1024
-# The request itself is at fault: another replica would say the same.
-_REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
-_DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
-_LONGEST_WAIT_SECONDS: Final = 86_400.0
 
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,22 +72,31 @@ class OpenAIHttpTarget:
 
         Credentials that are refused are read again; where they are others by now, the request is sent once more.
         """
+        ahead, call.sent = call.sent, None
+        if isinstance(ahead, SentStream) and ahead.target is self:
+            exchange, reader = ahead.take(sink)
+        else:
+            if ahead is not None:  # to another, which is not asked after all
+                ahead.abandon()
+            exchange, reader = await self._send(call, sink)
+        sink.attach_flow(exchange.pause, exchange.resume)
+        await exchange.finished()
+        try:
+            return reader.result()
+        except CredentialsRefused:
+            if is_again or not await self._reread():
+                raise
+        return await self.call(call, sink, is_again=True)
+
+    async def _send(self, call: ModelCall, sink: Sink) -> tuple[Exchange, ReplyReader]:
         if self._abilities is not None:
             self._abilities.check(call)
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         head = self._head_of(path, trace, str(call.request_id), len(body))
-        reader = _ReplyReader(self.spec, sink, call.request)
-        exchange = await self._pool.send(head, body, reader)
-        sink.attach_flow(exchange.pause, exchange.resume)
-        await exchange.finished()
-        try:
-            return reader.result()
-        except _CredentialsRefused:
-            if is_again or not await self._reread():
-                raise
-        return await self.call(call, sink, is_again=True)
+        reader = ReplyReader(self.spec, sink, call.request)
+        return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:
         """Say whether whole chats for a model go out as they came: nothing to check, rename or add."""
@@ -122,9 +115,16 @@ class OpenAIHttpTarget:
     ) -> SentWhole | None:
         """Send a request on a connection that is idle; `None` where none is."""
         head = self._head_of(path, "", request_id, len(body))
-        reader = _ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, a whole reply uses these
+        reader = ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, a whole reply uses these
         connection = self._pool.send_at_once(head, body, reader, on_end)
         return None if connection is None else _SentWhole(reader, connection, self._pool, self._reread)
+
+    def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentStream | None:
+        """Send a stream's request on a connection that is idle; `None` where none is."""
+        body = with_usage(request, body)
+        held = HeldReply()
+        exchange = self._pool.send_idle(self._head_of(path, "", request_id, len(body)), body, held)
+        return None if exchange is None else SentStream(self, exchange, held, request)
 
     async def _reread(self) -> bool:
         """Read the credentials again; say whether they are others by now."""
@@ -162,103 +162,13 @@ class OpenAIHttpTarget:
         )
 
 
-class _CredentialsRefused(TargetMisconfigured):
-    """The server does not take what the gateway proves itself with."""
-
-    code = "upstream_credentials_refused"
-
-
-class _ReplyReader(AnswerReader):
-    """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
-
-    _status = 0
-    _headers: Mapping[bytes, bytes] = MappingProxyType({})
-    _events: EventSplitter | None = None
-    _collected = 0
-
-    def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest) -> None:
-        super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
-        self._is_streamed = request.is_streamed
-        self._pieces: list[bytes] = []
-
-    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        self._status, self._headers = status, headers
-        if status == 200 and self._is_streamed:
-            if not headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
-                raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
-            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-                raise UpstreamBroken(f"target {self._target!r} sent a compressed stream, which it was not asked for")
-            self._events = EventSplitter()
-
-    def on_body(self, data: bytes) -> bool:
-        """Take a piece; of a stream, only what carries tokens or an end gets the reply on."""
-        if self._events is not None:
-            before = self.advances
-            for event in self._events.feed(data):
-                self.take_event(event)
-            return self.advances != before
-        self._collected += len(data)
-        limit = _MAX_REPLY_BODY if self._status == 200 else _MAX_ERROR_BODY
-        if self._collected > limit:
-            raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
-        self._pieces.append(data)
-        return True
-
-    def result(self) -> Result:
-        """Conclude the reply once it has ended."""
-        if self._status != 200:
-            raise self._error()
-        if self._events is not None:
-            # Some servers end their last line, [DONE], without the empty line that completes an event.
-            rest = b"" if self.is_done else self._events.rest
-            is_complete = self.is_complete or data_of(rest) == b"[DONE]"
-            if not is_complete or (rest and data_of(rest) != b"[DONE]"):
-                said = message_in(rest)  # an error's JSON in place of a stream
-                raise UpstreamBroken(said or f"target {self._target!r} ended its stream before its answer was complete")
-        else:
-            try:
-                self.take_whole(b"".join(self._pieces))
-            except UpstreamBroken as error:
-                if self._headers.get(b"content-encoding", b"identity").strip().lower() == b"identity":
-                    raise
-                raise UpstreamBroken(
-                    f"target {self._target!r} sent a compressed reply, which it was not asked for"
-                ) from error
-        return super().result()
-
-    def _error(self) -> TollkeeperError:
-        detail = message_in(b"".join(self._pieces))
-        said = f": {detail}" if detail else ""
-        if self._status in _REJECTIONS:
-            return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
-        if self._status == 429:
-            wait = _seconds(self._headers.get(b"retry-after"), time.time())
-            return UpstreamRateLimited(
-                f"target {self._target!r} is limiting the gateway's rate",
-                retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
-            )
-        if self._status == 404:  # the model or the path: the target is set up wrong, another need not be
-            return TargetMisconfigured(
-                f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
-            )
-        if self._status in (401, 403):
-            return _CredentialsRefused(f"target {self._target!r} refused the gateway's credentials ({self._status})")
-        if 300 <= self._status < 400:  # whoever may redirect us would choose who reads the prompt and the key
-            return TargetMisconfigured(
-                f"target {self._target!r} answered with a redirect ({self._status}), and none is followed; "
-                "set its url to where it answers",
-                code="upstream_redirected",
-            )
-        return UpstreamError(f"target {self._target!r} failed with status {self._status}")
-
-
 class _SentWhole:
     """A request that was sent on an idle connection."""
 
     __slots__ = ("_connection", "_pool", "_reader", "_reread")
 
     def __init__(
-        self, reader: _ReplyReader, connection: Connection, pool: HttpPool, reread: Callable[[], Awaitable[bool]]
+        self, reader: ReplyReader, connection: Connection, pool: HttpPool, reread: Callable[[], Awaitable[bool]]
     ) -> None:
         self._reader = reader
         self._connection = connection
@@ -274,28 +184,12 @@ class _SentWhole:
             raise error
         try:
             return self._reader.result()
-        except _CredentialsRefused as refusal:
+        except CredentialsRefused as refusal:
             raise SendAgain(refusal, self._reread) from None
 
     def release(self) -> None:
         """Give the connection back, or close it where the reply has not ended."""
         self._connection.release()
-
-
-def _seconds(retry_after: bytes | None, now: float) -> float | None:
-    """Read a Retry-After in seconds or as a date; `None` where it is neither, or absurd. `now` is Unix time."""
-    if retry_after is None:
-        return None
-    text = retry_after.decode("latin-1")
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(text)
-            seconds = max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now)
-        except (ValueError, TypeError, OverflowError):  # dates that no calendar has
-            return None
-    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None
 
 
 def _body_fields(spec: TargetSpec) -> BodyFields:

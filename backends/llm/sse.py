@@ -57,6 +57,11 @@ class EventSplitter:
         return events
 
     @property
+    def is_between_events(self) -> bool:
+        """Say whether nothing is held back."""
+        return not self._rest
+
+    @property
     def rest(self) -> bytes:
         """Give the bytes of an unfinished event, empty where there are none."""
         return bytes(self._rest.strip())

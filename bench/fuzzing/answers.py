@@ -115,13 +115,20 @@ def _dechunked(data: bytes) -> tuple[bytes, bytes]:
     raise Fault(f"a chunked answer is broken or not ended: {data[:200]!r}")
 
 
-def check_error(body: bytes, shape: ErrorShape = OPENAI_ERRORS) -> dict[str, Any]:
-    """Hold an error to its API's shape and words; give its inner object. Raises Fault."""
+def check_error(body: bytes, shape: ErrorShape = OPENAI_ERRORS, *, ends_stream: bool = False) -> dict[str, Any]:
+    """Hold an error to its API's shape and words; give its inner object. Raises Fault.
+
+    One that ends a stream which had begun may say beside it how many tokens the answer had reached.
+    """
     try:
         found = json.loads(body)
     except ValueError as error:
         raise Fault(f"an error's body is not JSON: {body[:300]!r}") from error
     pattern = json.loads(shape.body(TollkeeperError("x")))
+    if ends_stream and isinstance(found, dict) and shape is OPENAI_ERRORS:
+        reached = found.pop("reached_tokens", 0)
+        if type(reached) is not int or reached < 0:
+            raise Fault(f"an error does not say how far the answer got: {body[:300]!r}")
     if not isinstance(found, dict) or not pattern.keys() - {"request_id"} <= found.keys() <= pattern.keys():
         raise Fault(f"an error is not in its API's shape: {body[:300]!r}")
     inner = found["error"]
@@ -162,7 +169,7 @@ def error_of(answer: Answer, shape: ErrorShape = OPENAI_ERRORS) -> dict[str, Any
         return dict(failed["error"])
     # A chat's has no type of its own; where one has, it is "error".
     is_error = last.get("type", "error") == "error" and "error" in last
-    return check_error(events[-1], shape) if is_error else None
+    return check_error(events[-1], shape, ends_stream=True) if is_error else None
 
 
 def spoken_in(answer: Answer) -> str:

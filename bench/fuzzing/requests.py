@@ -24,6 +24,7 @@ _HARMLESS: Final = (
     (b"x-tollkeeper-conversation-id", b"\xe9"),
     (b"x-tollkeeper-tags", b"a=b, c=d"),
     (b"x-tollkeeper-priority", b"batch"),
+    (b"x-tollkeeper-latency-budget-ms", b"5"),
     (b"X-Forwarded-For", b"1.2.3.4, garbage"),
     (b"anthropic-version", b"2023-06-01"),
     (b"anthropic-beta", b"x"),

@@ -3,7 +3,7 @@
 from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User
 from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.organisation import Project, Team, Tenant
-from contracts.control.serving import Model, Pool, Route, Target
+from contracts.control.serving import Model, OutagePlaybook, Pool, Route, Target
 from contracts.control.spending import Budget, BudgetEvent, BudgetState, Limit, Price, StandardCost
 from contracts.control.watching import Alert, AuditEntry, Revision, Slo
 
@@ -21,6 +21,7 @@ __all__ = [
     "Issuer",
     "Limit",
     "Model",
+    "OutagePlaybook",
     "Pool",
     "Price",
     "Project",

@@ -1,4 +1,4 @@
-"""What answers: models as targets serve them, pools of interchangeable targets, routes that name them."""
+"""What answers: models as targets serve them, pools of interchangeable targets, routes that name them, playbooks."""
 
 from datetime import datetime
 
@@ -62,4 +62,14 @@ class Route(Base):
     id: Mapped[str] = mapped_column(String(200), primary_key=True)
     rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class OutagePlaybook(Base):
+    """What is done when a provider is out as a whole; see `contracts.failures.Playbook`."""
+
+    __tablename__ = "playbooks"
+
+    provider: Mapped[str] = mapped_column(String(63), primary_key=True)
+    rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

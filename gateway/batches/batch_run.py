@@ -134,9 +134,7 @@ class BatchRun:
             key = payer_of(batch, snapshot, shop.clock.wall_ns())
         except TollkeeperError as error:
             return self._stop("failed", BatchFault(error.error_code, error.message))
-        reader = InputReader(
-            batch.endpoint, lambda model: model in snapshot.models and (key.models is None or model in key.models)
-        )
+        reader = InputReader(batch.endpoint, lambda name: snapshot.serves(name, key.models))
         number, size = 0, 0
         file = await shop.files.find(batch.owner, batch.input_file_id, self._now_unix)
         while file is not None and size < file.size_bytes and not reader.has_failed:

@@ -34,9 +34,11 @@ from gateway.control import (
     keys,
     limits,
     models,
+    playbooks,
     pools,
     prices,
     projects,
+    routes,
     teams,
     tenants,
     tokens,
@@ -96,7 +98,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.key_pepper = key_pepper
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
-        *(models, pools, prices, tokens, issuers, audit),
+        *(models, routes, pools, playbooks, prices, tokens, issuers, audit),
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from backends.control import serving
+from gateway.cache_fields import CacheFields
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Slug, Wanted, page_of
 from gateway.sampling_fields import SamplingFields
@@ -29,19 +30,22 @@ class ModelBody(Body):
     pinned: SamplingFields = Field(
         default=SamplingFields(), description="Set in every request; one that says otherwise is refused"
     )
+    cache: CacheFields | None = Field(default=None, description="How its answers are kept; null: they are not")
 
 
 class ModelPatch(Body):
-    """What to change; at least one of these. Defaults and pinned values are each replaced whole."""
+    """What to change; at least one of these. Defaults, pinned values and the cache are each replaced whole."""
 
     is_active: bool | None = Field(default=None, description="false withdraws the model from applications")
     defaults: SamplingFields | None = None
     pinned: SamplingFields | None = None
+    cache: CacheFields | None = Field(default=None, description="null: its answers are no longer kept")
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:
-        if self.is_active is None and self.defaults is None and self.pinned is None:
-            raise ValueError("nothing to change; give is_active, defaults or pinned")
+        said = (self.is_active, self.defaults, self.pinned)
+        if said == (None, None, None) and "cache" not in self.model_fields_set:
+            raise ValueError("nothing to change; give is_active, defaults, pinned or cache")
         return self
 
 
@@ -55,9 +59,10 @@ class ModelOut(Resource):
     is_active: bool
     defaults: dict[str, JsonValue] = Field(validation_alias="settings")
     pinned: dict[str, JsonValue] = Field(validation_alias="settings")
+    cache: dict[str, JsonValue] = Field(validation_alias="settings")
     created_at: datetime
 
-    @field_validator("defaults", "pinned", mode="before")
+    @field_validator("defaults", "pinned", "cache", mode="before")
     @classmethod
     def _of_settings(cls, settings: Mapping[str, object], info: ValidationInfo) -> object:
         return settings.get(info.field_name or "", {})
@@ -73,7 +78,7 @@ def create(body: ModelBody, author: Admin, database: Database) -> ModelOut:
             body.pool,
             description=body.description,
             context_tokens=body.context_tokens,
-            sampling=_sampling_of(body.defaults, body.pinned),
+            sampling=_sampling_of(body.defaults, body.pinned) | _cache_of(body),
         )
         return ModelOut.model_validate(model)
 
@@ -93,7 +98,7 @@ def get(model: ModelPath, author: Admin, database: Database) -> ModelOut:
 
 @router.patch("/{model:path}", summary="Offer or withdraw a model, or set how it samples")
 def update(model: ModelPath, body: ModelPatch, author: Admin, database: Database) -> ModelOut:
-    sampling = _sampling_of(body.defaults, body.pinned)
+    sampling = _sampling_of(body.defaults, body.pinned) | _cache_of(body)
     with database.session() as session:
         changed = serving.get_model(session, model)
         if body.is_active is not None:
@@ -113,3 +118,9 @@ def delete(model: ModelPath, author: Admin, database: Database) -> Deleted:
 def _sampling_of(defaults: SamplingFields | None, pinned: SamplingFields | None) -> dict[str, dict[str, Any]]:
     stated = zip(serving.SAMPLING_SETTINGS, (defaults, pinned), strict=True)
     return {name: fields.stated() for name, fields in stated if fields is not None}
+
+
+def _cache_of(body: ModelBody | ModelPatch) -> dict[str, dict[str, Any]]:
+    if "cache" not in body.model_fields_set:
+        return {}
+    return {serving.CACHE_SETTING: {} if body.cache is None else body.cache.stated()}

@@ -5,14 +5,16 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
+from pydantic import Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from backends.control import serving
-from backends.control.rules import QUEUE_SETTING
+from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
 from backends.control.serving import NewTarget
+from contracts.configuration import PolicyName
 from contracts.control import Pool
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
+from gateway.failure_fields import FailureFields
 from gateway.queue_fields import QueueFields
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
@@ -29,14 +31,25 @@ class PoolBody(Body):
     """A new pool."""
 
     id: Slug
-    policy: Literal["round_robin"] = "round_robin"
+    policy: PolicyName = "cost"
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)] = ""
 
 
 class PoolPatch(Body):
-    """What to change."""
+    """What to change; at least one of these. Each is replaced whole: what is left out of it is as by default."""
 
-    queue: QueueFields | None = Field(description="How requests wait in front of the pool; null: as by default")
+    queue: QueueFields | None = Field(
+        default=None, description="How requests wait in front of the pool; null: as by default"
+    )
+    failures: FailureFields | None = Field(
+        default=None, description="What it does when a target of it fails; null: as by default"
+    )
+
+    @model_validator(mode="after")
+    def _check_said(self) -> Self:
+        if self.model_fields_set.isdisjoint(("queue", "failures")):
+            raise ValueError("nothing to change; give queue or failures")
+        return self
 
 
 class TargetBody(Body):
@@ -90,12 +103,13 @@ class PoolOut(Resource):
     policy: str
     region: str
     queue: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: as by default")
+    failures: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: as by default")
     created_at: datetime
 
-    @field_validator("queue", mode="before")
+    @field_validator("queue", "failures", mode="before")
     @classmethod
-    def _of_settings(cls, settings: Mapping[str, object]) -> object:
-        return settings.get(QUEUE_SETTING)
+    def _of_settings(cls, settings: Mapping[str, object], info: ValidationInfo) -> object:
+        return settings.get(QUEUE_SETTING if info.field_name == "queue" else FAILURES_SETTING)
 
 
 @router.post("", status_code=201, summary="Create a pool")
@@ -118,12 +132,18 @@ def get(pool: PoolPath, author: Admin, database: Database) -> PoolOut:
         return PoolOut.model_validate(serving.get_pool(session, pool))
 
 
-@router.patch("/{pool}", summary="Set a pool's queue")
+@router.patch("/{pool}", summary="Set a pool's queue, what it does about failures, or both")
 def update(pool: PoolPath, body: PoolPatch, author: Admin, database: Database) -> PoolOut:
-    """The queue is replaced whole: what is left out of it is as by default."""
-    queue = None if body.queue is None else body.queue.model_dump(mode="json", exclude_unset=True)
+    """Each is replaced whole: what is left out of it is as by default."""
     with database.session() as session:
-        return PoolOut.model_validate(serving.set_pool_queue(session, author, pool, queue))
+        changed = serving.get_pool(session, pool)
+        if "queue" in body.model_fields_set:
+            queue = None if body.queue is None else body.queue.model_dump(mode="json", exclude_unset=True)
+            changed = serving.set_pool_queue(session, author, pool, queue)
+        if "failures" in body.model_fields_set:
+            failures = None if body.failures is None else body.failures.stated()
+            changed = serving.set_pool_failures(session, author, pool, failures)
+        return PoolOut.model_validate(changed)
 
 
 @router.delete("/{pool}", summary="Delete a pool and its targets")

@@ -8,13 +8,14 @@ from backends.llm.base import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.prices import UNPRICED, AnyCard
 from contracts.records import RequestRecord
-from gateway.counting import Ratio
+from gateway.attempts.target_health import TargetHealth
+from gateway.lane.forecast import Forecast
 from gateway.lane.record_template import RecordTemplate
 from gateway.limits.demand import FREE, Rates
+from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
 from gateway.metrics.request_counts import SeriesKey
 from gateway.operations import CHAT
-from gateway.output_estimates import Lengths
 from gateway.stages import Stages
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
@@ -47,6 +48,8 @@ class LaneTarget(msgspec.Struct, frozen=True):
     spec: TargetSpec
     target: QuickTarget
     card: AnyCard | None
+    text_rates: tuple[int, int] | None  # of the card, where usage of text alone needs no more
+    health: TargetHealth
     template: RecordTemplate
     alike: SeriesKey
 
@@ -60,8 +63,8 @@ class OpenLane(msgspec.Struct, frozen=True):
     lines: Lines | None  # none: no rule counts them
     rates: Rates
     targets: dict[str, LaneTarget]
-    ratios: list[Ratio]  # what is learned of how long prompts are, and of answers
-    lengths: list[Lengths]
+    forecast: Forecast
+    limits_told: RateLines | None
 
 
 class LanePlan(msgspec.Struct, frozen=True):
@@ -94,15 +97,21 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
     found = {name: target for name, target in targets.items() if target is not None}
     if rates is None or len(found) < len(targets):
         return None
-    ratios, lengths = limiter.inputs.ratios(model.id, tenant), limiter.outputs.lengths(tenant, model.id)
-    return OpenLane(snapshot, key, model, lines if lines.all else None, rates, found, ratios, lengths)
+    forecast = Forecast(limiter.inputs, limiter.outputs, tenant, model.id)
+    if not lines.all:
+        return OpenLane(snapshot, key, model, None, rates, found, forecast, None)
+    return OpenLane(snapshot, key, model, lines, rates, found, forecast, RateLines(lines))
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
     """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
-    if model.sampling is not None or key.policy.max_reasoning_effort is not None:
+    if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
-    return snapshot.pools[model.pool].kinds == _KINDS and stages.queues.get(model.pool).spec is None
+    pool = snapshot.pools[model.pool]
+    if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
+        return False
+    is_chosen_in_turn = len(pool.targets) == 1 or pool.policy == "round_robin"
+    return is_chosen_in_turn and pool.kinds == _KINDS and stages.queues.get(model.pool).spec is None
 
 
 def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int) -> LaneTarget | None:
@@ -131,4 +140,13 @@ def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, n
         priority=key.policy.priority,
     )
     alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
-    return LaneTarget(spec, target, card, RecordTemplate(example, VARYING), alike)
+    health = stages.caller.health.of(spec)
+    return LaneTarget(spec, target, card, _text_rates(card), health, RecordTemplate(example, VARYING), alike)
+
+
+def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:
+    """Give pico-USD per token of text in and of visible text out; `None` where usage of text alone needs more."""
+    if card is None or card.request_pico_usd:
+        return None
+    rate_in, rate_out = card.rate("input_text", None), card.rate("output_text", None)  # `None` where size matters
+    return None if rate_in is None or rate_out is None else (rate_in, rate_out)

@@ -1,10 +1,8 @@
 """One whole chat on its short way: sent as it came, its reply read, settled, recorded and passed on in one turn."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import msgspec
 
@@ -13,28 +11,26 @@ from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamError
 from contracts.generation import Result
-from contracts.prices import Cost, bill
+from contracts.prices import bill
 from contracts.records import CountMethod
 from contracts.usage import Usage, plain_counts
 from gateway.admission import Ticket
-from gateway.counting import learn_ratio
 from gateway.exchange import Exchange
-from gateway.grant import Grant
+from gateway.lane.endings import Ending
+from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.life import Life
 from gateway.limits.demand import MONEY, TOKENS
-from gateway.limits.headers import rate_headers, rate_lines
+from gateway.limits.headers import rate_headers
 from gateway.limits.reservation import Reservation
 from gateway.operations import CHAT
-from gateway.output_estimates import learn_length
-from gateway.reply import JSON, Reply, ReplyFacts
+from gateway.recorder import WholeRequest
+from gateway.reply import Reply, ReplyFacts
 from gateway.served import served_lines
 from gateway.stages import Passage
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
-
-_log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = [0]
 
@@ -87,9 +83,10 @@ class QuickCall(msgspec.Struct, eq=False):
             CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
         )
         reservation = self._let_in.reservation
-        if reservation is not None and reservation.lines.quick is not None:  # told as it stands at this moment
+        told = self._open.limits_told
+        if reservation is not None and told is not None:  # as it stands at this moment
             first = reservation.portions[0]
-            self._limits_told = rate_lines(reservation.lines.quick, reservation.lines, first.at_ns, first.left or ())
+            self._limits_told = told.told(first.at_ns, first.left or ())
         return self._sent is not None
 
     def cancel(self) -> None:
@@ -131,28 +128,35 @@ class QuickCall(msgspec.Struct, eq=False):
         assert self._sent is not None
         result = self._sent.result(error)
         self._lane.stages.guard.after(result)
-        usage = result.usage
-        tokens_in, tokens_out = plain_counts(usage) or (usage.input_tokens, usage.output_tokens)
-        cost = bill(usage, CHAT.name, self._to.card)
-        is_priced = cost.total_pico_usd is not None or self._to.card is None
+        usage, rates = result.usage, self._to.text_rates
+        plain = plain_counts(usage)
+        tokens_in, tokens_out = plain or (usage.input_tokens, usage.output_tokens)
+        if plain is not None and rates is not None:
+            cost: int | None = plain[0] * rates[0] + plain[1] * rates[1]
+        else:
+            cost = bill(usage, CHAT.name, self._to.card).total_pico_usd
+        is_priced = cost is not None or self._to.card is None
         if not tokens_in or tokens_out is None or not is_priced or result.count_method != "reported":
             self.go_on(result)
             return
         duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
-        packed = self._settle(result, cost, tokens_in, tokens_out, duration_ns)
+        record = WholeRequest(
+            self.started_at_ns,
+            self._settle(result, cost, tokens_in, tokens_out, duration_ns),
+            self._to.alike,
+            self._open.key.identity.tenant,
+            duration_ns,
+            usage,
+            cost,
+        )
         lines = b"x-request-id: %b\r\n%b%b" % (
             self._id_text.encode(),
             self._limits_told,
             served_lines(*self._answered_by),
         )
+        self._to.health.succeeded(duration_ns)
         self._leave()
-        try:
-            self._lane.stages.recorder.record_whole(
-                self.started_at_ns, packed, self._to.alike, self._open.key.identity.tenant, duration_ns, usage, cost
-            )
-        except Exception:  # what is on disk is not written twice, and the answer is a good one
-            _log.exception("a record could not be told of", extra={"request_id": self._id_text})
-        self._exchange.send_lines(200, JSON, self._body, lines)
+        self._lane.endings.add(Ending(record, self._exchange, self._body, lines))
 
     # what tells a task of the first try
 
@@ -174,24 +178,26 @@ class QuickCall(msgspec.Struct, eq=False):
         reply.whole(self._body)
         return outcome
 
-    def _settle(self, result: Result, cost: Cost, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
+    def _settle(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
         """Charge what was used, and give the packed record."""
         lane, request, let_in, to = self._lane, self._request, self._let_in, self._to
-        learn_ratio(self._open.ratios, let_in.prompt_bytes, tokens_in)
-        learn_length(self._open.lengths, tokens_out, result.finish_reason, let_in.choices)
-        charged, reserved, overdraft = cost.total_pico_usd, None, None
+        now_ns = lane.clock.wall_ns()
+        self._open.forecast.learn(
+            now_ns, let_in.prompt_bytes, tokens_in, tokens_out, result.finish_reason, let_in.choices
+        )
+        charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []
         reservation = let_in.reservation
         if reservation is not None:
             money = reservation.reserved(MONEY) if charged is None else charged
             used = (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, 0, money)
-            paid = reservation.settle(used, lane.clock.wall_ns())
+            paid = reservation.settle(used, now_ns)
             reserved, overdraft = reservation.reserved(TOKENS), reservation.overdraft[TOKENS]
             if reservation.lines.counts_money:
                 charged = paid[MONEY]
             offsets, tokens = _charges(reservation, self.started_at_ns)
-        lane.stages.admission.settle(let_in.ticket, result.usage, cost)
+        lane.stages.admission.settle(let_in.ticket)
         return to.template.pack(
             (
                 self._id,
@@ -201,7 +207,7 @@ class QuickCall(msgspec.Struct, eq=False):
                 result.model,
                 self._admitted_ns - self.began_ns,
                 result.usage,
-                cost.total_pico_usd,
+                cost,
                 charged,
                 let_in.output_limit,
                 let_in.choices,
@@ -229,30 +235,12 @@ class QuickCall(msgspec.Struct, eq=False):
         self._leave()
         self._outcome = outcome
         lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
-        life = Life(
-            id=UUID(bytes=self._id),
-            started_at_ns=self.started_at_ns,
-            began_ns=self.began_ns,
-            snapshot=opened.snapshot,
-            body=exchange.body,
-            request_bytes=len(exchange.body),
-            api=CHAT.api,
-            operation=CHAT.name,
-            key=opened.key,
-            who=opened.key.identity,
-            is_authenticated=True,
-            request=self._request,
-            requested_model=self._request.model,
-            model=opened.model,
-            admitted_ns=self._admitted_ns,
-            priority=opened.key.policy.priority,
-        )
+        life = life_of(opened, exchange, self._request, self._id, self.started_at_ns, self.began_ns, self._admitted_ns)
         created_unix = self.started_at_ns // 1_000_000_000
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
-        passage = Passage(reply=reply, ticket=let_in.ticket)
+        passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, let_in.tokens_out)
         if let_in.reservation is not None:
             reply.add_headers(rate_headers(let_in.reservation.lines, lane.clock.wall_ns()))
-            passage.grant = Grant(let_in.reservation, opened.rates, let_in.tokens_in, let_in.tokens_out)
         self._task = lane.start(self._carry_on(life, passage))
 
     async def _carry_on(self, life: Life, passage: Passage) -> None:

@@ -14,17 +14,16 @@ from contracts.chat import ChatRequest
 from contracts.configuration import Snapshot
 from contracts.errors import TollkeeperError
 from contracts.ids import IdSource
-from contracts.prices import UNPRICED
-from contracts.usage import UNKNOWN_USAGE
 from gateway.answer_facts import facts_wanted
 from gateway.clipping import most_output
 from gateway.clock import Clock
 from gateway.counting import prompt_bytes
 from gateway.dispatch import OWN_HEADERS, Dispatcher
 from gateway.exchange import Exchange, RequestHead
+from gateway.lane.endings import Endings
 from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
 from gateway.lane.quick_call import LetIn, QuickCall
-from gateway.limiter import possible
+from gateway.lane.quick_stream import QuickStream
 from gateway.limits.demand import Amounts
 from gateway.limits.reservation import Reservation, take_at_once
 from gateway.operations import CHAT
@@ -44,12 +43,13 @@ class QuickLane:
         self.clock = clock
         self.start = start
         self.ids = IdSource()
+        self.endings = Endings(stages.recorder)
         self.open_grants = 0  # held by requests under way
         # By Authorization header and model, of one snapshot and one generation of the counters.
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
         self._plans_of: tuple[Snapshot, int] | None = None
 
-    def take(self, exchange: Exchange) -> QuickCall | None:
+    def take(self, exchange: Exchange) -> QuickCall | QuickStream | None:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
         head = exchange.head
         if head.is_plain is None:
@@ -68,10 +68,16 @@ class QuickLane:
             candidates = self.stages.router.choose(opened.model, opened.snapshot)
             to = opened.targets[candidates[0].id]
             made, text = self.ids.next(started_at_ns)
+            if request.stream:
+                stream = QuickStream(
+                    self, exchange, request, opened, let_in, candidates, made, text, started_at_ns, began_ns
+                )
+                stream.begin(to)
+                return stream
             call = QuickCall(
                 self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
             )
-            is_sent = call.send()
+            is_sent = to.health.is_plain and call.send()
         except BaseException:
             self._let_out(let_in)
             raise
@@ -97,7 +103,7 @@ class QuickLane:
     def _let_out(self, let_in: LetIn) -> None:
         """Take back what `_let_in` has just taken."""
         self.open_grants -= let_in.reservation is not None
-        self.stages.admission.settle(let_in.ticket, UNKNOWN_USAGE, UNPRICED)
+        self.stages.admission.settle(let_in.ticket)
         if let_in.reservation is not None:
             let_in.reservation.undo()
 
@@ -112,13 +118,15 @@ class QuickLane:
         tokens_in = tokens_out = 0
         reservation: Reservation | None = None
         if opened.lines is not None:
-            lines, limiter = opened.lines, self.stages.limiter
-            tenant, model = opened.key.identity.tenant, opened.model
+            lines, forecast = opened.lines, opened.forecast
             more: Amounts | None = None
             if lines.counts_tokens:
-                tokens_in = possible(lines, limiter.inputs.upper(tenant, model.id, size))
-                tokens_out = limiter.outputs.estimate(tenant, model.id, limit, choices)
-                more = opened.rates.of_more(most_output(request, model) if limit is None else limit * choices)
+                tokens_in = forecast.input_tokens(size, now_ns)
+                if tokens_in > lines.most_input:
+                    tokens_in = lines.most_input
+                each = forecast.output_tokens
+                tokens_out = (each if limit is None or each < limit else limit) * choices
+                more = opened.rates.of_more(most_output(request, opened.model) if limit is None else limit * choices)
             wanted = opened.rates.at_start(tokens_in, tokens_out)
             portion = take_at_once(lines, wanted, now_ns, more) if all(map(le, wanted, lines.bounds)) else None
             if portion is None:
@@ -146,12 +154,12 @@ def _is_plain(head: RequestHead) -> bool:
 
 
 def _read(exchange: Exchange) -> ChatRequest | None:
-    """Read a chat that is answered whole and asks for nothing that has to be looked for in its answer."""
+    """Read a chat that asks for nothing that has to be looked for in its answer."""
     try:
         request = CHAT.read("application/json", exchange.body)
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request
-    if type(request) is not ChatRequest or request.stream or request.user or facts_wanted(request) is not None:
+    if type(request) is not ChatRequest or request.user or facts_wanted(request) is not None:
         return None
     return request

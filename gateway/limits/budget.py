@@ -1,11 +1,12 @@
 """Counts of budgets: what is settled and what is reserved within the calendar period that is under way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from contracts.limits import BudgetSpec
 from contracts.periods import budget_period, zone_of
 from gateway.limits.base import CounterState, Mark
+from gateway.limits.demand import Amounts
 from gateway.limits.escrow import EscrowCounter, Ledger
 
 UNLIMITED: Final = 1 << 100  # room where a budget does not refuse: it is soft, has not begun, or has ended
@@ -207,6 +208,23 @@ class BudgetCounter(EscrowCounter):
         self._period = self._ledger = PeriodLedger(start_ns, end_ns)
         self._ceiling = rule.amount if rule.is_hard else UNLIMITED
         self._until_ns = _ALWAYS_NS if end_ns is None else end_ns
+
+
+def reserve_each(
+    lines: Iterable[tuple[BudgetCounter, int]], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]
+) -> bool:
+    """Reserve each budget's amount now, and add what it has left and its mark to the lists, as `sliding.take_each`."""
+    for counter, place in lines:
+        if now_ns >= counter._until_ns:
+            counter._turn(now_ns)
+        ledger, amount = counter._ledger, amounts[place]
+        rest = counter._ceiling - ledger.settled - ledger.reserved - amount
+        if rest < 0:
+            return False
+        ledger.reserved += amount
+        left.append(rest)
+        marks.append(ledger)
+    return True
 
 
 def _is_over(past: PeriodLedger, now_ns: int) -> bool:

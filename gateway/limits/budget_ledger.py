@@ -78,14 +78,11 @@ class BudgetLedger:
         self._journal = journal
         self._totals: dict[Key, int] = {}
         self._changed: set[BudgetCounter] = set()
+        self.note = self._changed.add  # remembers that a counter's settled total has moved
         self._known_to = Position(0, 0)  # the journal up to here is contained in the totals
         self._whole_bytes = 0
         self.is_broken = False  # the disk refused the last write
         self._read()
-
-    def note(self, counter: BudgetCounter) -> None:
-        """Remember that a counter's settled total has moved."""
-        self._changed.add(counter)
 
     def restore(
         self, open_budget: Callable[[BudgetSpec, str], BudgetCounter], budgets: Iterable[BudgetSpec], now_ns: int
@@ -115,7 +112,7 @@ class BudgetLedger:
             for period in counter.ledgers()
         }
         self._totals |= changed
-        self._changed = set()
+        self._changed.clear()
         self._known_to = self._journal.end
         if self._file.pending_bytes > max(_COMPACT_BYTES, 2 * self._whole_bytes):
             self._write(self._totals, is_whole=True)

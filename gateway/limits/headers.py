@@ -39,7 +39,7 @@ def _told(
     tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
     counter = counters[tightest]
     wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
-    return _decimal(counter.rule.amount), b"%d" % left[tightest], wait
+    return b"%d" % counter.rule.amount, b"%d" % left[tightest], wait
 
 
 def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Headers:
@@ -57,20 +57,31 @@ def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Heade
     )
 
 
-def rate_lines(counters: Sequence[QuickCounter], lines: Lines, at_ns: int, left: Sequence[int]) -> bytes:
-    """Give the same, as the lines of a head, at the moment of a charge that left so much in each of the counters."""
-    said = b""
-    for shown, (limit, remaining, reset) in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
-        if not shown:
-            continue
-        amount, rest, wait = _told(counters, shown, at_ns, left)
-        said += b"%b: %b\r\n%b: %b\r\n%b: %b\r\n" % (limit, amount, remaining, rest, reset, wait)
-    return said
+class RateLines:
+    """The same as the lines of a head, for all requests that pass the same counters, each of which charges at once."""
 
+    __slots__ = ("_shown",)
 
-@lru_cache(maxsize=4096)
-def _decimal(amount: int) -> bytes:
-    return b"%d" % amount
+    def __init__(self, lines: Lines) -> None:
+        counters = lines.quick or ()
+        # Of requests and of tokens: which counters there are, and by counter itself and what is said where it is the
+        # tightest.
+        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, bytes]]]] = []
+        for shown, (limit, remaining, reset) in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
+            if shown:
+                said = b"%b: %%d\r\n%b: %%%%d\r\n%b: %%%%b\r\n" % (limit, remaining, reset)
+                by_number = {number: (counters[number], said % counters[number].rule.amount) for number in shown}
+                self._shown.append((shown, by_number))
+
+    def told(self, at_ns: int, left: Sequence[int]) -> bytes:
+        """Give them at the moment of a charge that left so much in each of the counters."""
+        said = b""
+        for shown, by_number in self._shown:
+            tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+            counter, line = by_number[tightest]
+            wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
+            said += line % (left[tightest], wait)
+        return said
 
 
 def duration(seconds: float) -> bytes:

@@ -1,14 +1,16 @@
 """Which counters a request passes: worked out once for a key and a model, and kept while the rules stay the same."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Final, TypeAlias, cast
 
 from contracts.configuration import Snapshot
 from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, CounterStore, QuickCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
+from gateway.limits.budget import BudgetCounter
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
 from gateway.limits.sliding import SlidingCounter
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
@@ -24,33 +26,42 @@ class Lines:
         "all",
         "bounds",
         "in_turn",
+        "budgets",
         "others",
+        "pick",
         "windows",
         "capping",
         "counts_gpu",
         "counts_money",
         "counts_tokens",
+        "most_input",
         "quick",
         "requests",
         "tokens",
     )
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        # By kind, windows first: a loop over counters of one kind costs half of one over several.
+        # By kind: windows, budgets, others. A loop over counters of one kind costs half of one over several.
         self.all = lines
-        self.in_turn = lines = sorted(lines, key=lambda line: not isinstance(line[0], SlidingCounter))
+        self.in_turn = lines = sorted(lines, key=_kind)
         # The counters, where all of them charge in the call that asks for room.
         self.quick: Sequence[QuickCounter] | None = None
         if all(counter.takes_at_once for counter, _ in lines):
             self.quick = [cast(QuickCounter, counter) for counter, _ in lines]
         self.windows = [(counter, place) for counter, place in lines if isinstance(counter, SlidingCounter)]
-        self.others = [(cast(QuickCounter, counter), place) for counter, place in lines[len(self.windows) :]]
-        places = {place for _, place in lines}
+        self.budgets = [(counter, place) for counter, place in lines if isinstance(counter, BudgetCounter)]
+        rest = lines[len(self.windows) + len(self.budgets) :]
+        self.others = [(cast(QuickCounter, counter), place) for counter, place in rest]
+        in_order = tuple(place for _, place in lines)
+        # Picks out of the amounts what each counter is asked for, in turn.
+        self.pick: Callable[[Amounts], tuple[int, ...]] = itemgetter(*in_order) if len(lines) > 1 else _each(in_order)
+        places = set(in_order)
         # The least that any rule allows of each metric: what is within needs no further look.
         bounds = [_NO_BOUND] * len(METRICS)
         for counter, place in lines:
             bounds[place] = min(bounds[place], counter.rule.amount)
         self.bounds = tuple(bounds)
+        self.most_input = min(bounds[TOKENS], bounds[INPUT])  # that can ever be allowed
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
         self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
@@ -142,6 +153,15 @@ class PlanBook:
             if subject is not None:
                 lines.append((self._store.open(rule, subject), PLACE[rule.metric]))
         return Plan(lines, tuple(loose))
+
+
+def _kind(line: Line) -> int:
+    counter = line[0]
+    return 0 if isinstance(counter, SlidingCounter) else 1 if isinstance(counter, BudgetCounter) else 2
+
+
+def _each(places: Sequence[int]) -> Callable[[Amounts], tuple[int, ...]]:
+    return lambda amounts: tuple(amounts[place] for place in places)
 
 
 def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]:

@@ -1,13 +1,15 @@
 """What one request holds of every counter it passes: taken whole or not at all, extended, settled once."""
 
 from collections.abc import Sequence
-from operator import le
+from operator import ge, le
 
 import msgspec
 
 from gateway.limits.base import Mark
+from gateway.limits.budget import reserve_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
 from gateway.limits.plan import Lines
+from gateway.limits.sliding import settle_each, take_each
 
 
 class Portion(msgspec.Struct, eq=False):
@@ -57,17 +59,10 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
         return None
     left: list[int] = []
     marks: list[Mark] = []
-    has_more, needed = more is not None, more or NOTHING
-    # Two loops, for what is called in each is then always the same: one loop over both kinds costs half as much again.
-    for window, place in lines.windows:
-        taken = window.take_at_once(amounts[place], now_ns)
-        if taken is None:
-            _undo(lines, marks, amounts)
-            return None
-        left.append(taken[0])
-        marks.append(taken[1])
-        if taken[0] < needed[place]:
-            has_more = False
+    has_taken = take_each(lines.windows, amounts, now_ns, left, marks)
+    if not has_taken or not reserve_each(lines.budgets, amounts, now_ns, left, marks):
+        _undo(lines, marks, amounts)
+        return None
     for counter, place in lines.others:
         taken = counter.take_at_once(amounts[place], now_ns)
         if taken is None:
@@ -75,8 +70,7 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
             return None
         left.append(taken[0])
         marks.append(taken[1])
-        if taken[0] < needed[place]:
-            has_more = False
+    has_more = more is not None and all(map(ge, left, lines.pick(more)))
     return Portion(amounts, marks, now_ns, amounts[TOKENS], has_more, left)
 
 
@@ -150,15 +144,16 @@ class Reservation(msgspec.Struct, eq=False):
         amounts = portion.amounts
         if amounts[TOKENS] > used[TOKENS]:
             portion.charged_tokens = used[TOKENS]
-        marks, windows = portion.marks, self.lines.windows
-        number = 0
-        for window, place in windows:
+        lines, marks = self.lines, portion.marks
+        settle_each(lines.windows, marks, amounts, used)
+        number = len(lines.windows)
+        for budget, place in lines.budgets:
             mark = marks[number]
             number += 1
             if mark is not None:
                 taken, kept = amounts[place], used[place]
-                window.settle(mark, taken, kept if kept < taken else taken, now_ns)
-        for counter, place in self.lines.others:
+                budget.settle(mark, taken, kept if kept < taken else taken, now_ns)
+        for counter, place in lines.others:
             mark = marks[number]
             number += 1
             if mark is not None:

@@ -7,7 +7,7 @@ import msgspec
 
 from backends.llm.base import ModelCall
 from contracts.chat import TranslatedChat
-from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot
 from contracts.endpoints import Endpoint
 from contracts.errors import UnsupportedParameter
 from contracts.records import CountMethod
@@ -17,6 +17,8 @@ from gateway.guard import Guard
 from gateway.messages.operation import MESSAGES
 from gateway.messages.translation import read_prompt_as_chat
 from gateway.reply import JSON
+from gateway.routes.guide import RouteGuide
+from gateway.routes.renaming import renamed
 from gateway.targets import TargetRegistry
 
 PATH: Final = "/v1/messages/count_tokens"
@@ -24,13 +26,15 @@ _NO_REQUEST: Final = UUID(int=0)
 
 
 class CountTokens:
-    """Counts prompts. No model is called, nothing is reserved, charged or recorded."""
+    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is reserved,
+    charged or recorded."""
 
     endpoint: Endpoint = "messages"
     errors = MESSAGES.errors
 
-    def __init__(self, guard: Guard, targets: TargetRegistry, estimator: TokenEstimator) -> None:
+    def __init__(self, guard: Guard, guide: RouteGuide, targets: TargetRegistry, estimator: TokenEstimator) -> None:
         self._guard = guard
+        self._guide = guide
         self._targets = targets
         self._estimator = estimator
 
@@ -41,13 +45,17 @@ class CountTokens:
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Count a prompt. Raises InvalidRequest, UnknownModel or PermissionDenied."""
         request = read_prompt_as_chat(exchange.header(b"content-type"), exchange.body)
-        model = self._guard.before(key, request, self.endpoint, snapshot)
-        tokens, method = await self._count(request, model, key, snapshot)
+        found = self._guard.find(key, request, self.endpoint, snapshot)
+        if isinstance(found, ModelSpec):
+            tokens, method = await self._count(request, found, snapshot.pools[found.pool], key)
+        else:
+            leg = self._guide.first_leg(found, snapshot)
+            tokens, method = await self._count(renamed(request, leg.model.id), leg.model, leg.pool, key)
         headers = ((b"x-tollkeeper-count-method", method.encode()),)
         exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
 
     async def _count(
-        self, request: TranslatedChat, model: ModelSpec, key: KeyEntry, snapshot: Snapshot
+        self, request: TranslatedChat, model: ModelSpec, pool: PoolSpec, key: KeyEntry
     ) -> tuple[int, CountMethod]:
         """Count by a target that can, which an engine host is; else estimate by what its prompts have come to.
 
@@ -66,7 +74,7 @@ class CountTokens:
         )
         refusal: UnsupportedParameter | None = None
         others = False  # which may answer the message
-        for spec in snapshot.pools[model.pool].targets:
+        for spec in pool.targets:
             target = self._targets.find(spec)
             try:
                 exact = await target.count_input(call) if target is not None else None

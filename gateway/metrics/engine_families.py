@@ -37,6 +37,8 @@ _MODEL: Final[tuple[tuple[str, str, Kind, str], ...]] = (
     ("waiting", "waiting", "gauge", "Requests that wait at an engine."),
     ("kv_blocks_total", "kv_blocks", "gauge", "Blocks of an engine's KV cache."),
     ("kv_blocks_held", "kv_blocks_held", "gauge", "Blocks that requests hold."),
+    ("kv_blocks_kept", "kv_blocks_kept", "gauge", "Blocks of prompts that callers have marked to be kept."),
+    ("kv_blocks_given_up", "kv_blocks_given_up_total", "counter", "Such blocks that running requests needed."),
     ("prefix_cache_queries", "prefix_queried_tokens_total", "counter", "Prompt tokens looked up in the prefix cache."),
     ("prefix_cache_hits", "prefix_hit_tokens_total", "counter", "Prompt tokens found there."),
     ("preemptions", "preemptions_total", "counter", "Requests put back to wait for lack of blocks."),

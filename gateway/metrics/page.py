@@ -10,20 +10,25 @@ from typing import Final, Protocol
 from backends.llm.engine_host import HostStatus
 from contracts.limits import Rule
 from gateway.admission import Admission
+from gateway.attempts.health_book import HealthBook
 from gateway.batches.runner import RunnerState
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.journal import Journal, unpack_entry
 from gateway.limits.base import CounterState
+from gateway.metrics.cache_families import cache_families
 from gateway.metrics.engine_families import gpu_families, model_families, upstream_families
 from gateway.metrics.exposition import Family, Sample, counter, gauge, render
 from gateway.metrics.loop_lag import LoopLag
 from gateway.metrics.process_facts import ProcessFacts
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.request_families import request_families
+from gateway.metrics.semantic_families import semantic_families
+from gateway.metrics.target_families import target_families
 from gateway.metrics.upstream_metrics import UpstreamMetrics
 from gateway.recorder import Recorder
 from gateway.scheduling.pool_queues import PoolQueues
+from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 
 _PIECES_A_TURN: Final = 50  # series written, or budgets looked at, in one turn of the loop: about a millisecond
@@ -65,6 +70,9 @@ class Sources:
     connection_count: Callable[[], int]
     open_grants: Callable[[], int]
     batches: Callable[[], RunnerState]
+    health: HealthBook
+    answers: Callable[[], Mapping[str, int]]
+    semantic: SemanticService
 
 
 class MetricsPage:
@@ -120,6 +128,9 @@ class MetricsPage:
         yield from model_families(hosts)
         yield from gpu_families(hosts)
         yield from upstream_families(self.upstreams.scrapes)
+        yield from target_families(self._sources.health)
+        yield from cache_families(self._sources.answers())
+        yield from semantic_families(self._sources.semantic)
         yield gauge("tollkeeper_config_revision", "Configuration in use.", sources.directory.snapshot.revision)
         yield gauge(
             "tollkeeper_control_plane_reachable",

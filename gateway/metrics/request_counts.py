@@ -61,8 +61,8 @@ class RequestSeries:
         """Count a request."""
         self.requests += 1
         self.duration.observe(record.duration_ns)
-        if not record.attempts:
-            return  # no model was asked: it used nothing
+        if not record.attempts and not record.cache.endswith("hit"):
+            return  # no model was asked, and nothing given: it used nothing
         if record.ttft_ns is not None:
             self.first_token.observe(record.ttft_ns)
         if record.usage is not UNKNOWN_USAGE:

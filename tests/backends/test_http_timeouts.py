@@ -7,8 +7,8 @@ import pytest
 from backends.http_connection import Connection, Request, Timeouts
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.llm.http_reply import ReplyReader
 from backends.llm.http_settings import read_timeouts
-from backends.llm.openai_http import _ReplyReader
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamTimeout
@@ -61,7 +61,7 @@ class Talk:
         self.wire = Wire()
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
         request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=streamed)
-        reader = _ReplyReader(SPEC, Sink(), request)
+        reader = ReplyReader(SPEC, Sink(), request)
         self.ends: list[Exception | None] = []
         self.connection.send(Request(b"", b"", reader), self.ends.append, is_reused=False)
         self.connection.data_received(HEAD if streamed else WHOLE_HEAD)

@@ -1,11 +1,13 @@
 """Gaps between tokens: their unit, their bounds, and how they travel."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidRecord
-from contracts.records import GAP_UNIT_NS, MAX_GAP_UNITS, gap_units, pack_gaps, unpack_gaps
+from contracts.records import GAP_UNIT_NS, MAX_GAP_UNITS, gap_units, gaps_between, pack_gaps, unpack_gaps
 
 MANY = settings(max_examples=150, deadline=None)
 
@@ -53,3 +55,13 @@ def test_a_gap_that_no_column_holds_is_clamped_rather_than_lost_with_its_record(
 def test_gaps_that_end_in_the_middle_of_one_are_refused(length):
     with pytest.raises(InvalidRecord, match=f"packed gaps have {length} bytes"):
         unpack_gaps(bytes(length))
+
+
+@given(st.lists(st.one_of(st.integers(0, 10**6), st.integers(0, 2**63)), min_size=1, max_size=6))
+def test_gaps_between_moments_are_each_what_one_alone_would_be(times_ns):
+    expected = [gap_units(later - earlier) for earlier, later in itertools.pairwise(times_ns)]
+    assert gaps_between(times_ns) == expected
+
+
+def test_moments_that_are_one_have_no_gaps_but_zeros():
+    assert gaps_between([7]) == [] and gaps_between([7, 7, 7]) == [0, 0]

@@ -185,7 +185,7 @@ def configuration(*pools: tuple[str, list[dict[str, Any]]], **more: Any) -> dict
     """A configuration with one model per pool, of the same name, priced at 1 and 2 USD per million tokens."""
     return {
         "keys": [{"key": KEY, "tenant": "acme", "team": "core", "project": "apollo", "id": "key_1"}],
-        "pools": [{"name": name, "targets": targets} for name, targets in pools],
+        "pools": [{"name": name, "policy": "round_robin", "targets": targets} for name, targets in pools],
         "models": [{"name": name, "pool": name} for name, _ in pools],
         "prices": [
             {"model": name, "version": f"t/{number}", "usd_per_mtok": {"input_text": "1", "output_text": "2"}}

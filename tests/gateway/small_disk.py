@@ -11,9 +11,7 @@ from backends.segments import SegmentLog
 from contracts.errors import JournalFull
 from contracts.identity import ANONYMOUS
 from contracts.ids import uuid7
-from contracts.prices import UNPRICED
 from contracts.records import RequestRecord, encode_record
-from contracts.usage import UNKNOWN_USAGE
 from gateway.admission import Admission
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 from gateway.shipper import Shipper
@@ -36,7 +34,7 @@ def admits(admission: Admission) -> str:
     """Admit a request and end it; give why not."""
     time.sleep(0.11)  # longer than the disk's last answer is believed
     try:
-        admission.settle(admission.admit(ANONYMOUS), UNKNOWN_USAGE, UNPRICED)
+        admission.settle(admission.admit(ANONYMOUS))
     except JournalFull as full:
         return full.message
     return ""
@@ -77,7 +75,7 @@ def check_journal(disk: Path) -> None:
     assert not journal.append_all([(1, RECORD)]), "a refusal's record takes the room of requests under way"
     for ticket in under_way:
         assert journal.append(1, RECORD + bytes(RECORD_ROOM_BYTES - len(RECORD) - 16)), "an admitted request is lost"
-        admission.settle(ticket, UNKNOWN_USAGE, UNPRICED)
+        admission.settle(ticket)
     assert journal.dropped_records == 0
     journal.close()
     occupy(disk / "more")  # also what the journal gave back

@@ -7,8 +7,6 @@ import pytest
 from backends.segment_file import SegmentFile
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import ANONYMOUS
-from contracts.prices import UNPRICED
-from contracts.usage import UNKNOWN_USAGE
 from gateway.admission import Admission
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 
@@ -29,8 +27,8 @@ def test_requests_are_admitted_below_and_at_the_cap_and_refused_above_it(journal
         admission.admit(ANONYMOUS)
     assert (refused.value.error_code, refused.value.retry_after_seconds) == ("overloaded", 1.0)
     assert "3 concurrent" in refused.value.message
-    admission.settle(tickets[0], UNKNOWN_USAGE, UNPRICED)
-    admission.settle(tickets[0], UNKNOWN_USAGE, UNPRICED)  # a second time frees no second place
+    admission.settle(tickets[0])
+    admission.settle(tickets[0])  # a second time frees no second place
     admission.admit(ANONYMOUS)
     with pytest.raises(Unavailable):
         admission.admit(ANONYMOUS)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.prices import PriceBook
-from gateway.routing import Router
+from gateway.routing.router import Router
 
 
 def snapshot_of(weights: list[int]) -> Snapshot:

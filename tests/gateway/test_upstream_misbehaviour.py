@@ -355,7 +355,9 @@ async def test_another_server_answers_where_nothing_was_sent(start_gateway, kit,
     bad, good = await new_upstream(), await new_upstream()
     good.always(streamed(GOOD) if is_streamed else OK)
     targets = [kit.http_target(bad.url, "bad", TIMEOUTS, weight=1000), kit.http_target(good.url, "good")]
-    gateway = await start_gateway(kit.configuration(("mock", targets)))
+    config = kit.configuration(("mock", targets))
+    config["pools"][0]["failures"] = {"breaker": None, "retry_share": 1}  # all are to be met, however many were before
+    gateway = await start_gateway(config)
     for name, case in {**BEFORE, **(STREAMS if is_streamed else WHOLE)}.items():
         with subtests.test(name):
             bad.always(*played(case))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from backends.engine.kv_frames import CachedBlocks
 from backends.engine.parsers.answer_format import AnswerFormat
 from backends.engine.step_book import QueueFacts
 from backends.engine.torch_engine.adapters import AdapterSet
@@ -27,12 +28,14 @@ from backends.engine.torch_engine.model_files import read_model_files
 from backends.engine.torch_engine.model_loader import find_device, kv_blocks, load_model
 from backends.engine.torch_engine.model_runner import ModelRunner
 from backends.engine.torch_engine.output import OutputMaker, finished, refused
+from backends.engine.torch_engine.prefix_holds import PrefixHolds, keep_prefixes
 from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.torch_engine.sampler import choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
 from backends.engine.torch_engine.step_meter import StepMeter
+from contracts.block_keys import public_hash
 from contracts.errors import ConfigurationError, TollkeeperError, Unavailable, UpstreamTimeout
 from contracts.records import KvRecord, StepRecord
 from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
@@ -69,7 +72,10 @@ class TorchEngine:
         self._buffer = DecodeBuffer(pool, buffer_bytes)
         self._adapters = AdapterSet(loaded.module, loaded.device, loaded.kv.dtype)
         self._runner = ModelRunner(loaded, pool, self._buffer, self.blocks, self._adapters)
-        self.scheduler = Scheduler(self.blocks, settings.max_batch_tokens, settings.max_sequences)
+        self._holds = PrefixHolds(self.blocks)
+        self.scheduler = Scheduler(
+            self.blocks, settings.max_batch_tokens, settings.max_sequences, give_up=self._holds.give_up
+        )
         vocabulary = Vocabulary(self._files.tokenizer)
         self._weights_hash = self._files.weights_hash()
         self._intake = Intake(
@@ -123,6 +129,7 @@ class TorchEngine:
     def step(self) -> list[Event]:
         """Compute one step and give what it produced, in order; with nothing to compute, what was refused or ended."""
         events = self._receive()
+        self._holds.expire(self._now_ns())
         plan = self.scheduler.plan()
         for sequence in plan.preempted:
             self._runner.release(sequence.handle)
@@ -194,6 +201,11 @@ class TorchEngine:
         """Give the KV cache's changes since the last call."""
         return self._kv_log.take()
 
+    def cached_blocks(self) -> CachedBlocks:
+        """Give what the cache holds now, and the sequence that the next event will have."""
+        hashes = [public_hash(key) for key in self.blocks.cached_keys()]
+        return CachedBlocks(self._kv_log.engine, self._kv_log.sequence, self._kv_log.block_size, hashes)
+
     def stats(self) -> dict[str, float | int | str | bool | None]:
         """Give the engine's counters and gauges."""
         counts = self.blocks.counts()
@@ -204,6 +216,8 @@ class TorchEngine:
             "kv_blocks_total": counts.total,
             "kv_blocks_held": counts.held,
             "kv_blocks_cached": counts.cached,
+            "kv_blocks_kept": len(self._holds),
+            "kv_blocks_given_up": self._holds.given_up,
             "decode_rows": len(self._buffer),
             "decode_buffer_bytes": self._buffer.allocated_bytes,
             "preemptions": self.scheduler.preemptions,
@@ -293,6 +307,8 @@ class TorchEngine:
             if self.settings.prefix_cache and sequence.computed // BLOCK_SIZE > row.start // BLOCK_SIZE:
                 sequence.keys.extend(sequence.token_ids)
                 self.blocks.publish(sequence.handle, sequence.keys.keys, sequence.computed)
+            if sequence.request.submit.kept_prefixes and self.settings.prefix_cache:
+                keep_prefixes(self._holds, sequence, self._now_ns())
         choosing: list[tuple[Sequence, int]] = []
         for place, row in enumerate(sampling):
             choosing.append((row.sequence, place))

@@ -10,6 +10,8 @@ from contracts.errors import TollkeeperError
 from contracts.usage import Usage
 from contracts.wire import Delta, Finished, FinishReason, TokenLogprob
 
+_FIVE_MINUTES, _HOUR = 300, 3600  # how long prefixes are kept
+
 
 @dataclass(frozen=True, slots=True)
 class OutputMaker:
@@ -88,13 +90,17 @@ def finished(request: Request, reason: FinishReason, error: TollkeeperError | No
     first = request.sequences[0]
     read = min(first.prompt, max(first.high_water, request.cached_tokens or 0))
     cached = min(request.cached_tokens or 0, read)
-    started = request.scheduled_ns
+    started, written = request.scheduled_ns, request.written_tokens
+    if sum(written.values()) > read - cached:
+        written = {}  # the step that computed them failed
     return Finished(
         request_id=request.submit.request_id,
         finish_reason=reason,
         usage=Usage(
-            input_text=read - cached,
+            input_text=read - cached - sum(written.values()),
             cache_read_text=cached,
+            cache_write_5m=written.get(_FIVE_MINUTES),
+            cache_write_1h=written.get(_HOUR),
             output_text=request.generated - (request.reasoning or 0),
             output_reasoning=request.reasoning,
         ),

@@ -5,6 +5,7 @@ priority and arrival. Fairness between tenants is the gateway's: here priority i
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backends.engine.torch_engine.block_manager import BlockManager
@@ -28,6 +29,7 @@ class Scheduler:
     A sequence is admitted once blocks for all its tokens so far are there, so that a prompt never stops half way for
     want of blocks; only growth by decoding preempts. The victim is the least urgent, among equals the latest. A
     waiting sequence may also take the place of a strictly less urgent one. Nobody overtakes the head of the queue.
+    Blocks that are only kept for later go before anything that runs does, and before nothing would run at all.
     """
 
     blocks: BlockManager
@@ -35,6 +37,8 @@ class Scheduler:
     max_sequences: int
     running: list[Sequence] = field(default_factory=list)
     preemptions: int = 0
+    # Lets go of a block that is only kept for later, and says whether there was one.
+    give_up: Callable[[], bool] = lambda: False
     _heap: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
     _queued: set[int] = field(default_factory=set)  # handles; the heap may hold sequences that have ended
 
@@ -107,6 +111,8 @@ class Scheduler:
         while sequence.state is State.RUNNING:
             if self.blocks.grow(sequence.handle, len(sequence.token_ids)):
                 return True
+            if self.give_up():
+                continue
             self._preempt(max(self.running, key=_order), preempted, rows)
         return False
 
@@ -118,6 +124,8 @@ class Scheduler:
             return None
         sequence = self._heap[0][1]
         while not self._open(sequence):
+            if not self.running and self.give_up():
+                continue  # nothing else would ever make room for it
             victim = max(self.running, key=_order, default=None)
             # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
             if victim is None or victim.order[0] <= sequence.order[0]:

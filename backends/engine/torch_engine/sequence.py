@@ -33,6 +33,8 @@ class Request:
     cached_tokens: int | None = None  # of the first choice's first admission
     is_forked: bool = False
     announced_cached: bool = False
+    has_kept: bool = False  # what is to be kept of its prompt has been tried
+    written_tokens: dict[int, int] = field(default_factory=dict)  # newly kept, by for how many seconds
     recompute_tokens: int = 0
     kv_block_ns: float = 0.0
     time: RequestTime = field(default_factory=RequestTime)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from backends.engine.host import EngineHost
+from contracts.frame_splitter import FrameSplitter
 from contracts.records import Record, decode_record
 from contracts.wire import (
     WIRE_VERSION,
@@ -18,7 +19,6 @@ from contracts.wire import (
     Embed,
     Embedded,
     Finished,
-    FrameSplitter,
     FromGateway,
     FromHost,
     Hello,

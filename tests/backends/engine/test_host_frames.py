@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidRecord
+from contracts.frame_splitter import MAX_FRAME_BYTES
 from contracts.wire import (
-    MAX_FRAME_BYTES,
     WIRE_VERSION,
     Abort,
     Answer,

@@ -12,6 +12,7 @@ import msgspec
 
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.model_files import read_model_files
+from contracts.frame_splitter import FrameSplitter
 from contracts.records import GpuShare
 from contracts.usage import Usage
 from contracts.wire import (
@@ -24,7 +25,6 @@ from contracts.wire import (
     Embed,
     Embedded,
     Finished,
-    FrameSplitter,
     FromGateway,
     FromHost,
     Hello,

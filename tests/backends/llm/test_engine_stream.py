@@ -1,10 +1,16 @@
 """What an engine host's frames tell a sink: the prompt before the first words, and which stop string ended a choice."""
 
+import asyncio
+
+import pytest
+
 from backends.llm.engine_stream import EngineStream
+from contracts.errors import UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from contracts.wire import Delta as WireDelta
+from contracts.wire import Finished
 
 
 class Told:
@@ -51,3 +57,29 @@ async def test_the_stop_string_is_told_also_where_the_end_was_held_back():
     held.resume()
     ends = [(one.text, one.finish_reason, one.stop) for one in sink.told if isinstance(one, Delta)]
     assert ends == [("a", "stop", "END"), ("ab", "stop", "END")]
+
+
+async def test_an_end_that_comes_before_a_cancelled_wait_is_over_is_not_lost():
+    stream = EngineStream(Told(), prompt_tokens=3, choices=1)
+    waiting = asyncio.create_task(stream.finished())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    stream.on_finished(Finished(request_id=b"r" * 16, finish_reason="abort"))  # the task has not run since
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    found = await stream.finished_within(1.0)
+    assert found is not None and found.finish_reason == "abort"
+
+
+async def test_an_end_may_be_waited_for_after_a_wait_was_cancelled():
+    stream = EngineStream(Told(), prompt_tokens=3, choices=1)
+    waiting = asyncio.create_task(stream.finished())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await stream.finished_within(0) is None
+    stream.fail(UpstreamBroken("gone"))
+    assert await stream.finished_within(0) is None
+    with pytest.raises(UpstreamBroken):
+        await stream.finished()

@@ -18,7 +18,7 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.quick_call.learn_ratio", broken)
+    monkeypatch.setattr("gateway.lane.forecast.learn_ratio", broken)
     answer = await both.short.chat(model="mock")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert both.short.requests()[-1].outcome == "error"

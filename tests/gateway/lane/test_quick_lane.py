@@ -36,7 +36,7 @@ async def test_a_plain_chat_goes_the_short_way_and_is_accounted_for_alike(pair, 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"stream": True},
+        {"stream": True, "user": "someone"},
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
         {"response_format": {"type": "json_object"}},
         {"user": "someone"},

@@ -1,0 +1,59 @@
+"""Holds changes of models, pools, targets and routes to the routes that lead to them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
+from contracts.control import Model, Pool, Route, Target
+from contracts.errors import ConfigurationError, Conflict
+from contracts.route_checks import RouteFault, Serving, find_faults
+from contracts.routes import RouteSpec, route_spec
+
+
+def spec_of(route: Route) -> RouteSpec:
+    """Build the route that a row stands for. Raises ConfigurationError."""
+    return route_spec(route.id, route.rules, int(route.created_at.timestamp()))
+
+
+def read_serving(session: Session) -> Serving:
+    """Give what is served now, as far as routes depend on it: active routes and models, pools that have targets."""
+    regions = {pool.id: pool.region for pool in session.scalars(select(Pool))}
+    targets: dict[str, list[TargetSpec]] = {}
+    for target in session.scalars(select(Target).order_by(Target.pool_id, Target.id)):
+        place = (target.id, target.pool_id, target.kind)
+        spec = TargetSpec(*place, provider=target.provider, region=regions.get(target.pool_id, ""))
+        targets.setdefault(target.pool_id, []).append(spec)
+    pools = {pool_id: PoolSpec(pool_id, tuple(found)) for pool_id, found in targets.items()}
+    active = session.scalars(select(Model).where(Model.is_active, Model.pool_id.in_(list(pools))))
+    models = {model.id: ModelSpec(model.id, model.pool_id) for model in active}
+    return Serving({route.id: route for route in _sound(session)}, models, pools)
+
+
+def faults_in(session: Session) -> dict[str, RouteFault]:
+    """Give what is wrong with active routes now, by route."""
+    session.flush()
+    return {fault.route: fault for fault in find_faults(read_serving(session))}
+
+
+@contextmanager
+def routes_kept(session: Session) -> Iterator[None]:
+    """Refuse what happens within where a route that could stand before it no longer can. Raises Conflict."""
+    if session.scalars(select(Route.id).limit(1)).first() is None:
+        yield
+        return
+    before = faults_in(session)
+    yield
+    for name, fault in faults_in(session).items():
+        if name not in before:
+            raise Conflict(f"{fault.message}; change the route first")
+
+
+def _sound(session: Session) -> Iterator[RouteSpec]:
+    for route in session.scalars(select(Route).where(Route.is_active).order_by(Route.id)):
+        try:
+            yield spec_of(route)
+        except ConfigurationError:  # gateways leave it out as well, and say so
+            continue

@@ -1,0 +1,65 @@
+"""The embedder's process: texts come in on standard input, vectors go out on standard output, until that ends."""
+
+import os
+import selectors
+from typing import Final
+
+from backends.embedder.messages import Answer, Ask, Ready, Unusable, frame, read_ask, take_frames
+from contracts.errors import ConfigurationError
+
+_INPUT: Final = 0
+_READ_BYTES: Final = 1 << 18
+_TURN_TOKENS: Final = 512  # embedded at once: more would keep short texts waiting, and not fit the processor's cache
+
+
+def main() -> int:
+    """Serve until the other side closes the pipe. Gives the exit status."""
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a library prints must not come between the frames
+    try:
+        from backends.embedder.minilm import MiniLM  # here: where it is missing, that has to be told
+
+        model = MiniLM(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    except (ConfigurationError, ImportError) as error:
+        output.write(frame(Unusable(getattr(error, "message", "") or f"the embedder cannot be loaded: {error}")))
+        return 1
+    model.embed([model.tokenize("Ready?", 8)[0]])  # the first one pays for what is set up only then
+    output.write(frame(Ready(model.identity)))
+    buffer = bytearray()
+    waiting: list[tuple[Ask, list[int], bool]] = []
+    with selectors.DefaultSelector() as selector:
+        selector.register(_INPUT, selectors.EVENT_READ)
+        while True:
+            while selector.select(0 if waiting else None):
+                got = os.read(_INPUT, _READ_BYTES)
+                if not got:
+                    return 0
+                buffer += got
+                for body in take_frames(buffer):
+                    ask = read_ask(body)
+                    ids, is_whole = model.tokenize(ask.text.decode(errors="replace"), ask.most_tokens)
+                    waiting.append((ask, ids, is_whole))
+            turn = _next_turn(waiting)
+            vectors = model.embed([ids for _, ids, _ in turn])
+            answers = (
+                frame(Answer(ask.number, vector, len(ids), is_whole and not ask.is_cut))
+                for (ask, ids, is_whole), vector in zip(turn, vectors, strict=True)
+            )
+            output.write(b"".join(answers))
+
+
+def _next_turn(waiting: list[tuple[Ask, list[int], bool]]) -> list[tuple[Ask, list[int], bool]]:
+    """Take what has waited longest, as much as is embedded at once, and at least one."""
+    tokens = count = 0
+    for _, ids, _ in waiting:
+        tokens += len(ids)
+        if count and tokens > _TURN_TOKENS:
+            break
+        count += 1
+    turn = waiting[:count]
+    del waiting[:count]
+    return turn
+
+
+if __name__ == "__main__":
+    os._exit(main())  # nothing is left to write: taking the libraries down would only take time

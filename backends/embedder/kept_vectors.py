@@ -1,0 +1,39 @@
+"""Vectors of texts that came lately, each kept for its owner alone."""
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import TypeAlias
+
+from backends.embedder.base import Embedding
+
+VectorKey: TypeAlias = tuple[str, int, bytes]
+
+
+def key_of(text: bytes, owner: str, most_tokens: int) -> VectorKey:
+    """Name a text's vector. Another owner's equal text has another name: its time would tell that somebody asked."""
+    return owner, most_tokens, blake2b(text, digest_size=16).digest()
+
+
+class KeptVectors:
+    """The latest used stay."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[VectorKey, Embedding] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: VectorKey) -> Embedding | None:
+        """Give one, where it is kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, key: VectorKey, embedding: Embedding) -> None:
+        """Keep one, in place of the one that was used longest ago where there is no room."""
+        self._kept[key] = embedding
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)

@@ -1,0 +1,122 @@
+"""Prefixes that callers asked to be kept: their cached blocks are pinned until their time is over. No tensors here."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.engine.torch_engine.block_manager import BlockManager
+from backends.engine.torch_engine.sequence import Sequence as Choice
+
+_MOST_SHARE: Final = 0.5  # of all blocks: the rest is for what runs
+_TENANT_SHARE: Final = 0.25
+
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Hold:
+    until_ns: int
+    tenant: str
+
+
+@dataclass(slots=True)
+class PrefixHolds:
+    """The blocks that are kept, by key; keys are salted by tenant, so that none keeps another's. Times are monotonic.
+
+    Of a prefix the end goes first, so that what is left of it is one still.
+    """
+
+    blocks: BlockManager
+    given_up: int = 0  # blocks that something running needed before their time was over
+    _holds: dict[bytes, _Hold] = field(default_factory=dict)
+    _ends: list[tuple[int, int, bytes]] = field(default_factory=list)  # a heap: when, minus the place, key
+    _of_tenants: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def keep(self, keys: Sequence[bytes], tenant: str, until_ns: int) -> bool:
+        """Keep a prefix's blocks; say whether they are: all or, where there is no room or one is not cached, none.
+
+        Those that are kept already are kept until the later moment.
+        """
+        fresh = [key for key in keys if key not in self._holds]
+        total = self.blocks.total
+        if len(self._holds) + len(fresh) > total * _MOST_SHARE:
+            return False
+        if self._of_tenants.get(tenant, 0) + len(fresh) > total * _TENANT_SHARE:
+            return False
+        pinned: list[bytes] = []
+        for key in fresh:
+            if not self.blocks.pin(key):
+                for one in reversed(pinned):
+                    self.blocks.unpin(one)
+                return False
+            pinned.append(key)
+        for key in fresh:
+            self._holds[key] = _Hold(until_ns, tenant)
+        self._of_tenants[tenant] = self._of_tenants.get(tenant, 0) + len(fresh)
+        new = set(fresh)
+        for place, key in enumerate(keys):
+            hold = self._holds[key]
+            if key in new or until_ns > hold.until_ns:
+                hold.until_ns = until_ns
+                heapq.heappush(self._ends, (until_ns, -place, key))
+        self._forget_stale()
+        return True
+
+    def expire(self, now_ns: int) -> None:
+        """Let go of what has had its time."""
+        while self._ends and self._ends[0][0] <= now_ns:
+            self._pop()
+
+    def give_up(self) -> bool:
+        """Let go of one block, of the prefix whose time is over first; say whether there was one."""
+        while self._ends:
+            if self._pop():
+                self.given_up += 1
+                return True
+        return False
+
+    def _pop(self) -> bool:
+        until_ns, _, key = heapq.heappop(self._ends)
+        hold = self._holds.get(key)
+        if hold is None or hold.until_ns != until_ns:
+            return False  # it was kept for longer since
+        del self._holds[key]
+        self._of_tenants[hold.tenant] -= 1
+        if not self._of_tenants[hold.tenant]:
+            del self._of_tenants[hold.tenant]
+        self.blocks.unpin(key)
+        return True
+
+    def _forget_stale(self) -> None:
+        """Keep the heap from growing with each renewal."""
+        if len(self._ends) > 4 * len(self._holds) + 64:
+            live = {(hold.until_ns, key) for key, hold in self._holds.items()}
+            self._ends = list({end for end in self._ends if (end[0], end[2]) in live})
+            heapq.heapify(self._ends)
+
+
+def keep_prefixes(holds: PrefixHolds, choice: Choice, now_ns: int) -> None:
+    """Keep what a request wants kept of its prompt, once that is computed, and note how many tokens are new in it.
+
+    What the cache had already is read, not written. A prompt's last token is always computed, so that its block is
+    kept as soon as the answer fills it, and only where the prompt ends with it.
+    """
+    request = choice.request
+    wanted = request.submit.kept_prefixes
+    size = holds.blocks.block_size
+    if request.has_kept or choice.computed // size < max(min(kept.tokens, choice.prompt) for kept in wanted) // size:
+        return
+    request.has_kept = True
+    known = request.cached_tokens or 0
+    for kept in wanted:
+        tokens = min(kept.tokens, choice.prompt) // size * size
+        until_ns = now_ns + kept.ttl_seconds * _SECOND_NS
+        if tokens and holds.keep(choice.keys.keys[: tokens // size], request.submit.tenant, until_ns):
+            written = max(tokens - known, 0)
+            request.written_tokens[kept.ttl_seconds] = request.written_tokens.get(kept.ttl_seconds, 0) + written
+            known = max(known, tokens)

@@ -1,0 +1,176 @@
+"""Reads the reply of a server that speaks OpenAI's protocol: a stream's events, a whole body, or what went wrong."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import Final
+
+from backends.http_connection import ChunkReceiver
+from backends.llm.answer_reader import AnswerReader, message_in, only_delta
+from backends.llm.base import Sink
+from backends.llm.openai_replies import form_for
+from backends.llm.sse import EventSplitter, data_of
+from backends.llm.text_shape import TextShape
+from contracts.configuration import TargetSpec
+from contracts.errors import (
+    TargetMisconfigured,
+    TollkeeperError,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamRateLimited,
+    UpstreamRejected,
+)
+from contracts.generation import Result
+from contracts.requests import AnyRequest
+
+_MAX_ERROR_BODY: Final = 64 * 1024
+# A stream whose chunks never are like the one before is read chunk by chunk.
+_MAX_LESSONS: Final = 4
+_MAX_REPLY_BODY: Final = 256 * 1024 * 1024
+# The request itself is at fault: another replica would say the same.
+_REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
+_DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
+_LONGEST_WAIT_SECONDS: Final = 86_400.0
+
+
+class CredentialsRefused(TargetMisconfigured):
+    """The server does not take what the gateway proves itself with."""
+
+    code = "upstream_credentials_refused"
+
+
+class ReplyReader(AnswerReader, ChunkReceiver):
+    """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
+
+    _status = 0
+    _headers: Mapping[bytes, bytes] = MappingProxyType({})
+    _events: EventSplitter | None = None
+    _collected = 0
+    _shape: TextShape | None = None  # of the chunks that come next, as far as can be known
+    _lessons = 0  # how often a shape was looked for, since one was of use
+
+    def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest) -> None:
+        super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
+        self._is_streamed = request.is_streamed
+        if request.choice_count > 1:  # they take turns
+            self._lessons = _MAX_LESSONS
+        self._pieces: list[bytes] = []
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self._status, self._headers = status, headers
+        if status == 200 and self._is_streamed:
+            if not headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
+                raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
+            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+                raise UpstreamBroken(f"target {self._target!r} sent a compressed stream, which it was not asked for")
+            self._events = EventSplitter()
+
+    def on_body(self, data: bytes) -> bool:
+        """Take a piece; of a stream, only what carries tokens or an end gets the reply on."""
+        if self._events is not None:
+            return self._take_stream(self._events, data)
+        self._collected += len(data)
+        limit = _MAX_REPLY_BODY if self._status == 200 else _MAX_ERROR_BODY
+        if self._collected > limit:
+            raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
+        self._pieces.append(data)
+        return True
+
+    def chunk_taker(self) -> Callable[[bytes], bool] | None:
+        """Give what takes the chunks that are like the last, as far as is known."""
+        return None if self._shape is None else self._shape.take
+
+    def _take_stream(self, splitter: EventSplitter, data: bytes) -> bool:
+        before, had_begun = self.advances, self._is_named
+        events = splitter.feed(data)
+        for event in events:
+            self.take_event(event)
+        if self.is_complete or not splitter.is_between_events:
+            self._forget_shape()  # what comes next is not a text's next piece, or no whole event
+        # The first chunk says whose the answer is as well: those that follow are not like it.
+        elif had_begun and self._lessons < _MAX_LESSONS and len(events) == 1 and len(events[0]) == len(data):
+            if self._shape is None or not self._shape.fits(data):
+                self._learn_shape(data)
+        return self.advances != before
+
+    def _learn_shape(self, event: bytes) -> None:
+        was_of_use = self._shape is not None and self._shape.count > 0
+        self._forget_shape()
+        self._lessons = 1 if was_of_use else self._lessons + 1
+        self._shape = TextShape.learn(event, only_delta)
+        if self._shape is not None:
+            self._shape.pass_to(self._sink)
+
+    def _forget_shape(self) -> None:
+        if self._shape is not None:
+            self._tokens += self._shape.count
+            self._shape = None
+
+    def result(self) -> Result:
+        """Conclude the reply once it has ended."""
+        self._forget_shape()
+        if self._status != 200:
+            raise self._error()
+        if self._events is not None:
+            # Some servers end their last line, [DONE], without the empty line that completes an event.
+            rest = b"" if self.is_done else self._events.rest
+            is_complete = self.is_complete or data_of(rest) == b"[DONE]"
+            if not is_complete or (rest and data_of(rest) != b"[DONE]"):
+                said = message_in(rest)  # an error's JSON in place of a stream
+                raise UpstreamBroken(said or f"target {self._target!r} ended its stream before its answer was complete")
+        else:
+            try:
+                self.take_whole(b"".join(self._pieces))
+            except UpstreamBroken as error:
+                if self._headers.get(b"content-encoding", b"identity").strip().lower() == b"identity":
+                    raise
+                raise UpstreamBroken(
+                    f"target {self._target!r} sent a compressed reply, which it was not asked for"
+                ) from error
+        return super().result()
+
+    def _error(self) -> TollkeeperError:
+        detail = message_in(b"".join(self._pieces))
+        said = f": {detail}" if detail else ""
+        if self._status in _REJECTIONS:
+            return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
+        if self._status == 429:
+            wait = _seconds(self._headers.get(b"retry-after"), time.time())
+            return UpstreamRateLimited(
+                f"target {self._target!r} is limiting the gateway's rate",
+                retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
+            )
+        if self._status == 404:  # the model or the path: the target is set up wrong, another need not be
+            return TargetMisconfigured(
+                f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
+            )
+        if self._status in (401, 403):
+            return CredentialsRefused(f"target {self._target!r} refused the gateway's credentials ({self._status})")
+        if 300 <= self._status < 400:  # whoever may redirect us would choose who reads the prompt and the key
+            return TargetMisconfigured(
+                f"target {self._target!r} answered with a redirect ({self._status}), and none is followed; "
+                "set its url to where it answers",
+                code="upstream_redirected",
+            )
+        return UpstreamError(
+            f"target {self._target!r} failed with status {self._status}",
+            retry_after_seconds=_seconds(self._headers.get(b"retry-after"), time.time()),
+        )
+
+
+def _seconds(retry_after: bytes | None, now: float) -> float | None:
+    """Read a Retry-After in seconds or as a date; `None` where it is neither, or absurd. `now` is Unix time."""
+    if retry_after is None:
+        return None
+    text = retry_after.decode("latin-1")
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(text)
+            seconds = max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now)
+        except (ValueError, TypeError, OverflowError):  # dates that no calendar has
+            return None
+    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None

@@ -1,0 +1,53 @@
+"""What a host tells of its caches and devices, passed on to the records and to whoever follows the caches."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from backends.llm.base import EngineRecords, KvListener
+from contracts.wire import Call, Devices, FromGateway, Hello, KvBlocks, KvEvents
+
+
+class KvNews:
+    """Passes one host's news on. `records` are told of KV events only where `records_kv`."""
+
+    __slots__ = ("_listener", "_records", "_records_kv", "_url")
+
+    def __init__(
+        self, url: str, records: EngineRecords | None, listener: KvListener | None, *, records_kv: bool
+    ) -> None:
+        self._url = url
+        self._records = records
+        self._records_kv = records_kv
+        self._listener = listener
+
+    @property
+    def is_wanted(self) -> bool:
+        """Say whether the host should tell of its caches."""
+        return self._listener is not None or (self._records_kv and self._records is not None)
+
+    def take(self, message: KvEvents | KvBlocks | Devices) -> None:
+        """Pass a message on."""
+        if self._listener is not None:
+            if isinstance(message, KvEvents):
+                self._listener.on_kv_events(self._url, message.records)
+            elif isinstance(message, KvBlocks):
+                self._listener.on_kv_blocks(self._url, message)
+        if self._records is not None and not isinstance(message, KvBlocks):
+            if self._records_kv or isinstance(message, Devices):
+                self._records.take_kv(message.records)
+
+    def greeted(self, hello: Hello, send: Callable[[FromGateway], None], call_ids: Iterator[int]) -> None:
+        """Note a hello. What follows it is asked once we have said who we are, which the host waits for."""
+        listener = self._listener
+        if listener is None or not hello.tells_blocks:
+            return
+
+        def ask(model: str) -> None:
+            send(Call(call_id=next(call_ids), verb="kv_blocks", model=model))
+
+        asyncio.get_running_loop().call_soon(listener.on_kv_host, self._url, ask)
+
+    def lost(self) -> None:
+        """Note that the host is gone."""
+        if self._listener is not None:
+            self._listener.on_kv_lost(self._url)

@@ -1,0 +1,154 @@
+"""The shape of chunks that differ in their text alone: known again by their bytes, without reading their JSON."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from backends.llm.base import RelayingSink, Sink
+from contracts.generation import Delta
+
+# What is before the JSON string that holds what is generated.
+_FIELDS: Final = (b'"content":', b'"text":', b'"reasoning_content":', b'"reasoning":')
+_STRING: Final = re.compile(rb' ?("[^"\\]*(?:\\.[^"\\]*)*")')
+# OpenAI's filling, so that a chunk's length says nothing of its text: another on each.
+_FILLING: Final = re.compile(rb'"obfuscation":[ ]?("[^"\\]*")')
+_MARK: Final = "\x01 no model says this \x02"
+_MARK_JSON: Final = msgspec.json.encode(_MARK)
+_MAX_LENGTHS: Final = 32  # of chunks, whose first bytes are kept; others are put together again
+_SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # of a chunk's size, the likeliest first
+
+_text: Final = msgspec.json.Decoder(str).decode
+_replace: Final = msgspec.structs.replace
+
+
+class TextShape:
+    """Takes chunks of one shape: the bytes before and after the text, in the framing of HTTP's chunked coding.
+
+    What has these bytes and one JSON string between them, not an empty one, is the same chunk with another text: to
+    put a string in another's place changes nothing else in a JSON document.
+    """
+
+    __slots__ = ("_after", "_before", "_pass_on", "_starts", "count", "delta")
+
+    def __init__(self, before: bytes, after: bytes, delta: Delta) -> None:
+        self._before = before
+        self._after = after + b"\r\n"
+        self.delta = delta  # of the chunk that it was learned from
+        self._starts: dict[int, bytes] = {}  # by a chunk's length: the line that states it, and what is before the text
+        self._pass_on: Callable[[bytes], object] = _to_nobody
+        self.count = 0  # of the chunks taken
+
+    @staticmethod
+    def learn(event: bytes, read: Callable[[bytes], Delta | None]) -> "TextShape | None":
+        """Find where an event's text stands, by reading it with another in its place; `None` where it has none.
+
+        `read` gives what an event carries where that is one delta and nothing else.
+        """
+        delta = read(event)
+        if delta is None or delta.tokens != 1 or (delta.text and delta.reasoning):
+            return None
+        if delta != Delta(1, delta.text, delta.reasoning, delta.index, reasoning_tokens=delta.reasoning_tokens):
+            return None
+        marked = _replace(delta, text=_MARK) if delta.text else _replace(delta, reasoning=_MARK)
+        for field in _FIELDS:
+            found = _STRING.match(event, event.find(field) + len(field)) if field in event else None
+            if found is not None:
+                start, stop = found.span(1)
+                if read(event[:start] + _MARK_JSON + event[stop:]) == marked:
+                    return _shape_around(event[:start], event[stop:], delta)
+        return None
+
+    def fits(self, event: bytes) -> bool:
+        """Say whether an event that was read otherwise has this shape."""
+        return event.startswith(self._before) and event.endswith(self._after[:-2])
+
+    def pass_to(self, sink: Sink) -> None:
+        """Let a sink have what is taken."""
+        relay = sink.relay(self.delta) if isinstance(sink, RelayingSink) else None
+        self._pass_on = relay or partial(self._tell, sink)
+
+    def take(self, framed: bytes) -> bool:
+        """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
+        start = self._starts.get(len(framed)) or self._start_of(len(framed))
+        if not framed.startswith(start) or not framed.endswith(self._after):
+            return False
+        try:
+            if not _text(framed[len(start) : -len(self._after)]):
+                return False
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        self.count += 1
+        self._pass_on(framed)
+        return True
+
+    def _tell(self, sink: Sink, framed: bytes) -> None:
+        """Tell a sink of an event of this shape as of any other."""
+        event, known = framed[framed.index(b"\n") + 1 : -2], self.delta
+        text = _text(self._text_json(event[len(self._before) : len(event) + 2 - len(self._after)]))
+        said = (text, "") if known.text else ("", text)
+        delta = Delta(1, *said, index=known.index, reasoning_tokens=known.reasoning_tokens)
+        sink.event(event, (delta,), is_usage_only=False)
+
+    def _text_json(self, between: bytes) -> bytes:
+        """Give the text's JSON out of what is between the shape's two ends."""
+        return between
+
+    def _start_of(self, length: int) -> bytes:
+        for digits in _SIZE_DIGITS:
+            size = length - digits - 4  # 4: the line ends after the size and after the event
+            line = b"%x\r\n" % size if size > 0 else b""
+            if len(line) == digits + 2:
+                break
+        else:
+            line = b"\r\n"  # no chunk begins so
+        if len(self._starts) >= _MAX_LENGTHS:
+            self._starts.clear()
+        self._starts[length] = start = line + self._before
+        return start
+
+
+class FilledShape(TextShape):
+    """The same where a second string varies, which says nothing."""
+
+    __slots__ = ("_middle",)
+
+    def __init__(self, before: bytes, middle: bytes, after: bytes, delta: Delta) -> None:
+        super().__init__(before, after, delta)
+        self._middle = middle
+
+    def fits(self, event: bytes) -> bool:
+        """Say whether an event that was read otherwise has this shape."""
+        return super().fits(event) and self._middle in event
+
+    def take(self, framed: bytes) -> bool:
+        """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
+        start = self._starts.get(len(framed)) or self._start_of(len(framed))
+        if not framed.startswith(start) or not framed.endswith(self._after):
+            return False
+        text, middle, filling = framed[len(start) : -len(self._after)].partition(self._middle)
+        try:
+            if not middle or not _text(text):
+                return False
+            _text(filling)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
+        self.count += 1
+        self._pass_on(framed)
+        return True
+
+    def _text_json(self, between: bytes) -> bytes:
+        return between.partition(self._middle)[0]
+
+
+def _shape_around(before: bytes, after: bytes, delta: Delta) -> TextShape:
+    filling = _FILLING.search(after)
+    if filling is None:
+        return TextShape(before, after, delta)
+    return FilledShape(before, after[: filling.start(1)], after[filling.end(1) :], delta)
+
+
+def _to_nobody(framed: bytes) -> None:
+    """Drop a chunk: there is no sink yet."""

@@ -1,0 +1,183 @@
+"""What a pool does when a target of it fails: how often it tries again, how long it waits, whom it leaves alone.
+
+A playbook says the same of a provider as a whole: what counts as its outage, who answers meanwhile, how it comes back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, cast
+
+from contracts.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a target is left alone, and how it comes back.
+
+    It is left alone after so many failures in a row, or where `failure_share` of at least `least_requests` within
+    `window_seconds` failed, or where its mean first token (or its mean whole answer, where tokens do not pass) takes
+    `slow_factor` times as long as its siblings' and at least `slow_seconds` more; `slow_factor` `None`: never for
+    that. A pause lasts `first_pause_seconds`, twice as long after every probe that fails, at most
+    `longest_pause_seconds`. After `good_probes` it is called as before, a growing share of its turns during
+    `ramp_seconds`.
+    """
+
+    failures_in_a_row: int = 5
+    failure_share: float = 0.5
+    least_requests: int = 20
+    window_seconds: float = 30.0
+    slow_factor: float | None = 5.0
+    slow_seconds: float = 2.0
+    first_pause_seconds: float = 1.0
+    longest_pause_seconds: float = 30.0
+    good_probes: int = 1
+    ramp_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("failures_in_a_row", "least_requests", "good_probes"):
+            _refuse_unless(getattr(self, name) >= 1, "breaker", name, getattr(self, name), "at least 1")
+        _refuse_unless(
+            0 < self.failure_share <= 1, "breaker", "failure_share", self.failure_share, "above 0, at most 1"
+        )
+        if self.slow_factor is not None:
+            _refuse_unless(
+                self.slow_factor > 1, "breaker", "slow_factor", self.slow_factor, "above 1, or null for never"
+            )
+        for name in ("window_seconds", "first_pause_seconds", "longest_pause_seconds"):
+            _refuse_unless(getattr(self, name) > 0, "breaker", name, getattr(self, name), "above 0")
+        for name in ("ramp_seconds", "slow_seconds"):
+            _refuse_unless(getattr(self, name) >= 0, "breaker", name, getattr(self, name), "0 or more")
+        _refuse_unless(
+            self.longest_pause_seconds >= self.first_pause_seconds,
+            "breaker",
+            "longest_pause_seconds",
+            self.longest_pause_seconds,
+            f"at least first_pause_seconds, which is {self.first_pause_seconds:g}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HedgePolicy:
+    """When a second target is asked as well: after the `quantile` of the pool's first tokens, `least_seconds` at least.
+
+    At most `share` of the pool's requests are asked twice. Whoever gives the first token answers.
+    """
+
+    quantile: float = 0.95
+    share: float = 0.05
+    least_seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        _refuse_unless(0 < self.quantile < 1, "hedge", "quantile", self.quantile, "above 0 and below 1")
+        _refuse_unless(0 < self.share <= 1, "hedge", "share", self.share, "above 0, at most 1")
+        _refuse_unless(self.least_seconds >= 0, "hedge", "least_seconds", self.least_seconds, "0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """What a pool does about failures.
+
+    A request that fails at one target goes to the next at once. `retries` is how often it then begins anew with
+    those that may be called again, after a pause: at random up to `backoff_seconds`, doubled each time up to
+    `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both are paid from one budget: further
+    tries may be `retry_share` of the pool's requests, and `retries_per_second` beyond that. `first_token_seconds`,
+    `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
+    only the targets' own times do. Without a breaker every target is called in its turn. `when_all_away` says whether
+    a request is sent to a target that is left alone where there is no other, or refused at once.
+    """
+
+    retries: int = 0
+    backoff_seconds: float = 0.2
+    longest_backoff_seconds: float = 5.0
+    retry_share: float = 0.2
+    retries_per_second: float = 10.0
+    first_token_seconds: float | None = None
+    between_tokens_seconds: float | None = None
+    total_seconds: float | None = None
+    breaker: BreakerPolicy | None = field(default_factory=BreakerPolicy)
+    hedge: HedgePolicy | None = None
+    when_all_away: Literal["call", "refuse"] = "call"
+
+    def __post_init__(self) -> None:
+        _refuse_unless(
+            self.when_all_away in ("call", "refuse"), "failures", "when_all_away", self.when_all_away, "call or refuse"
+        )
+        _refuse_unless(0 <= self.retries <= 10, "failures", "retries", self.retries, "0 to 10")
+        for name in ("retry_share", "retries_per_second"):
+            _refuse_unless(getattr(self, name) >= 0, "failures", name, getattr(self, name), "0 or more")
+        for name in ("backoff_seconds", "longest_backoff_seconds"):
+            _refuse_unless(getattr(self, name) > 0, "failures", name, getattr(self, name), "above 0")
+        for name in ("first_token_seconds", "between_tokens_seconds", "total_seconds"):
+            value = getattr(self, name)
+            _refuse_unless(value is None or value > 0, "failures", name, value, "above 0, or null")
+
+    @property
+    def is_timed(self) -> bool:
+        """Say whether the pool sets times of its own."""
+        return not (self.first_token_seconds is self.between_tokens_seconds is self.total_seconds is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Playbook:
+    """What is done when a provider fails as a whole, in all pools.
+
+    `outage` says what of all its targets together counts as that, and how it comes back: its targets are left alone
+    as one, and probed as one. `then` are the providers that answer meanwhile, best first; those that it does not
+    name come behind them, in the order they would have had.
+    """
+
+    provider: str
+    then: tuple[str, ...] = ()
+    outage: BreakerPolicy = field(default_factory=lambda: BreakerPolicy(failures_in_a_row=10, good_probes=3))
+
+    def __post_init__(self) -> None:
+        if not self.provider:
+            raise ConfigurationError("a playbook needs the name of a provider")
+        if self.provider in self.then:
+            raise ConfigurationError(f"playbook {self.provider!r}: the provider that is out cannot answer meanwhile")
+        twice = [name for place, name in enumerate(self.then) if name in self.then[:place]]
+        if twice:
+            raise ConfigurationError(f"playbook {self.provider!r}: then names {twice[0]!r} twice")
+
+
+def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
+    """Build a pool's policy from its settings, what is left out being as by default.
+
+    Raises ConfigurationError where a value or a name is not what a policy takes.
+    """
+    if stated is None:
+        return DEFAULT_FAILURES
+    given = dict(stated)
+    for name, kind in (("breaker", BreakerPolicy), ("hedge", HedgePolicy)):
+        if isinstance(given.get(name), Mapping):
+            given[name] = _built(kind, name, cast("Mapping[str, Any]", given[name]))
+    return cast(FailurePolicy, _built(FailurePolicy, "failures", given))
+
+
+def playbook_of(provider: str, rules: Mapping[str, object]) -> Playbook:
+    """Build a provider's playbook from its rules. Raises ConfigurationError where they are not what one takes."""
+    given: dict[str, Any] = {"provider": provider, **rules}
+    if isinstance(given.get("outage"), Mapping):
+        standard = {"failures_in_a_row": 10, "good_probes": 3}
+        given["outage"] = _built(BreakerPolicy, "outage", {**standard, **given["outage"]})
+    given["then"] = tuple(given.get("then") or ())
+    return cast(Playbook, _built(Playbook, f"playbook {provider!r}", given))
+
+
+def _built(kind: type, what: str, given: Mapping[str, Any]) -> object:
+    known = {one.name for one in fields(kind)}
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"{what}: there is no field {name[:60]!r}; known: {', '.join(sorted(known))}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ConfigurationError(f"{what}: a value is of a type that it does not take") from error
+
+
+def _refuse_unless(is_good: bool, what: str, name: str, value: object, wanted: str) -> None:
+    if not is_good:
+        raise ConfigurationError(f"{what}: {name} is {value}; it must be {wanted}")
+
+
+DEFAULT_FAILURES: Final = FailurePolicy()

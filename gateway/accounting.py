@@ -1,0 +1,60 @@
+"""The parts of a gateway that keep its books: what may be used, what was used, and the records of it."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from contracts.configuration import Snapshot
+from gateway.admission import Admission
+from gateway.app_parts import budget_publisher, counter_store, span_emitter, window_file
+from gateway.clock import Clock
+from gateway.counting import TokenEstimator
+from gateway.journal import Journal
+from gateway.limiter import Limiter
+from gateway.limits.budget_ledger import BudgetLedger
+from gateway.limits.budget_watch import BudgetWatch
+from gateway.metrics.request_counts import RequestCounts
+from gateway.output_estimates import OutputEstimator
+from gateway.recorder import Recorder
+from gateway.settings import GatewaySettings
+from gateway.settlement import Settlement
+
+
+class Accounting:
+    """Builds them in the order in which each needs the others, and closes them in the other."""
+
+    def __init__(self, settings: GatewaySettings, first: Snapshot, clock: Clock) -> None:
+        name = settings.name
+        directory = settings.own("journal")
+        self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
+        self.counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
+        self._spans = span_emitter(settings, name)
+        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None, self.counts)
+        self.admission = Admission(self.journal, settings.max_concurrent)
+        self.publisher = budget_publisher(settings, name)
+        self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
+        self.journal.before_release = self.ledger.flush
+        self.watch = BudgetWatch(self.ledger, self.publisher.publish if self.publisher else None)
+        self.counters = counter_store(settings, name, self.watch)
+        self.ledger.restore(self.counters.open_budget, first.budgets, clock.wall_ns())
+        self._windows = window_file(settings, self.counters, first)
+        self.inputs = TokenEstimator()
+        self.settlement = Settlement(self.inputs)
+        self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock)
+
+    def running(self) -> dict[str, Coroutine[None, None, None]]:
+        """Give what runs beside the requests, by name."""
+        running = {"counters": self.counters.run(), "budgets": self.watch.run()}
+        return running if self._windows is None else {**running, "windows": self._windows.run()}
+
+    async def close(self) -> None:
+        """Tell, write down and close everything. Nothing runs any more."""
+        await self.watch.tell()
+        if self._windows is not None:
+            await self._windows.write()
+        await self.counters.close()
+        self.ledger.close()
+        if self.publisher is not None:
+            self.publisher.close()
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+        self.journal.close()

@@ -1,0 +1,181 @@
+"""What a request takes before a model is called with it, and gives back where it leaves the model for another."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from backends.llm.base import ModelCall
+from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
+from contracts.configuration import PoolSpec, TargetSpec
+from contracts.errors import TollkeeperError
+from contracts.usage import Usage
+from gateway.allowance import Allowance
+from gateway.clipping import is_unseen
+from gateway.clock import Clock
+from gateway.earlier_answers import settle_earlier
+from gateway.exchange import Exchange
+from gateway.grant import Grant
+from gateway.life import Life
+from gateway.operations import Operation
+from gateway.reading import read_retries
+from gateway.scheduling.pool_queue import PoolQueue
+from gateway.scheduling.request import RANKS, QueuedRequest
+from gateway.stages import Passage, Stages
+from gateway.trace_context import TraceContext
+
+_EXPECTED_OUTPUT: Final = 256  # tokens, by which replicas' decoding is compared where nothing smaller is asked for
+
+
+class Admittance:
+    """Reserves for a request, waits for its turn, and says which of the pool's targets are to be tried."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._stages = stages
+        self._clock = clock
+        self.open_grants = 0  # held by requests under way
+
+    async def admit(
+        self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, pool: PoolSpec
+    ) -> ModelCall:
+        """Reserve what the request needs and wait for its turn; give the call as it may be made.
+
+        `pool` has the targets that may see the prompt. Raises LimitExceeded, BudgetExhausted, QueueFull, ...
+        """
+        reply, limiter = passage.reply, self._stages.limiter
+        assert reply is not None
+        bounds = self._stages.guard.bounds(life.key, life.request, life.model)
+        call = self.model_call(life, operation, bounds.reasoning_effort)
+        retries = read_retries(exchange.header(b"x-stainless-retry-count"))
+        count_input = partial(self._stages.targets.count_input, call, pool)
+        grant = passage.grant = await limiter.reserve(life, count_input, retries=retries)
+        self.open_grants += grant is not None
+        passage.is_let_go = False
+        reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
+        if life.set_fields:
+            reply.add_headers(((b"x-tollkeeper-set", ", ".join(life.set_fields).encode()),))
+        self._hold_to_limits(life, passage, call)
+        queue = self._stages.queues.get(pool.id)
+        if queue.spec is not None:
+            await self._wait_for_turn(life, passage, call, queue, pool)
+        call.max_output = grant.max_output if grant is not None else None
+        life.admitted_ns = self._clock.monotonic_ns()
+        return call
+
+    def take_over(self, life: Life, passage: Passage, operation: Operation) -> ModelCall:
+        """Give the call of a request that was let in elsewhere, its answer held to what is reserved for it."""
+        self.open_grants += passage.grant is not None
+        call = self.model_call(life, operation, None)
+        self._hold_to_limits(life, passage, call)
+        return call
+
+    def leave(self, life: Life, passage: Passage) -> None:
+        """Give back what was taken for a model that the request leaves: it is charged by the one that answers."""
+        self.open_grants -= passage.grant is not None
+        if passage.allowance is not None:
+            passage.allowance.close()
+        if passage.place is not None:
+            passage.place.leave()
+        self._stages.limiter.release(passage.grant)
+        passage.is_let_go = passage.grant is not None
+        passage.grant = passage.allowance = passage.place = None
+        life.limit = ""
+
+    def set_aside(self, passage: Passage, usage: Usage) -> Grant | None:
+        """Leave a model that has answered: its place is free, and what was reserved is given, to be settled later."""
+        if passage.allowance is not None:
+            passage.allowance.close()
+        if passage.place is not None:
+            passage.place.leave(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        grant = passage.grant
+        passage.grant = passage.allowance = passage.place = None
+        return grant
+
+    def settle_earlier(self, life: Life, passage: Passage) -> None:
+        """Charge the answers that were set aside, once the last is settled."""
+        now_ns = self._clock.wall_ns()
+        for earlier in reversed(passage.earlier):
+            self.open_grants -= earlier.grant is not None
+            settle_earlier(life, earlier, now_ns)
+
+    async def candidates(
+        self, life: Life, call: ModelCall, within: frozenset[str] | None = None
+    ) -> Sequence[TargetSpec]:
+        """Give the targets to try, best first; of `within` alone, by their ids, where that is stated."""
+        assert life.model is not None and life.request is not None
+        limit = life.request.output_limit
+        choice = life.choice = await self._stages.router.rank(
+            life.model,
+            life.snapshot,
+            call,
+            conversation_id=life.conversation_id,
+            output_tokens=_EXPECTED_OUTPUT if limit is None else min(limit, _EXPECTED_OUTPUT),
+            within=within,
+        )
+        return choice.candidates
+
+    def model_call(self, life: Life, operation: Operation, effort: ReasoningEffort | None) -> ModelCall:
+        """Give the call of a request, with nothing reserved for it."""
+        assert life.request is not None
+        if isinstance(life.request, TranslatedChat):
+            life.body = life.request.chat_body
+        trace = TraceContext(life.trace_id, life.span_id)
+        return ModelCall(
+            request_id=life.id,
+            path=operation.path,
+            request=life.request,
+            body=life.body,
+            tenant=life.who.tenant,
+            cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
+            trace_parent=trace.header() if trace.trace_id else "",
+            reasoning_effort=effort,
+            set_fields=life.set_fields,
+            priority=RANKS[life.priority],
+        )
+
+    async def _wait_for_turn(
+        self, life: Life, passage: Passage, call: ModelCall, queue: PoolQueue, pool: PoolSpec
+    ) -> None:
+        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
+        assert passage.reply is not None
+        count_input = partial(self._stages.targets.count_input, call, pool)
+        size = await self._stages.limiter.size(life, passage.grant, count_input)
+        tenant = life.snapshot.tenants.get(life.who.tenant)
+        began_ns = self._clock.monotonic_ns()
+        try:
+            passage.place = await queue.enter(
+                QueuedRequest(
+                    life.who.tenant,
+                    input_tokens=size.input_tokens,
+                    reserved_tokens=size.input_tokens + size.output_tokens,
+                    priority=life.priority,
+                    weight=1 if tenant is None else tenant.weight,
+                )
+            )
+        finally:
+            life.wait_ns = (life.wait_ns or 0) + self._clock.monotonic_ns() - began_ns
+        passage.reply.tell(passage.place.produced)
+
+    def _hold_to_limits(self, life: Life, passage: Passage, call: ModelCall) -> None:
+        allowance = passage.allowance = self._allowance(life, passage, passage.grant)
+        if allowance is not None and passage.reply is not None:
+            passage.reply.hold_to(allowance)
+            call.on_held = allowance.hold
+
+    def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
+        """Give what watches the answer grow, where anything bounds it."""
+        thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
+        if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
+            return None
+        if is_unseen(life):
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end(why: TollkeeperError) -> None:
+            if task.cancelling():  # the client has left: what was still under way must not make that a good end
+                return
+            passage.ended_by = why
+            task.cancel()
+
+        return self._stages.limiter.allowance(life, grant, thinking_cap, end)

@@ -1,0 +1,34 @@
+"""What a caller says of the cache: `Cache-Control`, as RFC 9111 (June 2022, section 5.2.1) has it for requests."""
+
+import re
+from typing import Final
+
+import msgspec
+
+_MAX_AGE: Final = re.compile(r"max-age\s*=\s*\"?(\d{1,9})\"?")
+
+
+class CacheWish(msgspec.Struct, frozen=True):
+    """Whether an answer may come from the cache and go into it, and how old it may be (seconds)."""
+
+    may_read: bool = True
+    may_keep: bool = True
+    max_age_seconds: int | None = None
+
+
+ANY: Final = CacheWish()
+
+
+def read_cache_control(value: str) -> CacheWish:
+    """Read the header. What we do not know is ignored, as the RFC wants it.
+
+    `no-store`: neither read nor kept. `no-cache` and `max-age=0`: asked anew, and kept. `max-age=N`: not older than N.
+    """
+    if not value:
+        return ANY
+    words = [word.strip().lower() for word in value.split(",")]
+    if "no-store" in words:
+        return CacheWish(may_read=False, may_keep=False)
+    stated = [int(found[1]) for word in words if (found := _MAX_AGE.fullmatch(word))]
+    max_age = min(stated) if stated else None
+    return CacheWish(may_read="no-cache" not in words and max_age != 0, max_age_seconds=max_age)

@@ -1,0 +1,172 @@
+"""What makes two requests the same: one hash over all that their answer depends on, and over nothing else."""
+
+import json
+import re
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from contracts.caching import CacheShare
+from contracts.configuration import ModelSpec, PoolSpec, Snapshot
+from contracts.identity import Identity
+
+# Top-level fields that say who asks and what for. Nothing that is seen in an answer depends on them.
+_BESIDE: Final = ("metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "store", "user")
+_SHAPE: Final = b"1"  # of what is hashed: a change here makes all that is kept unknown
+_KEY_BYTES: Final = 24
+_MAX_CONTEXTS: Final = 20_000
+_NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
+# Words that turn a sentence into its opposite. MiniLM has "Cancel it" and "Do not cancel it" at a cosine of 0.97.
+_NEGATIONS: Final = re.compile(
+    r"\b(?:not|no|never|none|nor|neither|nobody|nothing|nowhere|without|cannot|except|unless|nicht|kein\w*|nie|ohne|"
+    r"ne|pas|jamais|sans|non|nunca|sin|não|nem|sem|mai|senza)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+
+_decode: Final = msgspec.json.decode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """Names a request (`exact`), and all of it but the words of its last message (`around`).
+
+    `text` is these words; empty where there are none, and then nothing can mean the same.
+    """
+
+    exact: bytes
+    around: bytes = b""
+    text: str = ""
+
+
+def fingerprint(body: bytes, context: "Context", *, wants_text: bool) -> Fingerprint | None:
+    """Name a request by its body, which is a JSON object, within a `context`; `None` where it cannot be read.
+
+    Spelling does not count: order of fields, white space, escapes, and fields that are null.
+    """
+    try:
+        fields = _decode(body)
+        if not isinstance(fields, dict):
+            return None
+        for name in [name for name, value in fields.items() if value is None or name in _BESIDE]:
+            del fields[name]
+        exact = context.named(b"exact", _encode(fields))
+        if not wants_text:
+            return Fingerprint(exact)
+        text = _take_text(fields)
+        if not text:
+            return Fingerprint(exact)
+        return Fingerprint(exact, context.named(b"around", _sense(text), _encode(fields)), text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def has_repeated_names(body: bytes) -> bool:
+    """Say whether an object in a JSON text has a name twice: readers differ in which of the two holds.
+
+    An answer to such a request must not be kept: it may be the one to what others do not read in it.
+    """
+    try:
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
+    """Give what stands behind a model's name: which model, asked for how. Replicas of the same are no difference."""
+    sampling = model.sampling
+    kinds = sorted({(target.kind, target.model, target.provider) for target in pool.targets})
+    stated = None if sampling is None else (sampling.defaults, sampling.pinned)
+    return _encode((model.id, kinds, stated))
+
+
+def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
+    """Give whom an answer may be given to, the tenant first, always; `None` where nobody says which user it is."""
+    if share == "project":
+        return (who.tenant, who.team, who.project)
+    if share == "key":
+        return (who.tenant, who.key_id)
+    if share == "user":
+        return (who.tenant, who.key_id, who.user) if who.user else None
+    return (who.tenant,)
+
+
+class Context:
+    """All that a request's answer depends on beside its body."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, *parts: object) -> None:
+        stated = _encode([part.hex() if isinstance(part, bytes) else part for part in parts])
+        self._digest = blake2b(_SHAPE, digest_size=_KEY_BYTES)
+        _add(self._digest, stated)
+
+    def named(self, *parts: bytes) -> bytes:
+        """Give the name of these parts within the context."""
+        digest = self._digest.copy()
+        for part in parts:
+            _add(digest, part)
+        return digest.digest()
+
+
+class Contexts:
+    """The contexts of one snapshot's requests, each worked out once."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._models: dict[str, bytes] = {}
+        self._known: dict[tuple[object, ...], Context] = {}
+
+    def of(
+        self, model: ModelSpec, snapshot: Snapshot, *facts: str | int | tuple[str, ...] | frozenset[str] | None
+    ) -> Context:
+        """Give the context of requests for a model of which these facts hold too."""
+        if snapshot is not self._snapshot or len(self._known) >= _MAX_CONTEXTS:
+            self._snapshot = snapshot
+            self._models.clear()
+            self._known.clear()
+        name = (model.id, *facts)
+        found = self._known.get(name)
+        if found is None:
+            served = self._models.get(model.id)
+            if served is None:
+                served = self._models[model.id] = served_by(model, snapshot.pools[model.pool])
+            plain = [sorted(fact) if isinstance(fact, frozenset) else fact for fact in facts]
+            found = self._known[name] = Context(served, *plain)
+        return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name is given twice")
+
+
+def _add(digest: "blake2b", part: bytes) -> None:
+    digest.update(b"%d:" % len(part))
+    digest.update(part)
+
+
+def _sense(text: str) -> bytes:
+    """Give what texts that mean the same have alike, however near an embedding has others: numbers and negations."""
+    return b"%d %b" % (len(_NEGATIONS.findall(text)), " ".join(_NUMBERS.findall(text)).encode())
+
+
+def _take_text(fields: dict[str, Any]) -> str:
+    """Take the words of the last message out of a chat, where a user said them; empty where there are none."""
+    messages = fields.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return ""
+    content = last.get("content")
+    if isinstance(content, str):
+        last["content"] = ""
+        return content.strip()
+    if not isinstance(content, list):
+        return ""
+    said: list[str] = []
+    for part in content:
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+            said.append(part["text"])
+            part["text"] = ""
+    return "\n".join(said).strip()

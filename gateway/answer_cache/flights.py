@@ -1,0 +1,58 @@
+"""Requests that are the same and come at once: one is asked, the others wait for its answer."""
+
+import asyncio
+from enum import Enum
+
+
+class Landing(Enum):
+    """How a flight ended: with a kept answer, without one, or given up before there could be one."""
+
+    KEPT = 0
+    WITHOUT = 1
+    GIVEN_UP = 2
+
+
+class Flight:
+    """One request that is asked for several. Whoever opened it lands it, whatever happens to its own client."""
+
+    __slots__ = ("_landed", "_name", "_others")
+
+    def __init__(self, name: tuple[str, bytes], others: "dict[tuple[str, bytes], Flight]") -> None:
+        self._name = name
+        self._others = others
+        self._landed: asyncio.Future[Landing] | None = None
+
+    async def landing(self, within_seconds: float) -> Landing | None:
+        """Wait for the end; `None` where it takes longer than that."""
+        if self._landed is None:
+            self._landed = asyncio.get_running_loop().create_future()
+        done, _ = await asyncio.wait((self._landed,), timeout=within_seconds)
+        return self._landed.result() if done else None
+
+    def land(self, how: Landing) -> None:
+        """End it. A second call does nothing."""
+        if self._others.get(self._name) is self:
+            del self._others[self._name]
+        if self._landed is not None and not self._landed.done():
+            self._landed.set_result(how)
+
+
+class Flights:
+    """The requests under way that others may wait for, by tenant and key."""
+
+    def __init__(self) -> None:
+        self._flights: dict[tuple[str, bytes], Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def find(self, tenant: str, key: bytes) -> Flight | None:
+        """Give the flight under way for a key."""
+        return self._flights.get((tenant, key))
+
+    def open(self, tenant: str, key: bytes) -> Flight:
+        """Begin one. None may be under way for the key."""
+        name = (tenant, key)
+        assert name not in self._flights, "two flights for one key"
+        flight = self._flights[name] = Flight(name, self._flights)
+        return flight

@@ -1,0 +1,65 @@
+"""Kept answers by what their questions mean: one set of embeddings for all that must be equal besides the words."""
+
+import logging
+
+from backends.embedder.base import DIMENSIONS, Embedder
+from contracts.errors import TollkeeperError
+from gateway.answer_cache.nearest_vectors import NearestVectors
+
+_log = logging.getLogger(__name__)
+
+_Name = tuple[str, bytes]  # a tenant and a key
+
+
+class Meanings:
+    """Finds, among a tenant's questions alike in all but their words, the one that is nearest in meaning."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._alike: dict[_Name, NearestVectors] = {}  # by tenant and all but the words
+        self._places: dict[_Name, tuple[_Name, int]] = {}
+        self._keys: dict[int, bytes] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    async def embed(self, tenant: str, text: str) -> bytes | None:
+        """Give what a text means; `None` where that cannot be told of the whole of it."""
+        try:
+            embedding = await self._embedder.embed(text, tenant)
+        except TollkeeperError as error:
+            _log.debug("a question's meaning is not known", extra={"code": error.error_code})
+            return None
+        return embedding.vector if embedding.is_whole else None
+
+    def find(self, tenant: str, around: bytes, meaning: bytes) -> tuple[bytes, float] | None:
+        """Give the key of the nearest question and its cosine, `None` where there is none alike."""
+        alike = self._alike.get((tenant, around))
+        nearest = None if alike is None else alike.nearest(meaning)
+        return None if nearest is None else (self._keys[nearest[0]], nearest[1])
+
+    def add(self, tenant: str, key: bytes, around: bytes, meaning: bytes) -> None:
+        """Keep what a question means, whose answer has this key."""
+        self.forget(tenant, key)
+        name = (tenant, around)
+        alike = self._alike.get(name)
+        if alike is None:
+            alike = self._alike[name] = NearestVectors(DIMENSIONS)
+        number = self._next
+        self._next += 1
+        alike.add(number, meaning)
+        self._keys[number] = key
+        self._places[tenant, key] = (name, number)
+
+    def forget(self, tenant: str, key: bytes) -> None:
+        """Forget a question, where it is there."""
+        place = self._places.pop((tenant, key), None)
+        if place is None:
+            return
+        name, number = place
+        del self._keys[number]
+        alike = self._alike[name]
+        alike.remove(number)
+        if not len(alike):
+            del self._alike[name]

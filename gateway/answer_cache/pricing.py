@@ -1,0 +1,29 @@
+"""What a kept answer costs whoever is given it: the policy's share of what it would cost if it were made now."""
+
+from typing import Final
+
+from contracts.caching import CachePolicy
+from contracts.prices import UNPRICED, Cost, bill
+from gateway.answer_cache.kept_answer import KeptAnswer
+from gateway.life import Life
+from gateway.settlement import Settlement
+
+HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced with
+
+
+def price_hit(life: Life, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement) -> tuple[Cost, int | None]:
+    """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request.
+
+    Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
+    """
+    card = settlement.card_of(
+        answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, is_batched=life.is_batched
+    )
+    if card is None:
+        return UNPRICED, None
+    whole = answer.cost_pico_usd
+    if card.version != answer.price_version:
+        whole = bill(answer.usage, life.operation, card).total_pico_usd
+    paid = 0 if not policy.hit_price else None if whole is None else policy.price_of(whole)
+    parts = {} if paid is None else {"hit": paid}
+    return Cost(paid, parts, (), card.version + HIT_MARK, card.basis), whole

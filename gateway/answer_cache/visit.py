@@ -1,0 +1,32 @@
+"""One request's visit to the cache: what it may be given, and what is to be kept of its own answer."""
+
+import asyncio
+
+import msgspec
+
+from contracts.caching import CachePolicy
+from gateway.answer_cache.cache_control import CacheWish
+from gateway.answer_cache.fingerprint import Fingerprint
+from gateway.answer_cache.flights import Flight
+from gateway.answer_copy import AnswerCopy
+from gateway.grant import Grant
+
+
+class Visit(msgspec.Struct, eq=False):
+    """Begun before the cache is asked, and ended whatever becomes of the request.
+
+    `copy` is there where the model's answer is to be kept, and `flight` where others may wait for it. `grant` is what
+    a hit has reserved.
+    """
+
+    policy: CachePolicy
+    wish: CacheWish
+    name: Fingerprint | None  # none: nothing can be kept of this request
+    model: str  # only its answer is kept under the name,
+    regions: frozenset[str] | None  # and only one that was made there
+    body: bytes  # as the application sent it
+    retries: int | None  # as the client says
+    copy: AnswerCopy | None = None
+    flight: Flight | None = None
+    meaning: "asyncio.Task[bytes | None] | None" = None  # being found out, or known
+    grant: Grant | None = None

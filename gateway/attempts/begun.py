@@ -1,0 +1,20 @@
+"""A request's first try that was made elsewhere, as on the short way, and ends in a task."""
+
+from typing import Protocol
+
+from contracts.generation import Result
+from gateway.reply import Reply
+
+
+class Begun(Protocol):
+    """A first try that was made elsewhere. Times are as an Attempt's."""
+
+    started_at_ns: int
+    began_ns: int
+
+    @property
+    def was_tried(self) -> bool:
+        """Say whether it was made."""
+
+    def result(self, reply: Reply) -> Result:
+        """Give its account, and the answer to the reply. Raises what it failed with."""

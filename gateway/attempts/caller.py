@@ -1,0 +1,71 @@
+"""Calls a request's candidates one after another, until one answers or none is left that may."""
+
+import asyncio
+from collections.abc import Sequence
+
+from backends.llm.base import ModelCall
+from contracts.configuration import TargetSpec
+from contracts.errors import TollkeeperError, UnsupportedParameter
+from gateway.attempts.begun import Begun
+from gateway.attempts.health_book import HealthBook
+from gateway.attempts.means import Means, Sleep
+from gateway.attempts.trial import Trial, is_charged
+from gateway.clock import Clock
+from gateway.guard import Guard
+from gateway.life import Life
+from gateway.reply import Reply
+from gateway.targets import TargetRegistry
+
+
+class Caller:
+    """Calls candidates; every try is an attempt in the request's life, with what it gave or failed with."""
+
+    def __init__(
+        self,
+        targets: TargetRegistry,
+        guard: Guard,
+        clock: Clock,
+        health: HealthBook,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.health = health
+        self._clock = clock
+        self._means = Means(targets, guard, clock, health, health.random, sleep)
+
+    async def call(
+        self,
+        life: Life,
+        reply: Reply,
+        call: ModelCall,
+        candidates: Sequence[TargetSpec],
+        begun: Begun | None = None,
+    ) -> None:
+        """Try the candidates until one answers, or one fails in a way that no other can mend: then raise that.
+
+        Candidates are of one pool, best first; those that are away are left out (TargetsAway where all are). Once the
+        client has seen something, only a target that can continue the answer is a candidate. `begun` is how the first
+        of them was tried already.
+        """
+        pool = self.health.pool(candidates[0].pool)
+        pool.budget.requests += 1
+        pool.hedging.requests += 1
+        try:
+            await Trial(self._means, pool, life, reply, call, begun).run(candidates)
+        except TollkeeperError as error:
+            if reply.has_begun:
+                _tell_how_far(error, life)
+            raise
+
+    def may_fall_back(self, life: Life, reply: Reply, error: TollkeeperError) -> bool:
+        """Say whether another model may be asked after an error: it may help, and the pool's budget bears it."""
+        if reply.has_begun or not (error.retryable or isinstance(error, UnsupportedParameter)):
+            return False
+        assert life.model is not None
+        return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
+
+
+def _tell_how_far(error: TollkeeperError, life: Life) -> None:
+    """Let an error that ends a stream say how much of the answer had passed."""
+    tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
+    error.reached_tokens = tokens
+    error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

@@ -1,0 +1,130 @@
+"""A hedged call: where the first token is late a second target is asked as well, and whoever is ahead answers."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.configuration import TargetSpec
+from contracts.errors import TollkeeperError
+from contracts.generation import Result
+from contracts.records import AttemptReason
+from gateway.attempts.attempt_run import AttemptRun
+from gateway.attempts.means import Means
+from gateway.attempts.racing_sink import RacingSink
+from gateway.attempts.time_limits import TimeLimits
+from gateway.life import Attempt, Life
+from gateway.reply import Reply
+
+
+class Racer(msgspec.Struct, eq=False):
+    """One of the targets that are asked, and its call under way."""
+
+    run: AttemptRun
+    sink: RacingSink
+    task: "asyncio.Task[TollkeeperError | None]"
+
+
+class Race:
+    """One request's call of a target, and of a second where the first is late.
+
+    `begin` begins an attempt at a target; `second` gives the target to ask as well, or `None` where none may be.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        life: Life,
+        reply: Reply,
+        call: ModelCall,
+        limits: TimeLimits | None,
+        begin: Callable[[TargetSpec, AttemptReason], AttemptRun],
+        second: Callable[[], TargetSpec | None],
+    ) -> None:
+        self._means = means
+        self._life = life
+        self._reply = reply
+        self._call = call
+        self._limits = limits
+        self._begin = begin
+        self._second = second
+        self._racers: list[Racer] = []
+        self._is_decided = asyncio.Event()
+        self.winner: Attempt | None = None
+        self.asked: list[TargetSpec] = []
+
+    async def run(self, first: TargetSpec, reason: AttemptReason, after_seconds: float) -> TollkeeperError | None:
+        """Call `first`, and another `after_seconds` later; give what the answer failed with, `None` where it is good.
+
+        However it ends, no call is under way afterwards, and the attempt that answered is the life's last.
+        """
+        try:
+            self._start(first, reason)
+            await self._wait_for_output(after_seconds)
+            if self.winner is None and not self._racers[0].task.done():
+                other = self._second()
+                if other is not None:
+                    self._start(other, "hedge")
+                await self._wait_for_output(None)
+            return await self._end()
+        finally:
+            for racer in self._racers:
+                racer.task.cancel()
+            await asyncio.gather(*[racer.task for racer in self._racers], return_exceptions=True)
+            if self.winner is not None:
+                self._life.attempts.remove(self.winner)
+                self._life.attempts.append(self.winner)
+
+    async def _end(self) -> TollkeeperError | None:
+        winner = next((racer for racer in self._racers if racer.run.attempt is self.winner), None)
+        losers = [racer for racer in self._racers if racer is not winner]
+        if winner is None:  # all have failed before any output
+            return self._racers[-1].run.attempt.error
+        for racer in losers:
+            if not racer.task.done():
+                racer.run.lose()
+                racer.task.cancel()
+        return await winner.task
+
+    def _start(self, spec: TargetSpec, reason: AttemptReason) -> None:
+        run = self._begin(spec, reason)
+        self.asked.append(spec)
+        attempt = run.attempt
+
+        def claim() -> bool:
+            if self.winner is None:
+                self.winner = attempt
+                self._reply.begin_attempt(attempt.progress)
+                self._is_decided.set()
+                if run.is_probe:
+                    run.note_output()
+            return self.winner is attempt
+
+        sink = RacingSink(self._reply, attempt.progress, claim)
+        task = asyncio.create_task(run.follow(lambda: self._answer(run, sink)), name=f"hedge {spec.id}")
+        self._racers.append(Racer(run, sink, task))
+
+    async def _answer(self, run: AttemptRun, sink: RacingSink) -> Result:
+        target, call = self._means.targets.get(run.attempt.target), replace(self._call)
+        if self._limits is None:
+            result = await target.call(call, sink)
+        else:
+            result = await self._limits.call(target, call, sink, run.attempt.progress)
+        sink.finish()
+        self._means.guard.after(result)
+        return result
+
+    async def _wait_for_output(self, seconds: float | None) -> None:
+        """Wait until one is ahead or all have failed, at most so long."""
+        decided = asyncio.ensure_future(self._is_decided.wait())
+        try:
+            async with asyncio.timeout(seconds):
+                while self.winner is None and not all([racer.task.done() for racer in self._racers]):
+                    under_way = [racer.task for racer in self._racers if not racer.task.done()]
+                    await asyncio.wait([decided, *under_way], return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        finally:
+            decided.cancel()

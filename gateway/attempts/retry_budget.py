@@ -1,0 +1,48 @@
+"""How many further tries a pool may make: a share of its requests, and a few a second for a pool that has few."""
+
+from typing import Final
+
+_SECOND_NS: Final = 1_000_000_000
+_MOST_SAVED: Final = 100.0  # tries earned by earlier requests: what a quiet hour has saved is no storm's budget
+
+
+class RetryBudget:
+    """Tokens that requests earn and further tries spend (Finagle's RetryBudget, gRPC A6's retry throttling).
+
+    In any span of time at most `share` of its requests, `per_second` tries for each second begun, and what was saved
+    before (100 tries) are granted.
+    """
+
+    __slots__ = ("_saved", "_seen", "_since_ns", "_spare", "per_second", "refused", "requests", "share", "spent")
+
+    def __init__(self, share: float, per_second: float) -> None:
+        self.share = share
+        self.per_second = per_second
+        self.requests = 0  # raised by whoever serves one
+        self.spent = 0
+        self.refused = 0
+        self._seen = 0
+        self._saved = 0.0
+        self._spare = max(per_second, 1.0) if per_second else 0.0
+        self._since_ns: int | None = None
+
+    def spend(self, now_ns: int) -> bool:
+        """Take one try; say whether there was one. `now_ns` is monotonic."""
+        self._earn(now_ns)
+        if self._spare >= 1:
+            self._spare -= 1
+        elif self._saved >= 1:
+            self._saved -= 1
+        else:
+            self.refused += 1
+            return False
+        self.spent += 1
+        return True
+
+    def _earn(self, now_ns: int) -> None:
+        new, self._seen = self.requests - self._seen, self.requests
+        self._saved = min(self._saved + new * self.share, _MOST_SAVED)
+        if self._since_ns is not None and self.per_second:
+            seconds = max(now_ns - self._since_ns, 0) / _SECOND_NS
+            self._spare = min(self._spare + seconds * self.per_second, max(self.per_second, 1.0))
+        self._since_ns = now_ns

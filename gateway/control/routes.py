@@ -1,0 +1,90 @@
+"""Routes over HTTP: names applications ask for that lead to models."""
+
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Path
+from pydantic import Field, model_validator
+
+from backends.control import routes
+from backends.control.route_guard import read_serving, spec_of
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Wanted, page_of
+from gateway.route_fields import RouteFields
+from gateway.routes.explanation import Explanation, RequestFields, explain
+
+router = APIRouter(prefix="/v1/routes", tags=["routes"])
+
+# A route's id may hold slashes, as a model's may, so it takes the rest of the path.
+RoutePath = Annotated[str, Path(max_length=200, description="The route's id")]
+
+
+class RouteBody(Body):
+    """A new route. The models and routes that it leads to must be there."""
+
+    id: ModelId
+    rules: RouteFields
+
+
+class RoutePatch(Body):
+    """What to change; at least one of these. Rules are replaced whole."""
+
+    rules: RouteFields | None = None
+    is_active: bool | None = Field(default=None, description="false withdraws the route from applications")
+
+    @model_validator(mode="after")
+    def _check_change(self) -> Self:
+        if self.rules is None and self.is_active is None:
+            raise ValueError("nothing to change; give rules or is_active")
+        return self
+
+
+class RouteOut(Resource):
+    """A route."""
+
+    id: str
+    rules: dict[str, Any]
+    is_active: bool
+    created_at: datetime
+
+
+@router.post("", status_code=201, summary="Create a route")
+def create(body: RouteBody, author: Admin, database: Database) -> RouteOut:
+    with database.session() as session:
+        return RouteOut.model_validate(routes.create_route(session, author, body.id, body.rules.rules()))
+
+
+@router.get("", summary="List routes")
+def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[RouteOut]:
+    with database.session() as session:
+        rows = routes.list_routes(session, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, RouteOut.model_validate)
+
+
+@router.post("/{route:path}/explain", summary="Say where a route would lead a request")
+def explain_route(route: RoutePath, body: RequestFields, author: Admin, database: Database) -> Explanation:
+    """Nothing is called and nothing is counted. What only a running gateway knows is taken as the body says."""
+    with database.session() as session:
+        spec = spec_of(routes.get_route(session, route))
+        return explain(spec, read_serving(session), body)
+
+
+@router.get("/{route:path}", summary="Get a route")
+def get(route: RoutePath, author: Admin, database: Database) -> RouteOut:
+    with database.session() as session:
+        return RouteOut.model_validate(routes.get_route(session, route))
+
+
+@router.patch("/{route:path}", summary="Set a route's rules, or offer or withdraw it")
+def update(route: RoutePath, body: RoutePatch, author: Admin, database: Database) -> RouteOut:
+    rules = None if body.rules is None else body.rules.rules()
+    with database.session() as session:
+        changed = routes.set_route(session, author, route, rules=rules, is_active=body.is_active)
+        return RouteOut.model_validate(changed)
+
+
+@router.delete("/{route:path}", summary="Delete a route")
+def delete(route: RoutePath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        routes.delete_route(session, author, route)
+    return Deleted(id=route)

@@ -1,0 +1,63 @@
+"""What a request pays for answers that it got and did not use: each was wanted, and made, and has its price."""
+
+import msgspec
+
+from contracts.prices import Cost
+from gateway.grant import Grant
+from gateway.life import Attempt, Life
+from gateway.limits.demand import INPUT, MONEY, OUTPUT, TOKENS, Amounts
+
+
+class EarlierAnswer(msgspec.Struct):
+    """An answer that was not good enough, with what was reserved for it. Its slot is held until the request ends."""
+
+    attempt: Attempt
+    grant: Grant | None
+
+
+def settle_earlier(life: Life, earlier: EarlierAnswer, now_ns: int) -> None:
+    """Charge an earlier answer by its own usage and price, and add it to what the request cost and was charged.
+
+    The request is counted once, by its last answer. What nobody reported stays as it was reserved.
+    """
+    attempt, grant = earlier.attempt, earlier.grant
+    charged = attempt.cost.total_pico_usd
+    if grant is not None:
+        reservation = grant.reservation
+        paid = reservation.settle(_used(attempt, grant), now_ns)
+        if reservation.lines.counts_money:
+            charged = paid[MONEY]
+        life.reserved_tokens = (life.reserved_tokens or 0) + reservation.reserved(TOKENS)
+        life.overdraft_tokens = (life.overdraft_tokens or 0) + reservation.overdraft[TOKENS]
+        life.charges = [
+            (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
+            for portion in reservation.portions
+            if portion.charged_tokens
+        ] + life.charges
+    known = charged is not None and life.charged_pico_usd is not None
+    life.charged_pico_usd = (charged or 0) + (life.charged_pico_usd or 0) if known else None
+    life.cost = _together(attempt.cost, life.cost)
+
+
+def _used(attempt: Attempt, grant: Grant) -> Amounts:
+    held, usage, cost = grant.reservation.reserved, attempt.usage, attempt.cost.total_pico_usd
+    tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
+    tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
+    gpu = attempt.result.gpu
+    gpu_ns = 0 if gpu is None else gpu.prefill_ns + gpu.decode_ns + gpu.recompute_ns + gpu.wasted_ns
+    return (0, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+
+
+def _together(one: Cost, other: Cost) -> Cost:
+    """Add two answers' costs; the later one's card is the request's. Unknown and known is unknown."""
+    totals = (one.total_pico_usd, other.total_pico_usd)
+    parts = dict(other.parts)
+    for name, amount in one.parts.items():
+        parts[name] = parts.get(name, 0) + amount
+    return Cost(
+        total_pico_usd=None if totals[0] is None or totals[1] is None else totals[0] + totals[1],
+        parts=parts,
+        unpriced=tuple(dict.fromkeys(one.unpriced + other.unpriced)),
+        version=other.version,
+        basis=other.basis,
+    )

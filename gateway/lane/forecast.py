@@ -1,0 +1,61 @@
+"""What requests of one kind are expected to take, and what their ends teach: both as fresh as a few milliseconds."""
+
+from typing import Final
+
+from gateway.counting import TokenEstimator, learn_ratio
+from gateway.output_estimates import learn_length
+from gateway.steady_estimates import SteadyEstimates
+
+_EVERY_NS: Final = 5_000_000  # more than two hundred lessons a second teach nothing that the averages would keep
+_FIRST_REPORTS: Final = 64  # of a tenant's requests for a model are all learned from, however fast they come
+
+
+class Forecast:
+    """How many tokens a tenant's requests for a model take, as the estimators say. Times are Unix nanoseconds."""
+
+    __slots__ = (
+        "_bytes_per_token",
+        "_factor",
+        "_inputs",
+        "_lengths",
+        "_model",
+        "_outputs",
+        "_ratios",
+        "_tenant",
+        "_until_ns",
+        "output_tokens",
+    )
+
+    def __init__(self, inputs: TokenEstimator, outputs: SteadyEstimates, tenant: str, model: str) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._tenant = tenant
+        self._model = model
+        self._ratios = inputs.ratios(model, tenant)
+        self._lengths = outputs.lengths(tenant, model)
+        self._until_ns = 0  # what is known is used, and nothing learned, up to here
+        self._bytes_per_token = self._factor = 1.0
+        self.output_tokens = 0  # of one choice that nobody bounds
+        self._look()
+
+    def input_tokens(self, prompt_bytes: int, now_ns: int) -> int:
+        """Give the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
+        if now_ns >= self._until_ns:
+            self._look()
+        return round(prompt_bytes / self._bytes_per_token * self._factor) or 1
+
+    def learn(
+        self, now_ns: int, prompt_bytes: int, tokens_in: int, tokens_out: int, finish_reason: str, choices: int
+    ) -> None:
+        """Take in what a request took, unless another was taken in just before. The first two are above zero."""
+        if now_ns < self._until_ns:
+            return
+        learn_ratio(self._ratios, prompt_bytes, tokens_in)
+        learn_length(self._lengths, tokens_out, finish_reason, choices)
+        if self._ratios[-1].reports >= _FIRST_REPORTS:
+            self._until_ns = now_ns + _EVERY_NS
+        self._look()
+
+    def _look(self) -> None:
+        self._bytes_per_token, self._factor = self._inputs.scale(self._tenant, self._model)
+        self.output_tokens = self._outputs.estimate(self._tenant, self._model)

@@ -1,0 +1,84 @@
+"""One chat's stream on its short way: its target has the request before there is a task, which then goes the long way.
+
+What takes time before the first token is what a stream's client waits for; the rest costs it nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from backends.llm.base import SentAhead
+from contracts.chat import ChatRequest
+from contracts.configuration import TargetSpec
+from gateway.exchange import Exchange
+from gateway.lane.lane_life import life_of, passage_of
+from gateway.lane.lane_plan import LaneTarget, OpenLane
+from gateway.lane.quick_call import LetIn
+from gateway.life import Life
+from gateway.operations import CHAT
+from gateway.reply import ReplyFacts
+from gateway.stages import Passage
+
+if TYPE_CHECKING:
+    from gateway.lane.quick_lane import QuickLane
+
+
+class QuickStream(msgspec.Struct, eq=False):
+    """A stream under way: sent on where there was a connection for it at once, and led to its end by a task."""
+
+    _lane: "QuickLane"
+    _exchange: Exchange
+    _request: ChatRequest
+    _open: OpenLane
+    _let_in: LetIn
+    _candidates: Sequence[TargetSpec]
+    _id: bytes
+    _id_text: str
+    _started_at_ns: int  # Unix
+    _began_ns: int  # monotonic
+    _sent: SentAhead | None = None
+    _task: asyncio.Task[None] | None = None
+    _has_task_begun: bool = False
+    _is_left: bool = False  # by the client, before the task had begun
+
+    def begin(self, to: LaneTarget) -> None:
+        """Send it to the first of the candidates where that can be done at once, and let a task go on."""
+        lane, exchange = self._lane, self._exchange
+        admitted_ns = lane.clock.monotonic_ns()
+        if to.health.is_plain:
+            self._sent = to.target.send_ahead(CHAT.path, self._request, exchange.body, self._id_text)
+        try:
+            self._begin_task(admitted_ns)
+        except BaseException:
+            if self._sent is not None:
+                self._sent.abandon()
+            raise
+        lane.open_grants -= self._let_in.reservation is not None  # the dispatcher counts it from now on
+
+    def _begin_task(self, admitted_ns: int) -> None:
+        lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
+        life = life_of(opened, exchange, self._request, self._id, self._started_at_ns, self._began_ns, admitted_ns)
+        facts = ReplyFacts(exchange, life.id, self._started_at_ns // 1_000_000_000, lane.clock)
+        reply = CHAT.reply(facts, self._request)
+        passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, let_in.tokens_out)
+        reply.add_headers(lane.stages.limiter.rate_headers(passage.grant))
+        self._task = lane.start(self._go(life, passage))
+
+    def cancel(self) -> None:
+        """End it: the client has left."""
+        if self._has_task_begun and self._task is not None:
+            self._task.cancel()
+        else:
+            self._is_left = True  # a task that is cancelled before its first step would give nothing back
+
+    async def _go(self, life: Life, passage: Passage) -> None:
+        self._has_task_begun = True
+        task = asyncio.current_task()
+        if self._is_left and task is not None:
+            task.cancel()  # felt where it first waits
+        try:
+            await self._lane.dispatcher.take_over(life, passage, self._exchange, CHAT, self._candidates, self._sent)
+        finally:
+            self._task = self._sent = None  # they lead back here

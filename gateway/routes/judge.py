@@ -1,0 +1,90 @@
+"""Whether a cascade's answer is good enough, by what can be seen of it: refusals, schemas, log-probabilities."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from contracts.chat import ChatRequest
+from contracts.json_shape import misfit
+from contracts.routes import CascadePolicy
+
+# How models of 2023 to 2026 begin when they refuse. Only a beginning counts: an answer may quote such words.
+_REFUSAL: Final = re.compile(
+    r"\s*(?:(?:i[’']?m|i am)\s+(?:very\s+|so\s+)?sorry\b|sorry,|i\s+apologi[sz]e\b|unfortunately,)?[,;:.\s]*"
+    r"(?:but\s+)?(?:as an ai\b[^.]{0,60}?)?"
+    r"i\s*(?:[’']m|\s+am)?\s*(?:can(?:no|[’'])?t|cannot|unable to|not able to|won[’']t|will not)\s+"
+    r"(?:to\s+)?(?:help(?!\s+but\b)|assist|comply|provide|answer|do that|fulfil|support|create|"
+    r"generate|discuss|continue)",
+    re.IGNORECASE,
+)
+_LOOKED_AT: Final = 300  # characters of an answer's beginning
+_BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: object = None
+
+
+class _Format(msgspec.Struct, frozen=True):
+    type: str = ""
+    json_schema: _Schema = _Schema()
+
+
+_formats: Final = msgspec.json.Decoder(_Format)
+
+
+class HeldText(msgspec.Struct, frozen=True):
+    """One whole answer. `logprobs` are of its tokens, empty where the model gave none."""
+
+    text: str = ""
+    refusal: str = ""
+    finish_reason: str = ""
+    calls_tools: bool = False
+    logprobs: Sequence[float] = ()
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """Give the mean log-probability of a token; `None` where it is not known."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
+
+
+def what_lacks(answer: HeldText, request: ChatRequest, policy: CascadePolicy) -> str:
+    """Give why an answer is not good enough: "refusal", "schema" or "logprob"; empty where it is.
+
+    Log-probabilities that are not known are not low.
+    """
+    if policy.on_refusal and _is_refusal(answer):
+        return "refusal"
+    if policy.on_schema_failure and not answer.calls_tools and _misses_schema(answer, request):
+        return "schema"
+    mean = answer.mean_logprob
+    if policy.min_mean_logprob is not None and mean is not None and mean < policy.min_mean_logprob:
+        return "logprob"
+    return ""
+
+
+def _is_refusal(answer: HeldText) -> bool:
+    if answer.refusal or answer.finish_reason == "content_filter":
+        return True
+    return not answer.calls_tools and _REFUSAL.match(answer.text[:_LOOKED_AT]) is not None
+
+
+def _misses_schema(answer: HeldText, request: ChatRequest) -> bool:
+    """Say whether JSON was asked for and the text is none, or of another shape. What cannot be told is no failure."""
+    if not request.response_format:
+        return False
+    try:
+        wanted = _formats.decode(request.response_format)
+    except _BROKEN:
+        return False
+    if wanted.type not in ("json_object", "json_schema"):
+        return False
+    try:
+        value: object = msgspec.json.decode(answer.text)
+    except _BROKEN:
+        return True
+    if wanted.type == "json_object":
+        return not isinstance(value, dict)
+    return bool(misfit(wanted.json_schema.schema, value))

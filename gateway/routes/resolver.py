@@ -1,0 +1,123 @@
+"""From a route to the models a request may be led to, best first, and the reasons why others are none of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from contracts.configuration import ModelSpec
+from contracts.routes import Condition
+from gateway.routes.conditions import why_not, why_not_read, why_not_there
+from gateway.routes.facts import UNREAD, Asked, Standing
+from gateway.routes.plan import Branch, Fork, Leg
+from gateway.routes.turns import Turns
+
+
+@dataclass(slots=True)
+class Order:
+    """The legs of a request's way, best first. `skipped` says by label why an entry is none of them.
+
+    `may_pass`: at another time the request could be taken, though nothing of it changed.
+    """
+
+    legs: list[Leg] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    may_pass: bool = False
+    chosen: int = 0  # so many of them are of the entries to choose among, before any fallback
+    late: list[str] = field(default_factory=list)  # put last, for they are predicted to take too long
+
+
+class Resolver:
+    """Works out one request's order. `turns` counts whose turn it is; looks only where `takes_turns` is false."""
+
+    def __init__(self, asked: Asked, standing: Standing, turns: Turns, *, takes_turns: bool = True) -> None:
+        self._asked = asked
+        self._standing = standing
+        self._turns = turns
+        self._takes_turns = takes_turns
+
+    def order(self, fork: Fork) -> Order:
+        """Give a route's legs in the order to try them; none where no entry takes the request."""
+        found = Order()
+        for leg in self._legs(fork, (), found, takes_turn=self._takes_turns, is_top=True):
+            # Named a second time it adds nothing: the same model at targets that were tried.
+            if not any(leg.model is known.model and leg.within == known.within for known in found.legs):
+                found.legs.append(leg)
+        budgets = (fork.latency_budget_ms, self._asked.latency_budget_ms)
+        stated = [budget for budget in budgets if budget is not None]
+        if stated and fork.cascade is None:  # a cascade keeps its order, and ends where its time does
+            self._put_late_last(found, min(stated) / 1000)
+        return found
+
+    def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
+        """Give why a fork's branch leads to no model for the request; empty where it does."""
+        return self._why_closed(fork, branch, outer)[0]
+
+    def _legs(
+        self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
+    ) -> Iterator[Leg]:
+        """Give a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
+        open_now = [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)]
+        if fork.cascade is None:
+            conversation = self._asked.conversation
+            open_now = self._turns.order(fork.id, open_now, conversation, takes_turn=takes_turn)
+        yield from self._along(open_now, outer, found, takes_turn=takes_turn)
+        if is_top:
+            found.chosen = len(found.legs)
+        behind = [branch for branch in fork.fallbacks if self._is_open(fork, branch, outer, found)]
+        yield from self._along(behind, outer, found, takes_turn=takes_turn and not open_now)
+
+    def _along(
+        self, branches: Sequence[Branch], outer: tuple[Condition, ...], found: Order, *, takes_turn: bool
+    ) -> Iterator[Leg]:
+        for number, branch in enumerate(branches):
+            if isinstance(branch.to, Leg):
+                yield branch.to
+            else:  # only the way that is gone first takes a turn there: others are a look ahead
+                takes = takes_turn and number == 0
+                yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
+
+    def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
+        """Say whether a branch leads to any model for this request, and note why it does not."""
+        reason, may_pass = self._why_closed(fork, branch, outer)
+        if reason:
+            found.skipped.setdefault(branch.label, reason)
+            found.may_pass |= may_pass
+        return not reason
+
+    def _why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...]) -> tuple[str, bool]:
+        asked, when = self._asked, branch.when
+        reason = why_not(when, asked)
+        if reason:
+            return reason, bool(when.hours or when.days)
+        reason = why_not_read(when, asked.readings.get(fork.id, UNREAD))
+        if reason:
+            return reason, False
+        conditions = (*outer, when)
+        if isinstance(branch.to, Fork):
+            inner = branch.to
+            closed = [self._why_closed(inner, one, conditions) for one in (*inner.choose, *inner.fallbacks)]
+            if all(reason for reason, _ in closed):
+                return f"none of its entries: {closed[0][0]}", any(may_pass for _, may_pass in closed)
+            return "", False
+        return self._why_model_closed(branch.to.model, conditions)
+
+    def _why_model_closed(self, model: ModelSpec, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
+        limit, context = self._asked.output_limit, model.context_tokens
+        if limit is not None and context is not None and limit > context:
+            return f"max_tokens is {limit}; the context of {model.id!r} is {context} tokens", False
+        for condition in conditions:
+            reason = why_not_there(condition, model, self._standing)
+            if reason:
+                passes = condition.min_budget_left is not None or condition.ttft_objective_ms is not None
+                return reason, passes
+        return "", False
+
+    def _put_late_last(self, found: Order, budget_seconds: float) -> None:
+        """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest."""
+        predicted = [(self._standing.answer_seconds(leg), leg) for leg in found.legs]
+        late = [(seconds, leg) for seconds, leg in predicted if seconds is not None and seconds > budget_seconds]
+        if not late:
+            return
+        late.sort(key=lambda pair: pair[0])
+        found.late = [leg.label for _, leg in late]
+        found.legs = [leg for leg in found.legs if not any(leg is other for _, other in late)]
+        found.legs += [leg for _, leg in late]

@@ -1,0 +1,1 @@
+"""How a replica is chosen: one policy a file, behind the interface in `base.py`."""

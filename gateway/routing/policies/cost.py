@@ -1,0 +1,138 @@
+"""The replica where a request would be served soonest, and cost those behind it least. The default.
+
+Cost = predicted wait + what is not cached, at the replica's measured pace + how much slower its answers would come.
+There is a load term in every decision, so one hot replica costs no other request its affinity, and a prefix that all
+requests share draws them nowhere that is busier than recomputing it would be. Where requests wait for a prefix time
+and again, it is copied once they have waited as long, together, as the copy takes (Karlin and others' ski rental).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from gateway.routing.ask import Ask, Sight
+from gateway.routing.policies.base import Random
+from gateway.routing.policies.waits import WaitBook
+from gateway.routing.replica import AWAY_NS
+
+_PREFILL_WEIGHT: Final = 1.25  # what one computes, those behind it wait for
+_NEAR: Final = 0.03  # of computing the whole prompt: costs that differ by less are equal, and work decides
+_SESSION: Final = 0.05  # of computing the whole prompt: what having served the session last is worth
+_BOUND: Final = 1.1  # of the mean work of the last minutes, beyond which another is asked that would have to compute
+_SLACK: Final = 2.0  # of the prompt itself, by which one may be ahead of that besides
+_LARGE: Final = 24  # replicas; of more, some are looked at
+_HOLDERS: Final = 8
+_DRAWN: Final = 8
+
+
+class CostPolicy:
+    """Chooses by cost; of a large pool among the deepest holders and some drawn (the power of several choices)."""
+
+    wants_prefixes = True
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._waits = WaitBook()
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places that were looked at, the cheapest first: of a large pool some, unless these are all away."""
+        count = len(sight.replicas)
+        if count > _LARGE:
+            ranked = self._ranked(ask, sight, self._drawn(sight))
+            if not sight.replicas[ranked[0]].is_suspect(sight.now_ns):
+                return ranked
+        return self._ranked(ask, sight, range(count))
+
+    def _ranked(self, ask: Ask, sight: Sight, places: Iterable[int]) -> list[int]:
+        costs, held = self.costs_ns(ask, sight, places)
+        ranked = sorted(costs, key=costs.__getitem__)
+        best = ranked[0]
+        first = None
+        if best in held and sight.replicas[best].prefilling:
+            first = self._copied(ask, sight, ranked, costs, held)
+        if first is None:
+            first = self._preferred(ask, sight, ranked, costs)
+        if first != best:
+            ranked.remove(first)
+            ranked.insert(0, first)
+        return ranked
+
+    def costs_ns(self, ask: Ask, sight: Sight, places: Iterable[int]) -> tuple[dict[int, float], dict[int, int]]:
+        """Give what a request is predicted to cost at replicas, by place, and what they have of it, in tokens."""
+        now, replicas, tokens, output = sight.now_ns, sight.replicas, ask.tokens, ask.output_tokens
+        whole = _PREFILL_WEIGHT * tokens
+        costs: dict[int, float] = {}
+        for place in places:
+            replica = replicas[place]
+            cost = whole * replica.prefill_ns
+            if replica.is_busy:
+                if not replica.is_plain:
+                    cost += replica.load_ns(now, output)
+                elif now <= replica.due_ns:  # the same, without a call
+                    cost += replica.free_ns - now + output * replica.decode_ns
+                else:
+                    late = replica.late_rate * (now - replica.head_ns) + now - replica.due_ns
+                    cost += late + output * replica.decode_ns
+            costs[place] = cost
+        held: dict[int, int] = {}
+        for bits, cached in sight.matches:
+            if len(costs) < len(replicas):
+                bits &= sum([replicas[place].bit for place in costs])
+            saved = _PREFILL_WEIGHT * (cached if cached < tokens else tokens - 1)
+            while bits:
+                bit = bits & -bits
+                bits ^= bit
+                place = sight.places[bit]
+                held[place] = cached
+                costs[place] -= saved * replicas[place].prefill_ns
+        last = sight.last_place
+        if last in costs:
+            costs[last] -= _SESSION * tokens * replicas[last].prefill_ns
+        return costs, held
+
+    def _copied(
+        self, ask: Ask, sight: Sight, ranked: list[int], costs: dict[int, float], held: dict[int, int]
+    ) -> int | None:
+        """Give where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
+        best, found = ranked[0], None
+        depth = held[best]
+        for place in ranked:
+            if held.get(place, 0) < depth:
+                found = place
+                break
+        if found is None:
+            return None
+        copying = _PREFILL_WEIGHT * sight.replicas[found].prefill_ns * (depth - held.get(found, 0))
+        saved = copying - (costs[found] - costs[best])  # of waiting
+        if saved <= 0 or costs[found] >= AWAY_NS:
+            return None
+        waited_for = ask.keys[min(depth // ask.block_tokens, len(ask.keys)) - 1]
+        return found if self._waits.add(waited_for, saved, copying) else None
+
+    def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: dict[int, float]) -> int:
+        """Give whom to ask first: of equal costs the least worked, and none that had more than its share.
+
+        Who had more is passed over for one that only has to compute the prompt, not for one that is slow or busier.
+        """
+        replicas, work, best = sight.replicas, sight.work, ranked[0]
+        whole = ask.tokens * replicas[best].prefill_ns
+        near, dearest = costs[best] + _NEAR * whole, costs[best] + _PREFILL_WEIGHT * whole
+        bound = _BOUND * work.total / len(replicas)
+        if work.of[replicas[best].id] > bound * replicas[best].weight:
+            bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # as where little has been done at all
+        chosen, least = best, float("inf")
+        for place in ranked:
+            cost = costs[place]
+            if cost > near and (least < float("inf") or cost > dearest):
+                break
+            replica = replicas[place]
+            done = work.of[replica.id] / replica.weight
+            if done < least and done <= bound:
+                chosen, least = place, done
+        return chosen
+
+    def _drawn(self, sight: Sight) -> dict[int, None]:
+        drawn = dict.fromkeys(sight.holders(_HOLDERS))
+        count = len(sight.replicas)
+        for _ in range(_DRAWN):
+            drawn[int(self._random() * count)] = None
+        return drawn

@@ -1,0 +1,45 @@
+"""The work that replicas were given lately, in tokens to compute, half forgotten every ten minutes.
+
+Forward decay (Cormode and others, 2009): what comes later weighs more, so that nothing has to be decayed to compare.
+"""
+
+from typing import Final
+
+_HALF_LIFE_NS: Final = 600e9
+_LARGEST: Final = 2.0**100  # of the weight, before all is scaled down
+
+
+class WorkBook:
+    """Works by replica's name. Values are comparable with each other; `weight` makes tokens comparable with them."""
+
+    __slots__ = ("_base_ns", "of", "total")
+
+    def __init__(self) -> None:
+        self.of: dict[str, float] = {}
+        self.total = 0.0
+        self._base_ns = 0
+
+    def weight(self, now_ns: int) -> float:
+        """Give what a token given now counts."""
+        weight: float = 2.0 ** ((now_ns - self._base_ns) / _HALF_LIFE_NS)
+        if weight > _LARGEST:
+            kept = 1.0 / weight if weight != float("inf") else 0.0
+            self.of = {name: work * kept for name, work in self.of.items()}
+            self.total = sum(self.of.values())
+            self._base_ns, weight = now_ns, 1.0
+        return weight
+
+    def join(self, name: str) -> None:
+        """Begin with a replica, which is taken to have had as much as the others."""
+        self.of[name] = self.total / len(self.of) if self.of else 0.0
+        self.total += self.of[name]
+
+    def leave(self, name: str) -> None:
+        """Forget a replica."""
+        self.total -= self.of.pop(name, 0.0)
+
+    def add(self, name: str, tokens: int, now_ns: int) -> None:
+        """Count tokens that a replica is given to compute."""
+        more = tokens * self.weight(now_ns)
+        self.of[name] += more
+        self.total += more

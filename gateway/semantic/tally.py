@@ -1,0 +1,52 @@
+"""How often readings are right: accuracy, abstention, and what is taken for what."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+NONE_WORD: Final = "(none)"  # of what is no intent, and of what was left to the default
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """`pairs` counts (what it was, what it was read as); `None` is none of the intents, and abstention."""
+
+    pairs: dict[tuple[str | None, str | None], int]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str | None, str | None]]) -> "Tally":
+        """Count them."""
+        return cls(dict(Counter(pairs)))
+
+    @property
+    def count(self) -> int:
+        """Give how many there are."""
+        return sum(self.pairs.values())
+
+    @property
+    def accuracy(self) -> float | None:
+        """Give the share that was read right, which for what is no intent is abstention; `None` of nothing."""
+        return self._share(sum(count for (was, read), count in self.pairs.items() if was == read), self.count)
+
+    @property
+    def abstention(self) -> float | None:
+        """Give the share that was read as nothing; `None` of nothing."""
+        return self._share(sum(count for (_, read), count in self.pairs.items() if read is None), self.count)
+
+    @property
+    def precision(self) -> float | None:
+        """Give the share that was right of what was read as something; `None` where nothing was."""
+        read = sum(count for (_, read), count in self.pairs.items() if read is not None)
+        return self._share(sum(count for (was, read), count in self.pairs.items() if was == read is not None), read)
+
+    def confusion(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Give, for each name and for none, how often it was read as what."""
+        every = [*names, None]
+        return {
+            was or NONE_WORD: {read or NONE_WORD: self.pairs.get((was, read), 0) for read in every} for was in every
+        }
+
+    @staticmethod
+    def _share(part: int, whole: int) -> float | None:
+        return part / whole if whole else None

@@ -1,0 +1,159 @@
+"""Answers to what means the same: found by meaning, only where all else is equal, and never of another tenant."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from backends.embedder.base import DIMENSIONS, Embedding
+from contracts.errors import EmbedderUnavailable
+
+OTHER_KEY = "tk-" + "B" * 43
+ASKED = "How do I return a parcel?"
+ALIKE = "return a parcel how do I?"  # the same words
+NEAR = "How do I return a large parcel?"
+FAR = "Which colours does the sky have?"
+
+
+class WordEmbedder:
+    """An embedder for which texts mean the words in them, in any order."""
+
+    identity = "words"
+
+    def __init__(self) -> None:
+        self.owners: list[str] = []
+        self.is_away = self.is_late = False
+        self.longest = 50
+
+    async def embed(self, text: str, owner: str, most_tokens: int = 256) -> Embedding:
+        self.owners.append(owner)
+        if self.is_late:
+            await asyncio.sleep(60)
+        if self.is_away:
+            raise EmbedderUnavailable("the embedder is away")
+        vector = np.zeros(DIMENSIONS, np.float32)
+        words = text.lower().replace("?", "").split()
+        for word in words:
+            vector[sum(word.encode()) % DIMENSIONS] += 1
+        vector /= max(float(np.linalg.norm(vector)), 1e-9)
+        return Embedding(vector.astype("<f4").tobytes(), len(words), len(words) <= self.longest)
+
+
+@pytest.fixture
+def embedder():
+    return WordEmbedder()
+
+
+@pytest.fixture
+async def gateway(start_gateway, kit, upstream, embedder):
+    upstream.always(upstream.whole(upstream.completion(prompt=1000, output=500)))
+    config = kit.configuration(("m", [kit.http_target(upstream.url)]))
+    config["models"][0]["cache"] = {"mode": "semantic", "similarity": 0.9, "hit_price": "0.5"}
+    config["keys"].append({"key": OTHER_KEY, "tenant": "globex", "id": "key_2"})
+    gateway = await start_gateway(config)
+    gateway.gateway._answers._embedder = embedder
+    gateway.gateway._answers._known_meanings = None
+    return gateway
+
+
+def messages(text, *before):
+    return {"messages": [*before, {"role": "user", "content": text}]}
+
+
+async def ask(gateway, text, *before, key=None, headers=None, **fields):
+    given = dict(headers or {}) | ({"Authorization": f"Bearer {key}"} if key else {})
+    return await gateway.chat(headers=given, model="m", **messages(text, *before), **fields)
+
+
+async def test_what_means_the_same_is_answered_again_and_says_how_alike_it_is(gateway, upstream):
+    first, alike = await ask(gateway, ASKED), await ask(gateway, ALIKE)
+    assert (first.headers["x-cache"], alike.headers["x-cache"]) == ("miss", "semantic-hit")
+    assert float(alike.headers["x-cache-similarity"]) == pytest.approx(1) and alike.body == first.body
+    record = gateway.requests()[1]
+    assert (record.cache, record.cost_pico_usd, record.attempts) == ("semantic_hit", 1000 * 10**6, 0)
+    assert (await ask(gateway, ASKED)).headers["x-cache"] == "hit" and len(upstream.requests) == 1
+
+
+async def test_what_is_less_alike_than_the_policy_wants_is_asked(gateway, upstream):
+    await ask(gateway, ASKED)
+    near, far = await ask(gateway, NEAR), await ask(gateway, FAR)
+    assert (near.headers["x-cache"], far.headers["x-cache"]) == ("semantic-hit", "miss")
+    assert 0.9 <= float(near.headers["x-cache-similarity"]) < 0.95 and len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"temperature": 0.5},
+        {"max_tokens": 9},
+        {"stream": True},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+    ],
+)
+async def test_other_parameters_or_tools_make_another_question(gateway, more):
+    await ask(gateway, ASKED)
+    assert (await ask(gateway, ALIKE, **more)).headers.get("x-cache", "miss") == "miss"
+    assert gateway.requests()[1].cache == "miss"
+
+
+async def test_another_system_prompt_or_history_makes_another_question(gateway):
+    await ask(gateway, ASKED)
+    system = {"role": "system", "content": "You are a pirate"}
+    said = [await ask(gateway, ALIKE, system), await ask(gateway, ASKED + " ", system), await ask(gateway, ALIKE)]
+    assert [answer.headers["x-cache"] for answer in said] == ["miss", "semantic-hit", "semantic-hit"]
+
+
+async def test_the_same_question_of_another_tenant_finds_nothing(gateway, embedder, upstream):
+    await ask(gateway, ASKED)
+    for text in (ASKED, ALIKE):
+        answer = await ask(gateway, text, key=OTHER_KEY)
+        assert answer.headers["x-cache"] == ("miss" if text is ASKED else "semantic-hit")
+    assert [request.json["messages"][0]["content"] for request in upstream.requests] == [ASKED, ASKED]
+    assert set(embedder.owners) == {"acme", "globex"}
+
+
+async def test_texts_with_other_numbers_are_never_the_same(gateway):
+    await ask(gateway, "How do I return parcel 17 to you?")
+    assert (await ask(gateway, "How do I return parcel 71 to you?")).headers["x-cache"] == "miss"
+
+
+async def test_a_text_longer_than_is_read_is_neither_found_nor_kept_by_its_meaning(gateway, embedder):
+    embedder.longest = 3
+    assert [(await ask(gateway, text)).headers["x-cache"] for text in (ASKED, ALIKE, ASKED)] == ["miss", "miss", "hit"]
+
+
+async def test_without_an_embedder_exact_answers_are_still_given(gateway, embedder):
+    embedder.is_away = True
+    assert [(await ask(gateway, text)).headers["x-cache"] for text in (ASKED, ALIKE, ASKED)] == ["miss", "miss", "hit"]
+    embedder.is_away = False
+    await ask(gateway, FAR)
+    assert (await ask(gateway, FAR + " sky")).headers["x-cache"] == "semantic-hit"
+
+
+async def test_a_slow_embedder_holds_no_request_up_for_long(gateway, embedder, monkeypatch):
+    monkeypatch.setattr("gateway.answer_cache.answer_cache._LONGEST_THOUGHT_SECONDS", 0.01)
+    embedder.is_late = True
+    answer = await asyncio.wait_for(ask(gateway, ASKED), 2)
+    assert (answer.status, answer.headers["x-cache"]) == (200, "miss")
+
+
+async def test_a_caller_that_wants_no_cache_is_not_looked_up_by_meaning(gateway, embedder):
+    await ask(gateway, ASKED)
+    asked = len(embedder.owners)
+    answer = await ask(gateway, ALIKE, headers={"Cache-Control": "no-store"})
+    assert answer.headers["x-cache"] == "bypass" and len(embedder.owners) == asked
+    assert (await ask(gateway, ALIKE, headers={"Cache-Control": "no-cache"})).headers["x-cache"] == "miss"
+
+
+async def test_a_question_is_forgotten_with_its_answer(gateway):
+    await ask(gateway, ASKED)
+    answers = gateway.gateway._answers
+    for name in list(answers._store._shelves["acme"].entries):
+        answers._store.remove("acme", name)
+    assert (await ask(gateway, ALIKE)).headers["x-cache"] == "miss" and len(answers._known_meanings) == 1
+
+
+async def test_a_stream_is_answered_by_meaning_as_a_stream(gateway, upstream):
+    upstream.always(upstream.streamed(upstream.chunk("one "), upstream.chunk("two", finish="stop")))
+    first, alike = [await ask(gateway, text, stream=True) for text in (ASKED, ALIKE)]
+    assert alike.headers["x-cache"] == "semantic-hit" and alike.events == first.events

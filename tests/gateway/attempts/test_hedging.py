@@ -1,0 +1,121 @@
+"""A late first token is asked for twice: one answer, both calls on the ledger, never more than a share of requests."""
+
+import asyncio
+
+import pytest
+
+from contracts.records import unpack_gaps
+from gateway.attempts.retry_budget import RetryBudget
+
+HEDGED = {"hedge": {"least_seconds": 0.03, "share": 1.0}}
+
+
+def hedged(kit, *targets, **failures):
+    config = kit.configuration(("scripted-1", list(targets)))
+    config["pools"][0]["failures"] = {**HEDGED, **failures}
+    return config
+
+
+def warm(gateway, seconds=0.001, times=20):
+    """Let the pool have seen first tokens."""
+    pool = gateway.gateway.health_book.pool("scripted-1")
+    for _ in range(times):
+        pool.firsts.add(round(seconds * 1e9))
+    return pool
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_the_second_answers_where_the_first_is_late_and_the_first_is_cancelled(
+    start_gateway, kit, eventually, streamed
+):
+    slow = kit.scripted("slow", weight=1000, first_ms=60_000)
+    gateway = await start_gateway(hedged(kit, slow, kit.scripted("quick", tokens=4)))
+    pool = warm(gateway)
+    answer = await gateway.chat(stream=streamed)
+    assert answer.status == 200
+    lost, won = gateway.attempts()
+    assert (lost.replica, lost.number, lost.reason, lost.outcome) == ("slow", 1, "first", "cancelled")
+    assert (won.replica, won.number, won.reason, won.outcome) == ("quick", 2, "hedge", "ok")
+    assert lost.cost_pico_usd == 3 * 1_000_000, "the prompt that it had read, on its own row"
+    [record] = gateway.requests()
+    assert (record.replica, record.outcome, record.attempts) == ("quick", "ok", 2)
+    assert record.cost_pico_usd == won.cost_pico_usd == 3 * 1_000_000 + 4 * 2_000_000
+    assert len(unpack_gaps(record.gaps)) == 3
+    assert (pool.hedges_won, pool.hedges_lost) == (1, 0)
+    assert gateway.target("scripted-1", "slow").running == 0
+
+
+async def test_the_first_answers_where_it_is_ahead_after_all(start_gateway, kit):
+    first = kit.scripted("first", weight=1000, first_ms=80, tokens=2)
+    gateway = await start_gateway(hedged(kit, first, kit.scripted("second", first_ms=60_000)))
+    pool = warm(gateway)
+    assert (await gateway.chat(stream=True)).events[-1] == b"data: [DONE]"
+    lost, won = gateway.attempts()
+    assert (lost.replica, lost.reason, lost.outcome) == ("second", "hedge", "cancelled")
+    assert (won.replica, won.reason, won.outcome) == ("first", "first", "ok")
+    assert gateway.requests()[0].replica == "first"
+    assert (pool.hedges_won, pool.hedges_lost) == (0, 1)
+
+
+@pytest.mark.parametrize(("times", "second_is_asked"), [(19, False), (20, True)])
+async def test_nobody_is_late_before_enough_first_tokens_were_seen(start_gateway, kit, times, second_is_asked):
+    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
+    warm(gateway, times=times)
+    await gateway.chat(stream=True)
+    assert gateway.requests()[0].attempts == 1 + second_is_asked
+
+
+async def test_a_first_token_within_the_quantile_is_not_late(start_gateway, kit):
+    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
+    warm(gateway, seconds=5.0)
+    await gateway.chat(stream=True)
+    assert gateway.requests()[0].attempts == 1
+
+
+async def test_a_client_that_leaves_ends_both_calls(start_gateway, kit, eventually):
+    targets = [kit.scripted("first", weight=1000, first_ms=60_000), kit.scripted("second", first_ms=60_000)]
+    gateway = await start_gateway(hedged(kit, *targets))
+    warm(gateway)
+    client = await gateway.connect()
+    await client.send(kit.request(stream=True))
+    both = [gateway.target("scripted-1", name) for name in ("first", "second")]
+    await eventually(lambda: all(target.running for target in both))
+    client.close()
+    await eventually(lambda: not any(target.running for target in both) and gateway.requests())
+    assert gateway.requests()[0].outcome == "cancelled"
+    assert [attempt.outcome for attempt in gateway.attempts()] == ["cancelled", "cancelled"]
+
+
+async def test_where_both_fail_a_third_is_asked(start_gateway, kit):
+    first = kit.scripted("first", weight=1000, first_ms=50, fault="error")
+    second = kit.scripted("second", weight=500, first_ms=50, fault="break")
+    gateway = await start_gateway(hedged(kit, first, second, kit.scripted("third", tokens=1)))
+    warm(gateway)
+    assert (await gateway.chat(stream=True)).status == 200
+    assert [(one.replica, one.reason) for one in gateway.attempts()] == [
+        ("first", "first"),
+        ("second", "hedge"),
+        ("third", "fallback"),
+    ]
+
+
+async def test_no_more_than_a_share_of_requests_is_asked_twice(start_gateway, kit):
+    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
+    pool = warm(gateway)
+    pool.hedging = RetryBudget(share=0.1, per_second=0.0)
+    await asyncio.gather(*[gateway.chat(stream=True) for _ in range(10)])
+    assert (pool.hedging.spent, pool.hedging.refused) == (1, 9)
+
+
+async def test_a_target_that_is_away_is_no_second(start_gateway, kit):
+    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
+    warm(gateway)
+    health = gateway.gateway.health_book.pool("scripted-1").targets["second"]
+    health.breaker.open(gateway.gateway._clock.monotonic_ns(), "a test")
+    health.look(gateway.gateway._clock.monotonic_ns())
+    await gateway.chat(stream=True)
+    assert gateway.requests()[0].attempts == 1

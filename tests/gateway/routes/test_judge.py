@@ -1,0 +1,57 @@
+"""Whether an answer is good enough for a cascade: refusals by their words, and nothing that merely sounds like one."""
+
+import msgspec
+import pytest
+
+from contracts.chat import ChatRequest, Message
+from contracts.routes import CascadePolicy
+from gateway.routes.judge import HeldText, what_lacks
+
+POLICY = CascadePolicy(min_mean_logprob=-1.0)
+PLAIN = ChatRequest(model="m", messages=[Message(role="user", content="a")])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "I’m sorry, I can’t assist with that request.",
+        "I cannot assist with this.",
+        "I am unable to provide medical advice.",
+        "Sorry, I can't create that.",
+        "As an AI language model, I cannot provide opinions.",
+        "Unfortunately, I cannot help with that.",
+        "I won't help with this.",
+    ],
+)
+def test_refusals_are_known_by_how_they_begin(text):
+    assert what_lacks(HeldText(text=text), PLAIN, POLICY) == "refusal"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I can help with that.",
+        "I'm sorry to hear that. Here is what you can do.",
+        "The song is called: I can't help falling in love.",
+        "I can't wait to help!",
+        "I can't help but admire that.",
+        "I cannot be more precise: it is 4.",
+        "Sorry for the delay. Paris.",
+    ],
+)
+def test_what_sounds_like_one_is_none(text):
+    assert what_lacks(HeldText(text=text), PLAIN, POLICY) == ""
+
+
+def test_the_mean_is_held_to_the_floor_below_at_and_above():
+    for logprobs, lacks in (([-1.5, -0.51], "logprob"), ([-1.5, -0.5], ""), ([-1.5, -0.49], ""), ([], "")):
+        assert what_lacks(HeldText(text="x", logprobs=logprobs), PLAIN, POLICY) == lacks
+
+
+def test_tool_calls_are_no_failed_schema():
+    wanted = msgspec.structs.replace(PLAIN, response_format=msgspec.Raw(b'{"type": "json_object"}'))
+    assert what_lacks(HeldText(text="", calls_tools=True), wanted, POLICY) == ""
+    assert what_lacks(HeldText(text=""), wanted, POLICY) == "schema"
+    assert what_lacks(HeldText(text="[1]"), wanted, POLICY) == "schema"

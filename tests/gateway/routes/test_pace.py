@@ -1,0 +1,74 @@
+"""What is known of how quick models are: after a few answers, above their mean, and not for ever."""
+
+import pytest
+
+from contracts.configuration import TargetSpec
+from contracts.errors import UpstreamBroken
+from contracts.generation import Result
+from contracts.usage import Usage
+from gateway.life import Attempt
+from gateway.progress import Progress
+from gateway.routes.pace import PaceBook
+
+SECOND = 1_000_000_000
+
+
+def attempt(ttft=None, took=1.0, tokens=10, ended=100.0, error=None):
+    began = round((ended - took) * SECOND)
+    progress = Progress(first_at_ns=None if ttft is None else began + round(ttft * SECOND))
+    return Attempt(
+        number=1,
+        target=TargetSpec("t", "p", "scripted"),
+        reason="first",
+        started_at_ns=0,
+        began_ns=began,
+        ended_ns=round(ended * SECOND),
+        progress=progress,
+        result=Result(usage=Usage(input_text=5, output_text=tokens)),
+        error=error,
+    )
+
+
+def book(*attempts):
+    made = PaceBook()
+    for one in attempts:
+        made.learn("m", one)
+    return made
+
+
+NOW = 100 * SECOND
+
+
+def test_nothing_is_known_of_a_model_after_two_answers_and_something_after_three():
+    assert book(*[attempt(0.2)] * 2).ttft_seconds("m", NOW) is None
+    assert book(*[attempt(0.2)] * 3).ttft_seconds("m", NOW) == pytest.approx(0.2)
+    assert book(*[attempt(0.2)] * 3).ttft_seconds("other", NOW) is None
+
+
+def test_answers_that_scatter_are_expected_later_than_their_mean():
+    seen = book(*[attempt(0.1 + 0.2 * (number % 2)) for number in range(40)])
+    assert 0.3 < seen.ttft_seconds("m", NOW) < 0.5
+
+
+def test_an_answer_takes_its_beginning_and_its_tokens():
+    streamed = book(*[attempt(0.5, took=1.5, tokens=10)] * 3)
+    assert streamed.answer_seconds("m", 20, NOW) == pytest.approx(0.5 + 20 * 0.1)
+    whole = book(*[attempt(None, took=2.0, tokens=10)] * 3)
+    assert whole.answer_seconds("m", 20, NOW) == pytest.approx(4.0) and whole.ttft_seconds("m", NOW) is None
+
+
+def test_what_waits_there_now_counts_where_it_is_more_than_answers_lately_waited():
+    streamed = book(*[attempt(0.5, took=1.5, tokens=10)] * 3)
+    for wait, begins in ((0.4, 0.5), (0.5, 0.5), (0.6, 0.6)):
+        assert streamed.answer_seconds("m", 20, NOW, wait) == pytest.approx(begins + 2.0)
+
+
+def test_what_broke_off_says_nothing_of_an_answers_length():
+    broken = book(*[attempt(0.2, error=UpstreamBroken("x"))] * 3)
+    assert broken.answer_seconds("m", 20, NOW) is None and broken.ttft_seconds("m", NOW) == pytest.approx(0.2)
+
+
+def test_a_model_is_given_another_chance_after_half_a_minute():
+    seen = book(*[attempt(9.0)] * 3)
+    assert seen.ttft_seconds("m", NOW + 30 * SECOND) == pytest.approx(9.0)
+    assert seen.ttft_seconds("m", NOW + 30 * SECOND + 1) is None

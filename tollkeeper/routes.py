@@ -1,0 +1,205 @@
+"""`tollkeeper routes`: names that lead to models, through the control plane's HTTP, and where they would lead."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from contracts.errors import ConfigurationError
+from gateway.config_file import FileSource
+from gateway.routes.explanation import Explanation, RequestFields, explain
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.routes_drill import drill_command
+from tollkeeper.routes_eval import eval_command
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="Names that lead to models, under conditions.", no_args_is_help=True)
+app.command("eval")(eval_command)
+app.command("drill")(drill_command)
+
+RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that applications ask for.")]
+ByModel = Annotated[list[str] | None, typer.Option(metavar="MODEL=NUMBER", help="May be given for several models.")]
+_PATH = "/v1/routes"
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List routes."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        routes = client.get_all(_PATH)
+    if as_json:
+        print_json(routes)
+    else:
+        print_table(("id", "status", "leads to"), routes, _cell, "no routes yet; tollkeeper routes set NAME FILE")
+
+
+@app.command("set")
+def set_route(
+    route: RouteId,
+    file: Annotated[Path, typer.Argument(help="YAML or JSON with the route's rules: choose, fallbacks, regions, ...")],
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a route, or replace its rules. Gateways follow it within a second."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rules = _read_rules(file)
+        is_known = any(known["id"] == route for known in client.get_all(_PATH))
+        if is_known:
+            stored = client.patch(f"{_PATH}/{path_segment(route)}", {"rules": rules})
+        else:
+            stored = client.post(_PATH, {"id": route, "rules": rules})
+    if as_json:
+        print_json(stored)
+    else:
+        typer.echo(f"route {stored['id']} {'set' if is_known else 'created'}: {_leads_to(stored)}")
+
+
+@app.command("delete")
+def delete(route: RouteId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Delete a route; its models stay."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        deleted = client.delete(f"{_PATH}/{path_segment(route)}")
+    if as_json:
+        print_json(deleted)
+    else:
+        typer.echo(f"route {deleted['id']} deleted")
+
+
+@app.command("explain")
+def explain_route(
+    route: RouteId,
+    tenant: Annotated[str, typer.Option(help="Who asks.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A tag of the request.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=0, help="How long the prompt is.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="How long the answer may be.")] = None,
+    latency_budget_ms: Annotated[int | None, typer.Option(min=1, help="Within what the answer is wanted.")] = None,
+    region: Annotated[str, typer.Option(help="Where the gateway stands.")] = "",
+    at: Annotated[str, typer.Option(help="When, such as 2027-01-31T22:30:00+01:00; left out: now.")] = "",
+    conversation: Annotated[str, typer.Option(help="The conversation's id.")] = "",
+    intent: Annotated[str, typer.Option(help="What the prompt is read as.")] = "",
+    complexity: Annotated[str, typer.Option(help="simple or complex.")] = "",
+    budget_left: ByModel = None,
+    cost_usd: ByModel = None,
+    ttft_seconds: ByModel = None,
+    answer_seconds: ByModel = None,
+    config: Annotated[Path | None, typer.Option(help="A gateway's YAML file, in place of the control plane.")] = None,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say where a route would lead a request like this, and why not elsewhere. Nothing is called."""
+    with one_line_errors():
+        asked = _request(
+            {
+                "tenant": tenant,
+                "tags": _pairs("--tag", tag),
+                "prompt_tokens": prompt_tokens,
+                "max_tokens": max_tokens,
+                "latency_budget_ms": latency_budget_ms,
+                "region": region,
+                "at": at or None,
+                "conversation": conversation,
+                "intent": intent or None,
+                "complexity": complexity or None,
+                "budget_left": _pairs("--budget-left", budget_left),
+                "cost_usd": _pairs("--cost-usd", cost_usd),
+                "ttft_seconds": _pairs("--ttft-seconds", ttft_seconds),
+                "answer_seconds": _pairs("--answer-seconds", answer_seconds),
+            }
+        )
+        if config is not None:
+            found = _explain_file(config, route, asked)
+        else:
+            with ControlClient.of_installation(data, control_url, control_port()) as client:
+                body = asked.model_dump(mode="json", exclude_defaults=True)
+                found = Explanation.model_validate(client.post(f"{_PATH}/{path_segment(route)}/explain", body))
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print(found)
+
+
+def _explain_file(config: Path, name: str, asked: RequestFields) -> Explanation:
+    serving = FileSource(config, b"").serving()
+    route = serving.routes.get(name)
+    if route is None:
+        known = ", ".join(sorted(serving.routes)) or "none"
+        raise ConfigurationError(f"{config} has no route {name!r}; it has: {known}")
+    return explain(route, serving, asked)
+
+
+def _request(said: Mapping[str, object]) -> RequestFields:
+    try:
+        return RequestFields.model_validate({name: value for name, value in said.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        raise ConfigurationError(f"{option}: {first['msg']}") from error
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    given = given or []
+    pairs = [text.partition("=") for text in given]
+    wrong = next((text for text, (name, mark, _) in zip(given, pairs, strict=True) if not name or not mark), None)
+    if wrong is not None:
+        raise ConfigurationError(f"{option} is written NAME=VALUE, not {wrong!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def _read_rules(file: Path) -> dict[str, Any]:
+    try:
+        rules = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
+    if not isinstance(rules, dict):
+        raise ConfigurationError(f"{file} must hold a route's rules, such as choose: [{{model: NAME}}]")
+    return rules
+
+
+def _print(found: Explanation) -> None:
+    console = Console()
+    if found.order:
+        first, *others = found.order
+        console.print(Text(f"{found.route} leads to {first.model} at {', '.join(first.targets)}", style="bold"))
+        for leg in others:
+            console.print(Text(f"then to {leg.model} at {', '.join(leg.targets)}" + _late(leg.may_be_late)))
+        pinned = sorted({region for leg in found.order for region in leg.regions or ()})
+        if pinned:
+            console.print(Text(f"within the regions {', '.join(pinned)}"))
+    else:
+        console.print(Text(f"{found.route} refuses the request", style="bold red"))
+    rows = [entry.model_dump() for entry in found.entries]
+    print_table(("route", "entry", "among", "share", "state", "why"), rows, _explained_cell, "no entries")
+
+
+def _late(is_late: bool) -> str:
+    return ", which may be too late" if is_late else ""
+
+
+def _explained_cell(entry: Mapping[str, Any], column: str) -> str:
+    if column == "share":
+        return "" if entry["share"] is None else f"{entry['share']:.1%}"
+    return str(entry[column])
+
+
+def _leads_to(route: Mapping[str, Any]) -> str:
+    rules = route["rules"]
+    names = [str(entry.get("model") or entry.get("route")) for entry in rules.get("choose", [])]
+    behind = [str(entry.get("model") or entry.get("route")) for entry in rules.get("fallbacks", [])]
+    return ", ".join(names) + (f"; then {', '.join(behind)}" if behind else "")
+
+
+def _cell(route: Mapping[str, Any], column: str) -> str:
+    if column == "status":
+        return "active" if route["is_active"] else "inactive"
+    return _leads_to(route) if column == "leads to" else str(route[column])
