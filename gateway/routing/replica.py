@@ -13,6 +13,8 @@ _LONGEST_PAUSE_NS: Final = 30_000_000_000
 _LEAST_PREFILL_NS: Final = 1_000_000.0  # a request takes some time, whatever its length
 NEVER_NS: Final = 1 << 62
 AWAY_NS: Final = 1e15  # the cost of asking whom it is best not to ask
+# What a late prompt says of the rest is weighed against so many tokens at the known pace: of a short one, nothing.
+_DOUBT_TOKENS: Final = 1_000.0
 _KEPT_LATENCY_NS: Final = 10e9  # the decay of a peak (Finagle's default)
 
 
@@ -67,12 +69,12 @@ class Replica:
         "due_ns",
         "failures",
         "free_ns",
-        "head_ns",
         "id",
         "is_busy",
         "is_exact",
         "is_known_away",
         "is_plain",
+        "late_from_ns",
         "late_rate",
         "pace",
         "prefill_ns",
@@ -105,8 +107,8 @@ class Replica:
         self.blind_ns = 0.0  # when the prompts should be computed of which nobody sees it
         self.due_ns = 0.0  # when the oldest prompt should be computed
         self.free_ns = 0.0  # and when all should be
-        self.late_rate = 0.0  # of the rest, by the oldest's predicted time
-        self.head_ns = 0  # when the oldest began to be computed
+        self.late_rate = 0.0  # by how much the rest takes longer for each nanosecond that the oldest is late
+        self.late_from_ns = 0.0
         self._pause_ns = 0
         self._progress_ns = 0  # when it last gave a first token
         self._mean_ns = 0.0  # of a request, from its beginning to its end
@@ -145,7 +147,7 @@ class Replica:
 
     def _late_ns(self, now_ns: int) -> float:
         """Give the wait where the oldest prompt is overdue: so will the rest be, and by how much its delay says."""
-        return self.late_rate * (now_ns - self.head_ns) + now_ns - self.due_ns
+        return self.late_rate * (now_ns - self.late_from_ns) + now_ns - self.due_ns
 
     def is_suspect(self, now_ns: int) -> bool:
         """Say whether it is away, or has just failed and is best left alone."""
@@ -259,11 +261,13 @@ class Replica:
         expected = head.uncached * pace
         if expected < _LEAST_PREFILL_NS:
             expected = _LEAST_PREFILL_NS
-        self.head_ns = head.began_ns if head.began_ns > self._progress_ns else self._progress_ns
-        self.due_ns = self.head_ns + expected
+        head_ns = head.began_ns if head.began_ns > self._progress_ns else self._progress_ns
+        self.due_ns = head_ns + expected
         rest = (self.queued_tokens - head.uncached) * pace
         self.free_ns = self.due_ns + rest
-        self.late_rate = rest / expected
+        doubt = _DOUBT_TOKENS * pace
+        self.late_rate = rest / (expected + doubt)
+        self.late_from_ns = head_ns - doubt
 
     def _fail(self, now_ns: int) -> None:
         self.failures += 1

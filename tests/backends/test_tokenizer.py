@@ -1,6 +1,7 @@
 """A model's prompt format: templates mean what they mean to Jinja, and texts of any length become the library's ids."""
 
 import threading
+from typing import Any
 
 import jinja2
 import pytest
@@ -13,7 +14,7 @@ from backends.tokenizer import PromptFormat
 from contracts.errors import InvalidRequest
 
 FILES = read_model_files(BUILTIN_PATH)
-MESSAGES = [
+MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief.", "keys": "k", "_own": "o", "items": [1]},
     {"role": "user", "content": "Hi", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
 ]

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from contracts.errors import InvalidRecord
 from contracts.frame_splitter import MAX_FRAME_BYTES, FrameSplitter
-from contracts.wire import Abort, Delta, Finished, frame, from_gateway, from_host
+from contracts.wire import Abort, Delta, Finished, FromHost, frame, from_gateway, from_host
 
-MESSAGES = [
+MESSAGES: list[FromHost] = [
     Delta(request_id=b"a" * 16, token_ids=list(range(300)), content="words " * 40),
     Finished(request_id=b"a" * 16, finish_reason="stop"),
     Delta(request_id=b"b" * 16, content="é"),

@@ -67,7 +67,8 @@ def test_what_is_relayed_is_timed_as_what_is_read(steps, looks):
 
 
 def test_a_chunk_is_sent_as_it_came_and_counted_once():
-    progress, line, told = Progress(), Line(), []
+    progress, line = Progress(), Line()
+    told: list[int] = []
     progress.take(Delta(1, "", "hm", reasoning_tokens=1), 1)
     relay, exchange = relay_of(progress, line, Answer(), on_tokens=told.append, is_reasoning=True)
     relay.take(b"5\r\nchunk\r\n")

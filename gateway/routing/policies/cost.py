@@ -14,8 +14,8 @@ from gateway.routing.policies.base import Random
 from gateway.routing.policies.waits import WaitBook
 from gateway.routing.replica import AWAY_NS
 
-_PREFILL_WEIGHT: Final = 1.25  # what one computes, those behind it wait for
-_NEAR: Final = 0.03  # of computing the whole prompt: costs that differ by less are equal, and work decides
+_PREFILL_WEIGHT: Final = 1.15  # what one computes, those behind it wait for
+_NEAR: Final = 0.02  # of computing the whole prompt: costs that differ by less are equal, and work decides
 _SESSION: Final = 0.05  # of computing the whole prompt: what having served the session last is worth
 _BOUND: Final = 1.1  # of the mean work of the last minutes, beyond which another is asked that would have to compute
 _SLACK: Final = 2.0  # of the prompt itself, by which one may be ahead of that besides
@@ -70,7 +70,7 @@ class CostPolicy:
                 elif now <= replica.due_ns:  # the same, without a call
                     cost += replica.free_ns - now + output * replica.decode_ns
                 else:
-                    late = replica.late_rate * (now - replica.head_ns) + now - replica.due_ns
+                    late = replica.late_rate * (now - replica.late_from_ns) + now - replica.due_ns
                     cost += late + output * replica.decode_ns
             costs[place] = cost
         held: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from uuid import UUID
 
 import pytest
 
@@ -15,7 +16,7 @@ from gateway.reading import read_chat
 from tests.backends.llm.conftest import MemorySink
 
 BODY = b'{"model":"mock","messages":[{"role":"user","content":"Hi"}],"stream":true}'
-ID = "01890000-0000-7000-8000-000000000000"
+ID = UUID(int=7)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def call():
 
 
 def send(target):
-    return target.send_ahead("/chat/completions", read_chat("application/json", BODY), BODY, ID)
+    return target.send_ahead("/chat/completions", read_chat("application/json", BODY), BODY, str(ID))
 
 
 async def test_what_comes_before_it_is_taken_is_taken_with_it(connected, upstream, eventually):

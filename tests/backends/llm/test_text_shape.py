@@ -64,12 +64,20 @@ class Wire:
 
 def talk(sink):
     """Give a connection whose reply goes to a sink, its reader, and how it ended."""
-    connection, ends = Connection(HttpPool(Origin.parse("http://a"), read_timeouts(SPEC)), lambda: 1.0), []
-    connection.connection_made(Wire())
+    connection = Connection(HttpPool(Origin.parse("http://a"), read_timeouts(SPEC)), lambda: 1.0)
+    ends: list[Exception | None] = []
+    connection.connection_made(Wire())  # type: ignore[arg-type]
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request)
     connection.send(Request(b"", b"", reader), ends.append, is_reused=False)
     return connection, reader, ends
+
+
+def shape_of(learned):
+    """Give the shape of an event that has one."""
+    shape = TextShape.learn(learned, only_delta)
+    assert shape is not None
+    return shape
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -78,8 +86,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 @given(TEXTS.filter(bool), TEXTS, st.sampled_from(["content", "reasoning_content", "reasoning"]), st.booleans())
 def test_another_text_in_the_same_place_is_what_the_parser_reads(first, second, field, escapes):
     learned, other = (event({field: text}, is_ascii=escapes) for text in (first, second))
-    shape = TextShape.learn(learned, only_delta)
-    assert shape is not None
+    shape = shape_of(learned)
     sink = Told()
     shape.pass_to(sink)
     assert shape.take(framed(other)) == bool(second)
@@ -92,7 +99,7 @@ def test_another_text_in_the_same_place_is_what_the_parser_reads(first, second, 
 def test_what_fills_a_chunk_up_may_be_another_each_time(first, second, filling, other_filling, escapes):
     learned = event({"content": first}, usage=None, obfuscation=filling, is_ascii=escapes)
     other = event({"content": second}, usage=None, obfuscation=other_filling, is_ascii=escapes)
-    shape = TextShape.learn(learned, only_delta)
+    shape = shape_of(learned)
     sink = Told()
     shape.pass_to(sink)
     assert shape.take(framed(other)) == bool(second)
@@ -111,7 +118,7 @@ def test_what_fills_a_chunk_up_may_be_another_each_time(first, second, filling, 
 def test_a_filling_is_one_string_and_nothing_more(filling, other):
     learned = event({"content": "a"}, obfuscation="ab")
     assert filling in learned
-    shape = TextShape.learn(learned, only_delta)
+    shape = shape_of(learned)
     sink = Told()
     shape.pass_to(sink)
     assert not shape.take(framed(learned.replace(filling, other))) and not sink.events
@@ -140,7 +147,7 @@ def test_a_filling_is_one_string_and_nothing_more(filling, other):
     ],
 )
 def test_what_is_of_another_shape_is_left_to_the_parser(other):
-    shape = TextShape.learn(event({"content": "x"}), only_delta)
+    shape = shape_of(event({"content": "x"}))
     sink = Told()
     shape.pass_to(sink)
     assert not shape.take(framed(other)) and not sink.events
@@ -161,7 +168,7 @@ def test_what_is_of_another_shape_is_left_to_the_parser(other):
     ],
 )
 def test_what_is_not_one_whole_chunk_is_left_to_the_parser(data):
-    shape = TextShape.learn(event({"content": "x"}), only_delta)
+    shape = shape_of(event({"content": "x"}))
     sink = Told()
     shape.pass_to(sink)
     assert not shape.take(data) and not sink.events
@@ -188,7 +195,7 @@ def test_what_carries_more_than_one_text_has_no_shape(learned):
 
 @pytest.mark.parametrize("size", [14, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 70_000])
 def test_chunks_of_every_length_are_known(size):
-    shape = TextShape.learn(event({"content": "x"}), only_delta)
+    shape = shape_of(event({"content": "x"}))
     sink = Told()
     shape.pass_to(sink)
     least = len(event({"content": ""}))
@@ -259,7 +266,12 @@ def test_a_fault_of_whoever_takes_a_chunk_ends_the_reply_and_not_the_loop():
 def test_a_stream_of_ever_other_chunks_is_not_learned_from_for_ever(monkeypatch):
     lessons = []
     learn = TextShape.learn
-    monkeypatch.setattr(TextShape, "learn", lambda *given: lessons.append(1) or learn(*given))
+
+    def counted(*given):
+        lessons.append(given)
+        return learn(*given)
+
+    monkeypatch.setattr(TextShape, "learn", counted)
     sink = Told()
     pieces = [framed(event({"content": "a"}, created=number)) for number in range(50)]
     connection, _, _ = talk(sink)

@@ -32,10 +32,17 @@ def test_prompts_before_it_are_waited_for_and_the_first_is_under_way():
 
 def test_who_is_late_is_taken_to_be_late_with_the_rest():
     replica, now = replica_at(), 2 * SECOND
+    begin(replica, 9_000, now)
     begin(replica, 1_000, now)
-    begin(replica, 1_000, now)
-    assert replica.wait_ns(now + 100 * MS) == pytest.approx(100 * MS, rel=0.01)
-    assert replica.wait_ns(now + 300 * MS) == pytest.approx(3 * 100 * MS + 200 * MS, rel=0.01)
+    assert replica.wait_ns(now + 900 * MS) == pytest.approx(100 * MS, rel=0.01)
+    assert replica.wait_ns(now + 2900 * MS) == pytest.approx(3 * 100 * MS + 2000 * MS, rel=0.01)
+
+
+def test_a_short_prompt_that_is_late_says_little_of_a_long_one_behind_it():
+    replica, now = replica_at(), 2 * SECOND
+    begin(replica, 10, now)
+    begin(replica, 5_000, now)
+    assert replica.wait_ns(now + 51 * MS) == pytest.approx(1.5 * 500 * MS + 50 * MS, rel=0.02)
 
 
 def test_a_first_token_frees_what_its_prompt_held():
