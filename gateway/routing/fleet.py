@@ -17,6 +17,7 @@ from gateway.routing.sessions import Sessions
 from gateway.routing.work_book import WorkBook
 
 _REFRESH_NS: Final = 1_000_000_000
+_APART: Final = 1.25  # by which the pool's pace may have moved without all being told
 
 
 class Fleet:
@@ -38,6 +39,7 @@ class Fleet:
         self._by_name: dict[str, int] = {}
         self._sessions = Sessions()
         self._refreshed_ns = 0
+        self._refreshed_pace_ns = self._pace.ns_per_token
 
     def follow_pool(self, pool: PoolSpec) -> None:
         """Be a pool's targets from now on; those that changed are others."""
@@ -106,9 +108,7 @@ class Fleet:
     def sight(self, ask: Ask, now_ns: int) -> Sight:
         """Look at the replicas for a request, and at what they have of it in their caches."""
         if now_ns - self._refreshed_ns > _REFRESH_NS:
-            self._refreshed_ns = now_ns
-            for replica in self.replicas:
-                replica.refresh(now_ns)
+            self._refresh(now_ns)
         matches: list[tuple[int, int]] = []
         if self.policy.wants_prefixes and ask.keys:
             matches = [(bits, blocks * ask.block_tokens) for bits, blocks in self.index.match(ask.keys)]
@@ -140,6 +140,8 @@ class Fleet:
     def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
         """Take note that a prompt is computed, and in the cache."""
         replica.first_token(hold, now_ns)
+        if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
+            self._refresh(now_ns)  # as after the first of all: those that are not measured must not look slow, or fast
         self._settle(replica, hold, is_computed=True)
 
     def end(
@@ -170,6 +172,13 @@ class Fleet:
             "refused_blocks": self.index.refused_blocks,
             "replicas": {replica.id: replica.status(now_ns) for replica in self.replicas},
         }
+
+    def _refresh(self, now_ns: int) -> None:
+        """Let every replica's pace be as of now."""
+        self._refreshed_ns = now_ns
+        self._refreshed_pace_ns = self._pace.ns_per_token
+        for replica in self.replicas:
+            replica.refresh(now_ns)
 
     def _settle(self, replica: Replica, hold: Hold, *, is_computed: bool) -> None:
         """Turn what was expected of a cache into what is assumed of it, or take it back."""

@@ -126,6 +126,8 @@ PIECES = st.lists(
 
 @given(PIECES, st.sampled_from(["1.1", "1.0"]), st.sampled_from([1, 2]), st.sampled_from(["stop", "length", None]))
 async def test_clients_and_books_see_no_difference(pieces, version, n, reason: FinishReason | None):
+    pieces = [piece for piece in pieces if piece[2].get("index", 0) < n]  # an engine makes the choices it is asked for
+
     def answered(*, is_short: bool) -> tuple[object, ...]:
         answer = Answer(is_short=is_short, version=version, n=n)
         for text, at_ns, more, flow in pieces:
