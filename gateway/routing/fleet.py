@@ -17,7 +17,7 @@ from gateway.routing.sessions import Sessions
 from gateway.routing.work_book import WorkBook
 
 _REFRESH_NS: Final = 1_000_000_000
-_APART: Final = 1.25  # by which the pool's pace may have moved without all being told
+_APART: Final = 1.01  # by which the pool's pace may have moved without all being told
 
 
 class Fleet:

@@ -6,7 +6,8 @@ Times are nanoseconds, monotonic.
 from typing import Final
 
 _HALF_LIFE_NS: Final = 30e9
-_PRIOR_TOKENS: Final = 512.0  # how much the pool's pace weighs against a replica's own
+_ALIKE: Final = 1.25  # a pace that differs by less is the pool's: what is measured scatters, and must not choose
+_PRIOR_TOKENS: Final = 4_096.0  # how much the pool's pace weighs against a replica's own
 _MAX_TOKENS: Final = 40_000.0  # remembered: some prompts, so that a sudden change is seen within some
 # A replica of which nothing is known: only how replicas compare matters, and they are equal then.
 DEFAULT_PREFILL_NS: Final = 100_000.0  # a token
@@ -44,7 +45,8 @@ class PrefillPace:
                 self.ns_per_token = max(self._ns / self._tokens, 1.0)
             return
         prior = self._shared.ns_per_token
-        self.ns_per_token = max((self._ns + prior * _PRIOR_TOKENS) / (self._tokens + _PRIOR_TOKENS), 1.0)
+        own = max((self._ns + prior * _PRIOR_TOKENS) / (self._tokens + _PRIOR_TOKENS), 1.0)
+        self.ns_per_token = own if own > prior * _ALIKE or own * _ALIKE < prior else prior
 
     def _fade(self, now_ns: int) -> None:
         past = now_ns - self._until_ns
