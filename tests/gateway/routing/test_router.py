@@ -1,6 +1,7 @@
 """The router gives candidates that may be called, best first, and counts what is sent while it is under way."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from contracts.prices import PriceBook
 from contracts.usage import Usage
 from gateway.clock import Clock
 from gateway.progress import Progress
+from gateway.routing.choice import Choice
 from gateway.routing.router import Router
 
 SECOND = 1_000_000_000
@@ -62,6 +64,15 @@ def ids(choice) -> list[str]:
     return [spec.id for spec in choice.candidates]
 
 
+def pools_of(router: Router) -> Any:
+    return router.status()["pools"]
+
+
+def facts_of(choice: Choice) -> Any:
+    assert choice.sample is not None
+    return choice.sample.facts()
+
+
 async def test_every_target_is_a_candidate_once(hands):
     for policy in ("cost", "least_outstanding", "random", "round_robin"):
         router, snapshot = Router(hands.clock()), snapshot_of(policy, 30)
@@ -95,7 +106,7 @@ async def test_what_is_sent_counts_until_it_ends_and_the_next_goes_elsewhere(han
     progress.take(Delta(1, "x"), hands.now)
     assert placed is not None
     placed.end(Result(usage=Usage(input_text=800, output_text=1)), None)
-    pools = router.status()["pools"]
+    pools = pools_of(router)
     assert [one["running"] for one in pools["p"]["replicas"].values()] == [0, 0]
 
 
@@ -148,18 +159,18 @@ async def test_a_pool_that_changes_keeps_what_is_known_of_the_targets_that_stay(
     await router.rank(MODEL, Snapshot(2, {}, {"m": MODEL}, {"p": pool}, PriceBook()), call_of())
     assert left is not None and kept is not None
     left.end(Result(), None)
-    replicas = router.status()["pools"]["p"]["replicas"]
+    replicas = pools_of(router)["p"]["replicas"]
     assert {name: one["running"] for name, one in replicas.items()} == {"t0": 1, "new": 0}
     router.sync(Snapshot(3, {}, {}, {}, PriceBook()))
-    assert router.status()["pools"] == {}
+    assert pools_of(router) == {}
 
 
 async def test_a_sampled_choice_is_scored_when_the_truth_is_known(hands):
     router, snapshot = Router(hands.clock(), sample_share=0.5, draw=lambda: 0.4), snapshot_of(count=2)
     choice = await router.rank(MODEL, snapshot, call_of("a" * 4_000))
     assert choice.sample is not None
-    predicted = choice.sample.facts()["predicted_ms"]
-    assert set(predicted) == {"t0", "t1"} and "outcome" not in choice.sample.facts()
+    predicted = facts_of(choice)["predicted_ms"]
+    assert set(predicted) == {"t0", "t1"} and "outcome" not in facts_of(choice)
     progress = Progress()
     placed = choice.begin(choice.candidates[0], progress)
     hands.now += SECOND
@@ -167,7 +178,7 @@ async def test_a_sampled_choice_is_scored_when_the_truth_is_known(hands):
     assert placed is not None
     placed.end(Result(usage=Usage(input_text=700, cache_read_text=300, output_text=1)), None)
     chosen = ids(choice)[0]
-    assert choice.sample.facts()["outcome"] == {
+    assert facts_of(choice)["outcome"] == {
         "replica": chosen,
         "ttft_ms": 1000.0,
         "cached_tokens": 300,
@@ -184,4 +195,4 @@ async def test_one_target_and_turns_are_not_counted(hands):
         assert router.is_plain(snapshot.pools["p"])
         choice = await router.rank(MODEL, snapshot, call_of())
         assert choice.begin(choice.candidates[0], Progress()) is None
-        assert router.status()["pools"] == {}
+        assert pools_of(router) == {}
