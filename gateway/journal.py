@@ -42,7 +42,8 @@ class Journal:
 
     def promise(self, bytes_under_way: int) -> bool:
         """Hold this much room for the requests under way, the one to be admitted included. Gives False without it."""
-        if bytes_under_way > self._room_bytes and not self.has_room(bytes_under_way):
+        is_known = bytes_under_way <= self._room_bytes and bytes_under_way <= self._log.reserved_bytes
+        if not is_known and not self.has_room(bytes_under_way):
             return False
         self._promised_bytes = bytes_under_way
         return True

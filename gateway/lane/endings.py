@@ -31,19 +31,28 @@ class Endings:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._waiting: list[Ending] = []
+        self._unwritten: list[WholeRequest] = []
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._end_all)
         self._waiting.append(ending)
+        self._unwritten.append(ending.record)
+
+    def write(self) -> None:
+        """Write what is not written yet. What they were charged is on the counters already: whoever takes these down
+        together with the journal's end has the records written first."""
+        records, self._unwritten = self._unwritten, []
+        try:
+            if records:
+                self._recorder.record_whole(records)
+        except Exception:  # what is on disk is not written twice, and the answers are good ones
+            _log.exception("records could not be told of", extra={"requests": len(records)})
 
     def _end_all(self) -> None:
+        self.write()
         waiting, self._waiting = self._waiting, []
-        try:
-            self._recorder.record_whole([ending.record for ending in waiting])
-        except Exception:  # what is on disk is not written twice, and the answers are good ones
-            _log.exception("records could not be told of", extra={"requests": len(waiting)})
         for ending in waiting:
             try:
                 ending.exchange.send_lines(200, JSON, ending.body, ending.lines)

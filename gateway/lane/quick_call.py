@@ -77,8 +77,10 @@ class QuickCall(msgspec.Struct, eq=False):
     _again: SendAgain | None = None
 
     def send(self) -> bool:
-        """Send it to the first of the candidates; say whether that had a connection for it."""
+        """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""
         self._admitted_ns = self._lane.clock.monotonic_ns()
+        if not self._to.health.is_plain:
+            return False
         self._sent = self._to.target.send_at_once(
             CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
         )

@@ -77,7 +77,7 @@ class QuickLane:
             call = QuickCall(
                 self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
             )
-            is_sent = to.health.is_plain and call.send()
+            is_sent = call.send()
         except BaseException:
             self._let_out(let_in)
             raise

@@ -81,6 +81,7 @@ class BudgetLedger:
         self.note = self._changed.add  # remembers that a counter's settled total has moved
         self._known_to = Position(0, 0)  # the journal up to here is contained in the totals
         self._whole_bytes = 0
+        self.before_flush: Callable[[], None] | None = None  # writes the records of what the counters already hold
         self.is_broken = False  # the disk refused the last write
         self._read()
 
@@ -104,6 +105,8 @@ class BudgetLedger:
 
     def flush(self) -> None:
         """Write down what has changed. Called before the journal gives up records, and from time to time."""
+        if self.before_flush is not None:
+            self.before_flush()
         if not self._changed:
             return
         changed = {
