@@ -1,6 +1,8 @@
 """A pool that is chosen from by cost, through the whole gateway: affinity, what health shows, and what records say."""
 
+import asyncio
 import json
+from uuid import UUID
 
 import pytest
 
@@ -8,7 +10,7 @@ import pytest
 @pytest.fixture
 async def choosing(start_gateway, kit):
     """A gateway whose pool has three scripted replicas and states no policy."""
-    targets = [kit.scripted(f"s{number}", tokens=3) for number in range(3)]
+    targets = [kit.scripted(f"s{number}", tokens=3, first_ms=100) for number in range(3)]
     configuration = kit.configuration(("scripted-1", targets))
     del configuration["pools"][0]["policy"]
     return await start_gateway(configuration, routing_sample_share=1.0)
@@ -19,12 +21,17 @@ def messages(text: str) -> list[dict[str, str]]:
 
 
 async def test_a_conversation_stays_and_others_are_spread(choosing):
-    for turn in range(4):
-        for number in range(3):
-            await choosing.chat(messages=messages(f"conversation {number} begins like this. " * 40 + "more " * turn))
-    served = [record.replica for record in choosing.requests()]
-    assert [served[turn * 3 : turn * 3 + 3] for turn in range(4)] == [served[:3]] * 4
-    assert set(served) == {"s0", "s1", "s2"}
+    async def say(number: int, turn: int) -> str:
+        began = f"conversation {number} begins like this. " * 40
+        answer = await choosing.chat(messages=messages(began + "more " * turn))
+        asked = UUID(answer.headers["x-request-id"]).bytes
+        [record] = [record for record in choosing.requests() if record.request_id == asked]
+        return record.replica
+
+    first = await asyncio.gather(*[say(number, 0) for number in range(3)])
+    assert set(first) == {"s0", "s1", "s2"}, "each sees that the others are under way"
+    for turn in range(1, 4):
+        assert [await say(number, turn) for number in range(3)] == first
 
 
 async def test_health_shows_what_is_known_of_replicas_and_records_how_the_alternatives_stood(choosing):
