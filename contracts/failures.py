@@ -5,9 +5,12 @@ A playbook says the same of a provider as a whole: what counts as its outage, wh
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import isfinite
 from typing import Any, Final, Literal, cast
 
 from contracts.errors import ConfigurationError
+
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class BreakerPolicy:
     ramp_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        _refuse_infinite(self, "breaker")
         for name in ("failures_in_a_row", "least_requests", "good_probes"):
             _refuse_unless(getattr(self, name) >= 1, "breaker", name, getattr(self, name), "at least 1")
         _refuse_unless(
@@ -68,6 +72,7 @@ class HedgePolicy:
     least_seconds: float = 0.05
 
     def __post_init__(self) -> None:
+        _refuse_infinite(self, "hedge")
         _refuse_unless(0 < self.quantile < 1, "hedge", "quantile", self.quantile, "above 0 and below 1")
         _refuse_unless(0 < self.share <= 1, "hedge", "share", self.share, "above 0, at most 1")
         _refuse_unless(self.least_seconds >= 0, "hedge", "least_seconds", self.least_seconds, "0 or more")
@@ -99,6 +104,7 @@ class FailurePolicy:
     when_all_away: Literal["call", "refuse"] = "call"
 
     def __post_init__(self) -> None:
+        _refuse_infinite(self, "failures")
         _refuse_unless(
             self.when_all_away in ("call", "refuse"), "failures", "when_all_away", self.when_all_away, "call or refuse"
         )
@@ -149,30 +155,43 @@ def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
         return DEFAULT_FAILURES
     given = dict(stated)
     for name, kind in (("breaker", BreakerPolicy), ("hedge", HedgePolicy)):
-        if isinstance(given.get(name), Mapping):
-            given[name] = _built(kind, name, cast("Mapping[str, Any]", given[name]))
+        if given.get(name) is not None:
+            given[name] = _built(kind, name, given[name])
     return cast(FailurePolicy, _built(FailurePolicy, "failures", given))
 
 
 def playbook_of(provider: str, rules: Mapping[str, object]) -> Playbook:
     """Build a provider's playbook from its rules. Raises ConfigurationError where they are not what one takes."""
     given: dict[str, Any] = {"provider": provider, **rules}
-    if isinstance(given.get("outage"), Mapping):
+    what = f"playbook {provider!r}"
+    if "outage" in given:
         standard = {"failures_in_a_row": 10, "good_probes": 3}
-        given["outage"] = _built(BreakerPolicy, "outage", {**standard, **given["outage"]})
-    given["then"] = tuple(given.get("then") or ())
-    return cast(Playbook, _built(Playbook, f"playbook {provider!r}", given))
+        given["outage"] = _built(BreakerPolicy, f"{what}: outage", given["outage"], standard)
+    then = () if given.get("then") is None else given["then"]
+    is_list = isinstance(then, list | tuple) and all([isinstance(name, str) for name in then])
+    _refuse_unless(is_list, what, "then", repr(then)[:60], "a list of providers' names")
+    given["then"] = tuple(then)
+    return cast(Playbook, _built(Playbook, what, given))
 
 
-def _built(kind: type, what: str, given: Mapping[str, Any]) -> object:
+def _built(kind: type, what: str, given: object, standard: Mapping[str, Any] = _NOTHING) -> object:
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{what} is {repr(given)[:60]}; it must be a mapping of its fields")
     known = {one.name for one in fields(kind)}
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{what}: there is no field {name[:60]!r}; known: {', '.join(sorted(known))}")
+            raise ConfigurationError(f"{what}: there is no field {str(name)[:60]!r}; known: {', '.join(sorted(known))}")
     try:
-        return kind(**given)
+        return kind(**{**standard, **given})
     except TypeError as error:
         raise ConfigurationError(f"{what}: a value is of a type that it does not take") from error
+
+
+def _refuse_infinite(policy: "BreakerPolicy | HedgePolicy | FailurePolicy", what: str) -> None:
+    for one in fields(policy):
+        value = getattr(policy, one.name)
+        if isinstance(value, float):
+            _refuse_unless(isfinite(value), what, one.name, value, "a finite number")
 
 
 def _refuse_unless(is_good: bool, what: str, name: str, value: object, wanted: str) -> None:

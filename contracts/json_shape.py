@@ -18,11 +18,18 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _MAX_DEPTH: Final = 64
 _MAX_STEPS: Final = 20_000  # about 20 ms
+_STEP_CHARACTERS: Final = 16  # of a reference: to follow these takes about as long as one step
 
 
 def misfit(schema: object, value: object) -> str:
-    """Say where a value (as decoded from JSON) misses a schema, by path and keyword; empty where it keeps it."""
-    return _Fitting(schema).misfit(schema, value, "$", 0)
+    """Say where a value (as decoded from JSON) misses a schema, by path and keyword; empty where it keeps it.
+
+    So it is where it cannot be told: numbers too long to be written, or what is nested too deep to be compared.
+    """
+    try:
+        return _Fitting(schema).misfit(schema, value, "$", 0)
+    except (ValueError, OverflowError, RecursionError):
+        return ""
 
 
 class _Fitting:
@@ -33,8 +40,7 @@ class _Fitting:
     def misfit(self, schema: object, value: object, path: str, depth: int) -> str:
         if schema is False:
             return f"{path}: nothing is allowed here"
-        self._steps += 1
-        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._steps > _MAX_STEPS:
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or not self._may_take(1):
             return ""
         reference = schema.get("$ref")
         if isinstance(reference, str):
@@ -43,15 +49,24 @@ class _Fitting:
             if missed:
                 return missed
         return (
-            _own_misfit(schema, value, path)
+            self._own_misfit(schema, value, path)
             or self._branches(schema, value, path, depth)
             or self._members(schema, value, path, depth)
             or self._items(schema, value, path, depth)
         )
 
+    def _may_take(self, steps: int) -> bool:
+        """Take so many further steps; say whether they are within the bound."""
+        self._steps += steps
+        return self._steps <= _MAX_STEPS
+
+    def _listed(self, value: object) -> Sequence[object]:
+        """Give a list of the schema's; an empty one where it is none, or too long to be looked at."""
+        return value if isinstance(value, list | tuple) and self._may_take(len(value)) else ()
+
     def _resolved(self, reference: str) -> object:
         """Follow a pointer within the schema; `None` where it leads out of it or nowhere."""
-        if not reference.startswith("#"):
+        if not reference.startswith("#") or not self._may_take(len(reference) // _STEP_CHARACTERS):
             return None
         place: object = self._root
         for step in reference[1:].strip("/").split("/"):
@@ -67,13 +82,13 @@ class _Fitting:
         return place
 
     def _branches(self, schema: Mapping[str, object], value: object, path: str, depth: int) -> str:
-        for part in _listed(schema.get("allOf")):
+        for part in self._listed(schema.get("allOf")):
             missed = self.misfit(part, value, path, depth + 1)
             if missed:
                 return missed
         # That it keeps only one of `oneOf`, and none of `not`, cannot be told where not all is looked at.
         for keyword in ("anyOf", "oneOf"):
-            parts = _listed(schema.get(keyword))
+            parts = self._listed(schema.get(keyword))
             if parts and all(self.misfit(part, value, path, depth + 1) for part in parts):
                 return f"{path}: {keyword}: it keeps none of them"
         return ""
@@ -81,14 +96,16 @@ class _Fitting:
     def _members(self, schema: Mapping[str, object], value: object, path: str, depth: int) -> str:
         if not isinstance(value, dict):
             return ""
-        for name in _listed(schema.get("required")):
-            if name not in value:
+        for name in self._listed(schema.get("required")):
+            if isinstance(name, str) and name not in value:
                 return f"{path}: required: {name!r} is missing"
         known = schema.get("properties")
         properties = known if isinstance(known, Mapping) else {}
         patterns = schema.get("patternProperties")
         further = schema.get("additionalProperties", True)
         for name, member in value.items():
+            if self._steps > _MAX_STEPS:
+                break
             if name in properties:
                 missed = self.misfit(properties[name], member, f"{path}.{name}", depth + 1)
             elif isinstance(patterns, Mapping) and patterns:
@@ -104,31 +121,54 @@ class _Fitting:
     def _items(self, schema: Mapping[str, object], value: object, path: str, depth: int) -> str:
         if not isinstance(value, list):
             return ""
-        prefix = _listed(schema.get("prefixItems"))
+        prefix = self._listed(schema.get("prefixItems"))
         rest = schema.get("items", True)
         for place, item in enumerate(value):
+            if self._steps > _MAX_STEPS:
+                break
             each = prefix[place] if place < len(prefix) else rest
             missed = self.misfit(each, item, f"{path}[{place}]", depth + 1)
             if missed:
                 return missed
         return _count_misfit(schema, len(value), "Items", path)
 
+    def _own_misfit(self, schema: Mapping[str, object], value: object, path: str) -> str:
+        """Look at keywords that ask nothing of the value's parts."""
+        types = schema.get("type")
+        wanted = (types,) if isinstance(types, str) else self._listed(types)
+        if wanted and not any(_is_of(value, name) for name in wanted):
+            return f"{path}: type: it must be {' or '.join(map(str, wanted))}"
+        if "enum" in schema and not self._is_in(value, schema["enum"]):
+            return f"{path}: enum: it is none of the values"
+        if "const" in schema and not self._is_same(value, schema["const"]):
+            return f"{path}: const: it is another value"
+        if isinstance(value, str):
+            return _count_misfit(schema, len(value), "Length", path)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return _number_misfit(schema, value, path)
+        return ""
 
-def _own_misfit(schema: Mapping[str, object], value: object, path: str) -> str:
-    """Look at keywords that ask nothing of the value's parts."""
-    types = schema.get("type")
-    wanted = [types] if isinstance(types, str) else _listed(types)
-    if wanted and not any(_is_of(value, name) for name in wanted):
-        return f"{path}: type: it must be {' or '.join(map(str, wanted))}"
-    if "enum" in schema and not _is_in(value, _listed(schema["enum"])):
-        return f"{path}: enum: it is none of the values"
-    if "const" in schema and not _is_same(value, schema["const"]):
-        return f"{path}: const: it is another value"
-    if isinstance(value, str):
-        return _count_misfit(schema, len(value), "Length", path)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return _number_misfit(schema, value, path)
-    return ""
+    def _is_in(self, value: object, values: object) -> bool:
+        """Say whether a value is among others, or may be: what is not looked at is taken as kept."""
+        if not isinstance(values, list | tuple) or not self._may_take(len(values)):
+            return True
+        return any(self._is_same(value, other) for other in values)
+
+    def _is_same(self, one: object, other: object) -> bool:
+        """Compare as JSON does, where true is not 1."""
+        if isinstance(one, bool) or isinstance(other, bool):
+            return one is other
+        if isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                return False
+            return not self._may_take(len(one)) or all(map(self._is_same, one, other))
+        if isinstance(one, dict) and isinstance(other, dict):
+            if len(one) != len(other):
+                return False
+            if not self._may_take(len(one)):
+                return True
+            return one.keys() == other.keys() and all(self._is_same(one[name], other[name]) for name in one)
+        return one == other
 
 
 def _number_misfit(schema: Mapping[str, object], value: int | float, path: str) -> str:
@@ -161,22 +201,3 @@ def _is_of(value: object, name: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, kinds):
         return isinstance(value, bool) and name == "boolean"
     return name != "integer" or isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Compare as JSON does, where true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_is_same(a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(one[name], other[name]) for name in one)
-    return one == other
-
-
-def _is_in(value: object, values: Sequence[object]) -> bool:
-    return any(_is_same(value, other) for other in values)
-
-
-def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []

@@ -8,15 +8,18 @@ from typing import Final
 from backends.llm.base import ModelCall
 from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.configuration import PoolSpec, TargetSpec
-from contracts.errors import TollkeeperError
-from contracts.usage import Usage
+from contracts.errors import InvalidUsage, TollkeeperError
+from contracts.prices import UNPRICED, Cost
+from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.allowance import Allowance
+from gateway.charging import used_by
 from gateway.clipping import is_unseen
 from gateway.clock import Clock
-from gateway.earlier_answers import settle_earlier
+from gateway.earlier_answers import EarlierAnswer, settle_earlier, used_earlier
 from gateway.exchange import Exchange
 from gateway.grant import Grant
-from gateway.life import Life
+from gateway.late_charges import reserve_late
+from gateway.life import Attempt, Life
 from gateway.operations import Operation
 from gateway.reading import read_retries
 from gateway.scheduling.pool_queue import PoolQueue
@@ -50,7 +53,6 @@ class Admittance:
         count_input = partial(self._stages.targets.count_input, call, pool)
         grant = passage.grant = await limiter.reserve(life, count_input, retries=retries)
         self.open_grants += grant is not None
-        passage.is_let_go = False
         reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
         if life.set_fields:
             reply.add_headers(((b"x-tollkeeper-set", ", ".join(life.set_fields).encode()),))
@@ -77,26 +79,47 @@ class Admittance:
         if passage.place is not None:
             passage.place.leave()
         self._stages.limiter.release(passage.grant)
-        passage.is_let_go = passage.grant is not None
+        passage.is_let_go = passage.is_let_go or passage.grant is not None
+        for attempt in life.attempts:
+            attempt.is_left = True
         passage.grant = passage.allowance = passage.place = None
         life.limit = ""
 
-    def set_aside(self, passage: Passage, usage: Usage) -> Grant | None:
-        """Leave a model that has answered: its place is free, and what was reserved is given, to be settled later."""
+    def set_aside(self, life: Life, passage: Passage, attempts: list[Attempt]) -> None:
+        """Leave a model that has answered: its place and its slots are free, the rest is held and settled later.
+
+        `attempts` are the model's, the last that with the answer.
+        """
         if passage.allowance is not None:
             passage.allowance.close()
         if passage.place is not None:
+            usage = self._stages.settlement.usage_so_far(attempts, life)
             passage.place.leave(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        grant = passage.grant
+        if passage.grant is not None:
+            passage.grant.reservation.free_slots(self._clock.wall_ns())
+        passage.earlier.append(EarlierAnswer(attempts, passage.grant))
         passage.grant = passage.allowance = passage.place = None
-        return grant
+        for attempt in life.attempts:
+            attempt.is_left = True
+
+    async def reserve_late(self, life: Life, passage: Passage) -> None:
+        """Reserve what the request used beyond its grants, where counters are shared. Raises nothing."""
+        store = self._stages.limiter.store
+        if not store.is_shared:
+            return
+        if passage.grant is not None:
+            await reserve_late(used_by(life, passage.grant), passage.grant, store, self._clock)
+        for earlier in passage.earlier:
+            if earlier.grant is not None:
+                used = used_earlier(earlier.attempts, earlier.grant, *self._answer_of(earlier, life))
+                await reserve_late(used, earlier.grant, store, self._clock)
 
     def settle_earlier(self, life: Life, passage: Passage) -> None:
         """Charge the answers that were set aside, once the last is settled."""
         now_ns = self._clock.wall_ns()
         for earlier in reversed(passage.earlier):
             self.open_grants -= earlier.grant is not None
-            settle_earlier(life, earlier, now_ns)
+            settle_earlier(life, earlier, *self._answer_of(earlier, life), now_ns)
 
     async def candidates(
         self, life: Life, call: ModelCall, within: frozenset[str] | None = None
@@ -155,6 +178,12 @@ class Admittance:
         finally:
             life.wait_ns = (life.wait_ns or 0) + self._clock.monotonic_ns() - began_ns
         passage.reply.tell(passage.place.produced)
+
+    def _answer_of(self, earlier: EarlierAnswer, life: Life) -> tuple[Usage, Cost]:
+        try:
+            return self._stages.settlement.answer_of(earlier.attempts, life)
+        except InvalidUsage:  # counts no column can hold come from a broken target
+            return UNKNOWN_USAGE, UNPRICED
 
     def _hold_to_limits(self, life: Life, passage: Passage, call: ModelCall) -> None:
         allowance = passage.allowance = self._allowance(life, passage, passage.grant)

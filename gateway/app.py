@@ -283,6 +283,7 @@ class Gateway:
             answers=self._answers.state,
             semantic=self._semantic,
             health=self.health_book,
+            router=self.router,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)

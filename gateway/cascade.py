@@ -12,7 +12,6 @@ from contracts.routes import CascadePolicy
 from gateway.admittance import Admittance
 from gateway.clock import Clock
 from gateway.decisions import add_decision
-from gateway.earlier_answers import EarlierAnswer
 from gateway.exchange import Exchange
 from gateway.journey import goes_on
 from gateway.life import Attempt, Life
@@ -101,6 +100,14 @@ class _Run:
         self._kept: _Kept | None = None
 
     async def go(self, exchange: Exchange, operation: Operation) -> None:
+        try:
+            await self._go(exchange, operation)
+        except BaseException:
+            if self._kept is not None and not self._life.was_begun:  # the next model was not called yet
+                self._take_back(self._kept)
+            raise
+
+    async def _go(self, exchange: Exchange, operation: Operation) -> None:
         life, legs, failure = self._life, self._way.legs, None
         for number, leg in enumerate(legs):
             kept = self._kept
@@ -171,20 +178,27 @@ class _Run:
         if kept is None:
             self._admittance.leave(self._life, self._passage)
         else:
-            attempt = kept.attempts[-1]
-            grant = self._admittance.set_aside(self._passage, attempt.result.usage)
-            self._passage.earlier.append(EarlierAnswer(attempt, grant))
+            self._admittance.set_aside(self._life, self._passage, kept.attempts)
 
     def _return_to(self, kept: _Kept) -> None:
         """Give the client the answer that is kept, after others could not be had."""
-        life, passage = self._life, self._passage
-        if passage.earlier and passage.earlier[-1].attempt is kept.attempts[-1]:  # it had been left
-            self._admittance.leave(life, passage)
-            passage.grant = passage.earlier.pop().grant
-            self._way.enter(life, kept.leg)
-            # The last attempt is the one that answers; each keeps its number.
-            life.attempts = [one for one in life.attempts if one not in kept.attempts] + kept.attempts
+        self._take_back(kept)
+        if self._passage.visit is not None:
+            self._passage.visit.is_lacking = True
         self._deliver(kept.held, kept.attempts[-1])
+
+    def _take_back(self, kept: _Kept) -> None:
+        """Make the answer that is kept the request's own again, where it had been left for another's."""
+        life, passage = self._life, self._passage
+        if not passage.earlier or passage.earlier[-1].attempts is not kept.attempts:
+            return
+        self._admittance.leave(life, passage)
+        passage.grant = passage.earlier.pop().grant
+        for attempt in kept.attempts:
+            attempt.is_left = False
+        self._way.enter(life, kept.leg)
+        # The last attempt is the one that answers; each keeps its number.
+        life.attempts = [one for one in life.attempts if one not in kept.attempts] + kept.attempts
 
     def _deliver(self, held: HeldReply, attempt: Attempt) -> None:
         request = self._way.asked
@@ -210,9 +224,9 @@ class _Run:
         most = policy.max_cost_pico_usd
         if most is None:
             return True
-        answers = [earlier.attempt for earlier in self._passage.earlier]
-        answers += [] if self._kept is None else [self._kept.attempts[-1]]
-        costs = [self._stages.settlement.cost_of(attempt, life) for attempt in answers]
+        answers = [earlier.attempts for earlier in self._passage.earlier]
+        answers += [] if self._kept is None else [self._kept.attempts]
+        costs = [self._stages.settlement.cost_of(attempts, life) for attempts in answers]
         costs.append(standing.cost_pico_usd(leg.model))
         known = [cost for cost in costs if cost is not None]
         return len(known) == len(costs) and sum(known) <= most  # what is not known cannot be shown to be within

@@ -24,7 +24,6 @@ from gateway.clock import Clock
 from gateway.decisions import add_decision
 from gateway.exchange import Exchange
 from gateway.journey import Journeys
-from gateway.late_charges import reserve_late
 from gateway.life import Life
 from gateway.operations import Operation
 from gateway.reading import read_latency_budget, read_priority, read_tags
@@ -277,6 +276,9 @@ class Dispatcher:
 
     async def _settle(self, life: Life, passage: Passage) -> None:
         self._admittance.open_grants -= passage.grant is not None
+        last = life.last_attempt
+        if last is not None and last.is_left:
+            life.model = last.model or life.model  # a later one was refused, or left, before it was called
         if passage.allowance is not None:
             passage.allowance.close()
         try:
@@ -287,9 +289,9 @@ class Dispatcher:
         if passage.place is not None:
             passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
         if self._stages.limiter.store.is_shared:
-            await reserve_late(life, passage.grant, self._stages.limiter.store, self._clock)
+            await self._admittance.reserve_late(life, passage)
         self._stages.limiter.settle(life, passage.grant)
-        if passage.is_let_go:
+        if passage.is_let_go and not life.was_begun:
             life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
         if passage.earlier:
             self._admittance.settle_earlier(life, passage)

@@ -3,28 +3,29 @@
 import msgspec
 
 from contracts.prices import Cost
+from contracts.usage import Usage
+from gateway.charging import gpu_time_of
 from gateway.grant import Grant
 from gateway.life import Attempt, Life
-from gateway.limits.demand import INPUT, MONEY, OUTPUT, TOKENS, Amounts
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
 
 
 class EarlierAnswer(msgspec.Struct):
-    """An answer that was not good enough, with what was reserved for it. Its slot is held until the request ends."""
+    """An answer that was not good enough, with the attempts of its model and what was reserved for them."""
 
-    attempt: Attempt
+    attempts: list[Attempt]
     grant: Grant | None
 
 
-def settle_earlier(life: Life, earlier: EarlierAnswer, now_ns: int) -> None:
+def settle_earlier(life: Life, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
     """Charge an earlier answer by its own usage and price, and add it to what the request cost and was charged.
 
     The request is counted once, by its last answer. What nobody reported stays as it was reserved.
     """
-    attempt, grant = earlier.attempt, earlier.grant
-    charged = attempt.cost.total_pico_usd
+    grant, charged = earlier.grant, cost.total_pico_usd
     if grant is not None:
         reservation = grant.reservation
-        paid = reservation.settle(_used(attempt, grant), now_ns)
+        paid = reservation.settle(used_earlier(earlier.attempts, grant, usage, cost), now_ns)
         if reservation.lines.counts_money:
             charged = paid[MONEY]
         life.reserved_tokens = (life.reserved_tokens or 0) + reservation.reserved(TOKENS)
@@ -36,16 +37,16 @@ def settle_earlier(life: Life, earlier: EarlierAnswer, now_ns: int) -> None:
         ] + life.charges
     known = charged is not None and life.charged_pico_usd is not None
     life.charged_pico_usd = (charged or 0) + (life.charged_pico_usd or 0) if known else None
-    life.cost = _together(attempt.cost, life.cost)
+    life.cost = _together(cost, life.cost)
 
 
-def _used(attempt: Attempt, grant: Grant) -> Amounts:
-    held, usage, cost = grant.reservation.reserved, attempt.usage, attempt.cost.total_pico_usd
+def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost) -> Amounts:
+    """Give what an earlier answer is to be charged with, metric by metric."""
+    held, pico_usd = grant.reservation.reserved, cost.total_pico_usd
     tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
     tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
-    gpu = attempt.result.gpu
-    gpu_ns = 0 if gpu is None else gpu.prefill_ns + gpu.decode_ns + gpu.recompute_ns + gpu.wasted_ns
-    return (0, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+    gpu_ns = gpu_time_of(attempts, held(GPU)) if grant.reservation.lines.counts_gpu else 0
+    return (0, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if pico_usd is None else pico_usd)
 
 
 def _together(one: Cost, other: Cost) -> Cost:

@@ -63,8 +63,6 @@ class Journeys:
                 )
         assert failure is not None
         life.limit = limit
-        if life.attempts:
-            life.model = life.attempts[-1].model  # where a later one was refused before it was called
         raise failure
 
 

@@ -7,19 +7,16 @@ here at that moment says little of what there is: without asking, the rest would
 import asyncio
 import contextlib
 
-from gateway.charging import used_by
 from gateway.clock import Clock
 from gateway.grant import Grant
-from gateway.life import Life
 from gateway.limits.base import CounterStore
+from gateway.limits.demand import Amounts
 
 
-async def reserve_late(life: Life, grant: Grant | None, store: CounterStore, clock: Clock) -> None:
-    """Reserve what a request that has ended used beyond its grant, all of it or nothing. Raises nothing."""
-    if grant is None or not store.is_shared:
-        return
+async def reserve_late(used: Amounts, grant: Grant, store: CounterStore, clock: Clock) -> None:
+    """Reserve what a request that has ended used beyond a grant, all of it or nothing. Raises nothing."""
     reservation = grant.reservation
-    lacking = reservation.lacking(used_by(life, grant))
+    lacking = reservation.lacking(used)
     if not any(lacking) or reservation.extend(lacking, clock.wall_ns()):
         return
     asked = [(counter, lacking[place]) for counter, place in reservation.lines.all if lacking[place]]

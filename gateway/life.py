@@ -55,6 +55,7 @@ class Attempt(msgspec.Struct):
     count_method: CountMethod = "none"
     cost: Cost = UNPRICED
     model: ModelSpec | None = None  # that it was asked as; none: the request's
+    is_left: bool = False  # by its request for another model: nothing is held for it, or what is is settled by itself
 
     @property
     def was_begun(self) -> bool:
@@ -130,8 +131,8 @@ class Life(msgspec.Struct):
 
     @property
     def was_begun(self) -> bool:
-        """Say whether any model may have worked on it."""
-        return any([attempt.was_begun for attempt in self.attempts])
+        """Say whether the model that it was led to last may have worked on it."""
+        return any([attempt.was_begun and not attempt.is_left for attempt in self.attempts])
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -141,14 +142,13 @@ class Life(msgspec.Struct):
     @property
     def answering_attempts(self) -> list[Attempt]:
         """Give the attempts whose output is the answer: the last, and those that it continued."""
-        if len(self.attempts) < 2:
-            return self.attempts
-        chain: list[Attempt] = []
-        for attempt in reversed(self.attempts):
-            chain.insert(0, attempt)
-            if attempt.reason != "continuation":
-                break
-        return chain
+        return answering(self.attempts)
+
+    @property
+    def learned_of(self) -> Attempt | None:
+        """Give the attempt that tells of the request's model; `None` where that was not called."""
+        last = self.last_attempt
+        return None if last is None or last.is_left else last
 
     @property
     def outcome(self) -> Outcome:
@@ -163,3 +163,15 @@ class Life(msgspec.Struct):
     def status(self) -> int:
         """Give the HTTP status that the outcome stands for, also where a stream had already said 200."""
         return 200 if self.error is None else self.error.status
+
+
+def answering(attempts: list[Attempt]) -> list[Attempt]:
+    """Give those attempts whose output is an answer: the last, and those that it continued."""
+    if len(attempts) < 2:
+        return attempts
+    chain: list[Attempt] = []
+    for attempt in reversed(attempts):
+        chain.insert(0, attempt)
+        if attempt.reason != "continuation":
+            break
+    return chain

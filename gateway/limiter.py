@@ -284,7 +284,7 @@ class Limiter:
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
     def _learn(self, life: Life) -> None:
-        attempt, request = life.last_attempt, life.request
+        attempt, request = life.learned_of, life.request
         is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return

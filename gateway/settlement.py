@@ -10,7 +10,7 @@ from contracts.records import CountMethod
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.known_cards import KnownCards
-from gateway.life import Attempt, Life
+from gateway.life import Attempt, Life, answering
 from gateway.progress import Progress
 
 _OURS: Final = "engine"  # the kind of target
@@ -35,7 +35,7 @@ class Settlement:
         if request is None:
             return
         for attempt in life.attempts:
-            model = request.model if attempt.model is None else attempt.model.id
+            model = _model_of(attempt, life)
             attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
             attempt.cost = self._price(attempt.usage, attempt, model, life)
         last = life.last_attempt
@@ -45,18 +45,29 @@ class Settlement:
         if not last.was_begun:
             paid = next((attempt for attempt in reversed(life.attempts) if attempt.was_begun), last)
         life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
-        if last.reason != "continuation":
-            return
-        first, *others = life.answering_attempts
-        life.usage = first.usage
-        for attempt in others:
-            life.usage = life.usage.plus(_outputs_of(attempt.usage))
-        life.cost = self._price(life.usage, last, request.model, life)
+        if last.reason == "continuation":
+            life.usage, life.cost = self.answer_of(life.attempts, life)
 
-    def cost_of(self, attempt: Attempt, life: Life) -> int | None:
-        """Give what an attempt that has answered costs, in pico-USD; `None` where that is not known."""
-        model = life.requested_model if attempt.model is None else attempt.model.id
-        return self._price(attempt.result.usage, attempt, model, life).total_pico_usd
+    def answer_of(self, attempts: list[Attempt], life: Life) -> tuple[Usage, Cost]:
+        """Give what an answer used and costs that settled attempts have come to: the last, and those it continued."""
+        first, *others = answering(attempts)
+        if not others:
+            return first.usage, first.cost
+        usage = _joined(first.usage, [attempt.usage for attempt in others])
+        return usage, self._price(usage, others[-1], _model_of(others[-1], life), life)
+
+    def usage_so_far(self, attempts: list[Attempt], life: Life) -> Usage:
+        """Give what an answer has used that attempts have come to, whose request is still under way."""
+        *parts, last = answering(attempts)
+        if not parts:
+            return last.result.usage
+        known = [self._usage_of(part, _model_of(part, life), life)[0] for part in parts]
+        return _joined(known[0], [*known[1:], last.result.usage])
+
+    def cost_of(self, attempts: list[Attempt], life: Life) -> int | None:
+        """Give what an answer costs that attempts have come to, in pico-USD; `None` where that is not known."""
+        last = attempts[-1]
+        return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
 
     def card_for(
         self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
@@ -69,6 +80,12 @@ class Settlement:
     ) -> AnyCard | None:
         """Give the card that a seller's answers were priced with: a provider's, or those of a kind of target."""
         return self._cards.card_for(model, tenant, seller, at_ns, snapshot, is_batched=is_batched)
+
+    def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
+        """Give what a card wants for usage of a kind of target."""
+        if card is not None and kind == _OURS and usage.cache_write_tokens:
+            usage = _as_sold(usage, card)
+        return bill(usage, operation, card)
 
     def _usage_of(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
         result, progress = attempt.result, attempt.progress
@@ -96,9 +113,7 @@ class Settlement:
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
         tenant, at_ns = life.who.tenant, life.started_at_ns
         card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, is_batched=life.is_batched)
-        if card is not None and attempt.target.kind == _OURS and usage.cache_write_tokens:
-            usage = _as_sold(usage, card)
-        return bill(usage, life.operation, card)
+        return self.bill_usage(usage, life.operation, card, attempt.target.kind)
 
 
 def _as_sold(usage: Usage, card: AnyCard) -> Usage:
@@ -115,6 +130,18 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
 def _made_so_far(progress: Progress) -> Usage:
     thought = progress.reasoning_tokens
     return Usage(output_text=progress.tokens - thought, output_reasoning=thought or None)
+
+
+def _model_of(attempt: Attempt, life: Life) -> str:
+    assert life.request is not None
+    return life.request.model if attempt.model is None else attempt.model.id
+
+
+def _joined(first: Usage, others: list[Usage]) -> Usage:
+    """Join what the parts of one answer used: the outputs of all, and the prompt once."""
+    for usage in others:
+        first = first.plus(_outputs_of(usage))
+    return first
 
 
 def _outputs_of(usage: Usage) -> Usage:

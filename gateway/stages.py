@@ -54,7 +54,7 @@ class Passage:
     grant: Grant | None = None
     allowance: Allowance | None = None
     place: Place | None = None  # in the model's pool
-    is_let_go: bool = False  # what it held was given back, and nothing taken since
+    is_let_go: bool = False  # what it held for a model that it left was given back
     earlier: list[EarlierAnswer] = field(default_factory=list)  # that were not good enough, and are paid for
     visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
     ended_by: TollkeeperError | None = None  # what the answer ran out of, where we ended it

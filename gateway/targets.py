@@ -15,6 +15,10 @@ from contracts.generation import Continuation
 _log = logging.getLogger(__name__)
 
 
+class TargetReplaced(TargetMisconfigured):
+    """A reload took the target away, or elsewhere, while a request waited: it says nothing of who is there now."""
+
+
 class TargetRegistry:
     """Gives the adapter for a target's specification."""
 
@@ -25,21 +29,31 @@ class TargetRegistry:
         self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, spec: TargetSpec) -> Target:
-        """Give a target. Raises TargetMisconfigured where its configuration cannot be used."""
+        """Give a target.
+
+        Raises TargetMisconfigured where its configuration cannot be used, TargetReplaced where it is no longer there.
+        """
         key = (spec.pool, spec.id)
         target = self._targets.get(key)
         if target is None:
-            reason = self._broken.get(key, "it has been removed")
+            reason = self._broken.get(key)
+            if reason is None:
+                raise TargetReplaced(f"target {spec.id!r} cannot be used: it has been removed")
             raise TargetMisconfigured(f"target {spec.id!r} cannot be used: {reason}")
+        if not is_same_place(target.spec, spec):
+            raise TargetReplaced(
+                f"target {spec.id!r} cannot be used: its region or provider has been changed since the request came"
+            )
         return target
 
     def find(self, spec: TargetSpec) -> Target | None:
-        """Give a target, or `None` where it cannot be used."""
-        return self._targets.get((spec.pool, spec.id))
+        """Give a target, or `None` where it cannot be used, or is now in another region or another provider's."""
+        target = self._targets.get((spec.pool, spec.id))
+        return target if target is not None and is_same_place(target.spec, spec) else None
 
     def can_continue(self, spec: TargetSpec, continuation: Continuation | None) -> bool:
         """Say whether a target could go on with an answer that another began."""
-        target = self._targets.get((spec.pool, spec.id))
+        target = self.find(spec)
         return continuation is not None and target is not None and target.can_continue(continuation)
 
     async def count_input(self, call: ModelCall, pool: PoolSpec) -> int | None:
@@ -111,6 +125,13 @@ class TargetRegistry:
         task = asyncio.get_running_loop().create_task(target.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def is_same_place(one: TargetSpec, other: TargetSpec) -> bool:
+    """Say whether who may be sent to the one may be sent to the other: they are of one region and one provider."""
+    if one is other:
+        return True
+    return one.region == other.region and (one.provider or one.kind) == (other.provider or other.kind)
 
 
 def _factory_of(spec: TargetSpec) -> TargetFactory:

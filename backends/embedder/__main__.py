@@ -13,7 +13,14 @@ _TURN_TOKENS: Final = 512  # embedded at once: more would keep short texts waiti
 
 
 def main() -> int:
-    """Serve until the other side closes the pipe. Gives the exit status."""
+    """Serve until the other side closes the pipe, or is gone. Gives the exit status."""
+    try:
+        return _serve()
+    except ConnectionError:  # nobody is left to answer, or to be told
+        return 0
+
+
+def _serve() -> int:
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints must not come between the frames
     try:

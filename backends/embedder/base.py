@@ -5,14 +5,15 @@ from typing import Final, Protocol
 import msgspec
 
 MOST_TOKENS: Final = 256  # what the model was made to read; the first and the last of a longer text are read
+MOST_CHARACTERS: Final = 5121  # of a longer text only the beginning and the end are looked at at all
 DIMENSIONS: Final = 384
 
 
 class Embedding(msgspec.Struct, frozen=True, gc=False):
     """A text's meaning: a vector of length 1, float32, little-endian, `DIMENSIONS` of them.
 
-    `tokens` is how many were read. `is_whole` says that these were all: of two texts that are not, equal vectors do
-    not mean that they say the same.
+    `tokens` is how many were read. `is_whole` says that these were all, and each of them known: of two texts that are
+    not, equal vectors do not mean that they say the same.
     """
 
     vector: bytes

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from backends.embedder.base import MOST_TOKENS, Embedding
+from backends.embedder.base import MOST_CHARACTERS, MOST_TOKENS, Embedding
 from backends.embedder.kept_vectors import KeptVectors, VectorKey, key_of
 from backends.embedder.messages import Answer, Ask, Ready, Unusable, frame, read_answer, take_frames
 from contracts.errors import EmbedderUnavailable
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _MODULE: Final = "backends.embedder"
 # Of a long text so many characters are sent: they hold more tokens than are read, in any language.
 _HEAD_CHARACTERS: Final = 4096
-_TAIL_CHARACTERS: Final = 1024
+_TAIL_CHARACTERS: Final = MOST_CHARACTERS - 1 - _HEAD_CHARACTERS
 _MOST_WAITING: Final = 1024
 _KEPT_VECTORS: Final = 4096  # 2 KB each
 _READ_BYTES: Final = 1 << 16
@@ -75,7 +75,7 @@ class EmbedderChild:
         Its code is `embedder_busy` where so much waits already that it would take longer than `within_seconds`: the
         text is not taken then, so that nobody waits for what comes too late.
         """
-        is_cut = len(text) > _HEAD_CHARACTERS + 1 + _TAIL_CHARACTERS
+        is_cut = len(text) > MOST_CHARACTERS
         if is_cut:
             text = f"{text[:_HEAD_CHARACTERS]} {text[-_TAIL_CHARACTERS:]}"
         plain = text.encode(errors="replace")

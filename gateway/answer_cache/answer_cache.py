@@ -7,7 +7,7 @@ from contracts.caching import CachePolicy
 from contracts.configuration import DEFAULT_POLICY, ModelSpec, Snapshot
 from contracts.errors import ClientGone
 from contracts.usage import Usage
-from gateway.answer_cache.answer_store import AnswerStore, Entry
+from gateway.answer_cache.answer_store import MEANING_BYTES, AnswerStore, Entry
 from gateway.answer_cache.cache_control import CacheWish, read_cache_control
 from gateway.answer_cache.counts import CacheCounts
 from gateway.answer_cache.fingerprint import (
@@ -87,7 +87,7 @@ class AnswerCache:
         assert policy is not None and model is not None
         wish = read_cache_control(exchange.header(b"cache-control"))
         is_refused = operation.keeps or not (wish.may_read or wish.may_keep)
-        name = None if is_refused else self._name(life, model, exchange.body, policy)
+        name = None if is_refused else self._name(life, model, operation, exchange.body, policy)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
 
@@ -136,6 +136,7 @@ class AnswerCache:
 
     def state(self) -> dict[str, int]:
         """Give what health shows."""
+        self._store.sweep(self._clock.monotonic_ns())  # nobody may ask for anything that is kept any more
         found = {name: getattr(self.counts, name) for name in CacheCounts.__struct_fields__}
         return {
             **found,
@@ -146,7 +147,9 @@ class AnswerCache:
             "under_way": len(self._flights),
         }
 
-    def _name(self, life: Life, model: ModelSpec, body: bytes, policy: CachePolicy) -> Fingerprint | None:
+    def _name(
+        self, life: Life, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
+    ) -> Fingerprint | None:
         """Name a request, with all that its answer depends on; `None` where it cannot be."""
         share = share_of(life.who, policy.share)
         if share is None:
@@ -157,6 +160,7 @@ class AnswerCache:
             life.snapshot,
             share,
             life.api,
+            operation.paths[0],  # versions of an API answer in their own words
             life.requested_model,
             rules.max_reasoning_effort,
             rules.max_thinking_tokens,
@@ -167,9 +171,10 @@ class AnswerCache:
 
     def _look(self, life: Life, key: bytes, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
         """Give a kept answer; `None` where there is none for this request, or none that can be read any more."""
-        tenant, max_age = life.who.tenant, wish.max_age_seconds
-        max_age_ns = None if max_age is None else max_age * _SECOND_NS
-        entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age_ns)
+        assert life.cache is not None
+        tenant, ttl, wanted = life.who.tenant, life.cache.ttl_seconds, wish.max_age_seconds
+        max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
+        entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
         if entry is None:
             return None
         try:
@@ -248,11 +253,12 @@ class AnswerCache:
             return False
         tenant, key, ttl_ns = life.who.tenant, visit.name.exact, visit.policy.ttl_seconds * _SECOND_NS
         packed = pack_answer(_kept_answer(life, *sent))
-        if not self._store.put(tenant, key, packed, self._clock.monotonic_ns(), ttl_ns):
+        meaning = visit.meaning.result() if visit.meaning is not None and visit.meaning.done() else None
+        beside = 0 if meaning is None else MEANING_BYTES
+        if not self._store.put(tenant, key, packed, self._clock.monotonic_ns(), ttl_ns, beside_bytes=beside):
             self.counts.not_kept += 1
             return False
         self.counts.kept += 1
-        meaning = visit.meaning.result() if visit.meaning is not None and visit.meaning.done() else None
         if meaning is not None:
             self._meanings().add(tenant, key, visit.name.around, meaning)
         return True
@@ -273,7 +279,7 @@ class AnswerCache:
 def _is_fit(life: Life, visit: Visit, grant: Grant | None) -> bool:
     """Say whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept for."""
     last = life.last_attempt
-    if last is None or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
+    if last is None or visit.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
         return False
     if grant is not None and grant.max_output is not None and last.result.finish_reason in _CUT:
         return False
@@ -293,6 +299,7 @@ def _kept_answer(life: Life, begun: bytes, end: bytes, served: Headers) -> KeptA
         served=served,
         model=(last.model or life.model).id,
         seller=last.target.provider or last.target.kind,
+        kind=last.target.kind,
         price_version=life.cost.version,
         cost_pico_usd=life.cost.total_pico_usd,
         region=last.target.region,

@@ -9,21 +9,24 @@ import msgspec
 
 # What an entry takes beyond its packed answer: its key, its place in the order and in the line of what ends.
 ENTRY_BYTES: Final = 400
+MEANING_BYTES: Final = 2300  # for an answer that is found by meaning: a vector of 1,536 bytes, its array and places
 _FREED_SHARE: Final = 100  # room is made by the hundredth part of the whole, so that shelves are compared seldom
 _STALE_ENDS: Final = 1024
+_SWEPT_AT_ONCE: Final = 16  # at a look, which must not wait for more than that
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """A packed answer. Times are monotonic nanoseconds."""
+    """A packed answer, and the bytes that are kept elsewhere because of it. Times are monotonic nanoseconds."""
 
     packed: bytes
     kept_at_ns: int
     ends_at_ns: int
+    beside_bytes: int = 0
 
     @property
     def size_bytes(self) -> int:
         """Give the memory that it takes."""
-        return len(self.packed) + ENTRY_BYTES
+        return len(self.packed) + self.beside_bytes + ENTRY_BYTES
 
 
 class _Shelf:
@@ -50,6 +53,7 @@ class AnswerStore:
 
     def get(self, tenant: str, key: bytes, now_ns: int, max_age_ns: int | None = None) -> Entry | None:
         """Give a tenant's answer, unless its time is over or it is older than the caller wants."""
+        self.sweep(now_ns, _SWEPT_AT_ONCE)
         shelf = self._shelves.get(tenant)
         entry = None if shelf is None else shelf.entries.get(key)
         if shelf is None or entry is None:
@@ -62,11 +66,14 @@ class AnswerStore:
         shelf.entries.move_to_end(key)
         return entry
 
-    def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int) -> bool:
-        """Keep an answer in place of what the key had; say whether there is room for it at all."""
+    def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int, *, beside_bytes: int = 0) -> bool:
+        """Keep an answer in place of what the key had; say whether there is room for it at all.
+
+        `beside_bytes` is what else is kept for it until `on_gone` is told.
+        """
         self.sweep(now_ns)
         self.remove(tenant, key)
-        entry = Entry(packed, now_ns, now_ns + ttl_ns)
+        entry = Entry(packed, now_ns, now_ns + ttl_ns, beside_bytes)
         size = entry.size_bytes
         if size > self.max_bytes:
             return False
@@ -94,10 +101,12 @@ class AnswerStore:
         if self._on_gone is not None:
             self._on_gone(tenant, key)
 
-    def sweep(self, now_ns: int) -> None:
-        """Forget what has had its time: an answer is not in memory much longer than it may be given."""
+    def sweep(self, now_ns: int, most: int | None = None) -> None:
+        """Forget what has had its time, `most` of it: an answer is not in memory much longer than it may be given."""
         ends = self._ends
-        while ends and ends[0][0] <= now_ns:
+        left = len(ends) if most is None else most
+        while left and ends and ends[0][0] <= now_ns:
+            left -= 1
             ends_at_ns, tenant, key = heapq.heappop(ends)
             shelf = self._shelves.get(tenant)
             entry = None if shelf is None else shelf.entries.get(key)

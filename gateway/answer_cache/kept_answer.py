@@ -17,7 +17,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="an
     """An answer as one client had it, and what is to be known of it to give it to another.
 
     A stream is its events so far (`begun`) and its last piece (`end`), a whole answer `end` alone. `seller` is the
-    provider, or the kind of target, that was paid for it; `usage` is what it took, and
+    provider, or the kind of target, that was paid for it, `kind` that kind; `usage` is what it took, and
     `cost_pico_usd` what that was by the card of `price_version`.
     """
 
@@ -27,6 +27,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="an
     served: Headers = ()
     model: str = ""
     seller: str = ""
+    kind: str = ""
     region: str = ""
     price_version: str = ""
     cost_pico_usd: int | None = None

@@ -3,7 +3,7 @@
 from typing import Final
 
 from contracts.caching import CachePolicy
-from contracts.prices import UNPRICED, Cost, bill
+from contracts.prices import UNPRICED, Cost
 from gateway.answer_cache.kept_answer import KeptAnswer
 from gateway.life import Life
 from gateway.settlement import Settlement
@@ -23,7 +23,7 @@ def price_hit(life: Life, answer: KeptAnswer, policy: CachePolicy, settlement: S
         return UNPRICED, None
     whole = answer.cost_pico_usd
     if card.version != answer.price_version:
-        whole = bill(answer.usage, life.operation, card).total_pico_usd
+        whole = settlement.bill_usage(answer.usage, life.operation, card, answer.kind or answer.seller).total_pico_usd
     paid = 0 if not policy.hit_price else None if whole is None else policy.price_of(whole)
     parts = {} if paid is None else {"hit": paid}
     return Cost(paid, parts, (), card.version + HIT_MARK, card.basis), whole

@@ -30,3 +30,4 @@ class Visit(msgspec.Struct, eq=False):
     flight: Flight | None = None
     meaning: "asyncio.Task[bytes | None] | None" = None  # being found out, or known
     grant: Grant | None = None
+    is_lacking: bool = False  # the model's answer is not good enough, and given for want of a better one

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from contracts.configuration import TargetSpec
-from contracts.errors import ClientGone, EngineUnavailable, HedgeLost, TollkeeperError
+from contracts.errors import ClientGone, EngineUnavailable, HedgeLost, TollkeeperError, UnsupportedParameter
 from contracts.generation import Result
 from contracts.records import AttemptReason
 from gateway.attempts.attempt_sink import shows_tokens
@@ -12,17 +12,18 @@ from gateway.attempts.health_book import HealthBook
 from gateway.attempts.target_health import TargetHealth, is_fault, rest_asked
 from gateway.clock import Clock
 from gateway.life import Attempt, Life
+from gateway.targets import TargetReplaced
 
 
 class AttemptRun:
     """One attempt under way. `finish` must follow, whatever came before."""
 
-    __slots__ = ("_clock", "_is_whole", "_placed", "_probes", "attempt", "health", "is_good")
+    __slots__ = ("_clock", "_is_whole", "_placed", "_probed", "attempt", "health", "is_good")
 
     def __init__(self, life: Life, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock) -> None:
         self._clock = clock
         self.health: TargetHealth = book.of(spec)
-        self._probes = self.health.begin()
+        self._probed = self.health.begin()
         assert life.request is not None
         self._is_whole = not shows_tokens(spec, life.request)
         self.is_good = False
@@ -40,14 +41,14 @@ class AttemptRun:
     @property
     def is_probe(self) -> bool:
         """Say whether its first output decides over more than its request."""
-        return bool(self._probes)
+        return bool(self._probed)
 
     def note_output(self) -> None:
         """Take note of a probe's first output: others need not wait for its end."""
         now_ns = self._clock.monotonic_ns()
-        probes, self._probes = self._probes, 0
+        probed, self._probed = self._probed, ()
         took_ns = now_ns - self.attempt.began_ns
-        self.health.end_probe(probes, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
+        self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
 
     async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
         """Take the answer, or give what it failed with. Raises CancelledError, its client having left."""
@@ -81,10 +82,17 @@ class AttemptRun:
         if rest_seconds:
             health.rest(now_ns, rest_seconds)
         took_ns = self._took_ns()
-        if self._probes:
-            probes, self._probes = self._probes, 0
-            why = "" if error is None else error.error_code
-            health.end_probe(probes, now_ns, is_good=self._verdict, took_ns=took_ns, is_whole=self._is_whole, why=why)
+        if self._probed:
+            probed, self._probed = self._probed, ()
+            health.end_probe(
+                probed,
+                now_ns,
+                is_good=self._verdict,
+                took_ns=took_ns,
+                is_whole=self._is_whole,
+                is_lost=isinstance(error, HedgeLost),
+                why="" if error is None else error.error_code,
+            )
         elif self._verdict:
             health.note_success(took_ns, is_whole=self._is_whole)
         elif error is not None and self._verdict is False:
@@ -101,7 +109,7 @@ class AttemptRun:
         error = self.attempt.error
         if self.is_good:
             return True
-        if error is None or isinstance(error, ClientGone | HedgeLost | EngineUnavailable):
+        if error is None or isinstance(error, ClientGone | HedgeLost | EngineUnavailable | TargetReplaced):
             return None
         return not is_fault(error)
 
@@ -111,3 +119,8 @@ class AttemptRun:
             return attempt.ended_ns - attempt.began_ns if self.is_good else None
         first_at_ns = attempt.progress.first_at_ns
         return None if first_at_ns is None else first_at_ns - attempt.began_ns
+
+
+def is_final(error: TollkeeperError) -> bool:
+    """Say whether no other target can mend it: what this one cannot do another may."""
+    return not error.retryable and not isinstance(error, UnsupportedParameter)

@@ -25,6 +25,7 @@ class AttemptSink:
         self._sink = sink
         self._on_output: Callable[[], None] | None = on_output
         self.is_paused = False  # by a client that is slow to read
+        self.pauses = 0  # begun so far
 
     @property
     def has_output(self) -> bool:
@@ -75,6 +76,7 @@ class AttemptSink:
 
         def held() -> None:
             self.is_paused = True
+            self.pauses += 1
             pause()
 
         def let_go() -> None:

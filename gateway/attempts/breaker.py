@@ -11,6 +11,7 @@ from contracts.failures import BreakerPolicy
 
 _SECOND_NS: Final = 1_000_000_000
 _JITTER: Final = 0.2  # of a pause: gateways that saw the same failure must not all probe at once
+_MOST_LOST: Final = 3  # probes in a row: each has kept a request waiting for another target's answer
 
 State = Literal["closed", "open", "half_open", "recovering"]
 
@@ -37,6 +38,7 @@ class Breaker:
         "_good_probes",
         "_last_failures",
         "_last_successes",
+        "_lost_probes",
         "_on_change",
         "_pause_ns",
         "_probes",
@@ -76,6 +78,7 @@ class Breaker:
         self._last_failures = 0
         self._probes = 0  # under way
         self._good_probes = 0
+        self._lost_probes = 0  # in a row
         self._pause_ns = 0
         self._recovered_at_ns = 0
         self._turned_ns = 0
@@ -106,10 +109,26 @@ class Breaker:
             self.state, self._good_probes = "half_open", 0
         self._probes += 1
 
-    def end_probe(self, now_ns: int, *, is_good: bool | None, took_ns: int | None = None, why: str = "") -> None:
-        """Take a probe's outcome; `None`: it showed nothing, as where its client left."""
+    def end_probe(
+        self,
+        now_ns: int,
+        *,
+        is_good: bool | None,
+        took_ns: int | None = None,
+        is_lost: bool = False,
+        why: str = "",
+    ) -> None:
+        """Take a probe's outcome; `None`: it showed nothing, as where its client left.
+
+        `is_lost`: another target was asked as well, and was ahead. One such may be chance, several in a row are not.
+        """
         self._probes -= 1
-        if self.state != "half_open" or is_good is None:
+        if self.state != "half_open":
+            return
+        if is_good is None:
+            self._lost_probes += is_lost
+            if self._lost_probes >= _MOST_LOST:
+                self.open(now_ns, f"another target was ahead of {self._lost_probes} probes in a row", doubled=True)
             return
         if is_good and took_ns is not None and self.slow_bar_ns is not None and took_ns > self.slow_bar_ns:
             is_good, why = False, self.why
@@ -117,6 +136,7 @@ class Breaker:
             self.open(now_ns, why, doubled=True)
             return
         self._good_probes += 1
+        self._lost_probes = 0
         if self._good_probes < self.policy.good_probes:
             return
         self._pause_ns = 0
@@ -153,6 +173,7 @@ class Breaker:
         self.until_ns = now_ns + round(self._pause_ns * (1 + _JITTER * self._random()))
         self.state, self.is_calm, self.why = "open", False, why
         self.opened += 1
+        self._lost_probes = 0
         self._forget()
         if self._on_change is not None:
             self._on_change(self)

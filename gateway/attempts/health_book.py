@@ -12,6 +12,7 @@ from gateway.attempts.breaker import Breaker
 from gateway.attempts.pool_health import PoolHealth
 from gateway.attempts.target_health import TargetHealth
 from gateway.clock import Clock
+from gateway.targets import is_same_place
 
 _log = logging.getLogger(__name__)
 
@@ -29,22 +30,33 @@ class HealthBook:
         self._targets: dict[tuple[str, str], TargetHealth] = {}
         self._providers: dict[str, Breaker] = {}
         self.playbooks: Mapping[str, Playbook] = {}
+        self._is_synced = False  # from then on only what the snapshot names is in the book
 
     def of(self, spec: TargetSpec) -> TargetHealth:
-        """Give a target's health: the same object as long as the snapshot names it as it is."""
+        """Give a target's health: the same object as long as the snapshot names it as it is.
+
+        A request that waited over a reload may ask for one that is gone, or was elsewhere: that has a health of its
+        own, which nobody looks at.
+        """
         health = self._targets.get((spec.pool, spec.id))
-        return self._added(spec, self.pool(spec.pool)) if health is None else health
+        if health is not None and is_same_place(health.spec, spec):
+            return health
+        pool = self.pool(spec.pool)
+        return TargetHealth(pool, spec) if self._is_synced else self._added(spec, pool)
 
     def pool(self, name: str) -> PoolHealth:
-        """Give what a pool's targets share."""
+        """Give what a pool's targets share; of one that is gone, what nobody looks at."""
         pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[name] = PoolHealth(name, DEFAULT_FAILURES, self._clock.monotonic_ns())
+            pool = PoolHealth(name, DEFAULT_FAILURES, self._clock.monotonic_ns())
+            if not self._is_synced:
+                self._pools[name] = pool
         return pool
 
     def sync(self, snapshot: Snapshot) -> None:
         """Take a newer snapshot: what stays as it is keeps its health, what is gone or changed is forgotten."""
         now_ns = self._clock.monotonic_ns()
+        self._is_synced = True
         self.playbooks = snapshot.playbooks
         self._providers = {
             name: self._renewed(self._providers.get(name), playbook.outage, partial(self._on_provider, name))

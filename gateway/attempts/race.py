@@ -1,6 +1,7 @@
 """A hedged call: where the first token is late a second target is asked as well, and whoever is ahead answers."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,15 +9,17 @@ import msgspec
 
 from backends.llm.base import ModelCall
 from contracts.configuration import TargetSpec
-from contracts.errors import TollkeeperError
+from contracts.errors import TollkeeperError, UnsupportedParameter
 from contracts.generation import Result
 from contracts.records import AttemptReason
-from gateway.attempts.attempt_run import AttemptRun
+from gateway.attempts.attempt_run import AttemptRun, is_final
 from gateway.attempts.means import Means
 from gateway.attempts.racing_sink import RacingSink
 from gateway.attempts.time_limits import TimeLimits
 from gateway.life import Attempt, Life
 from gateway.reply import Reply
+
+_log = logging.getLogger(__name__)
 
 
 class Racer(msgspec.Struct, eq=False):
@@ -53,12 +56,14 @@ class Race:
         self._racers: list[Racer] = []
         self._is_decided = asyncio.Event()
         self.winner: Attempt | None = None
+        self._decisive: Attempt | None = None  # whose answer, or whose failure, is the race's
         self.asked: list[TargetSpec] = []
 
     async def run(self, first: TargetSpec, reason: AttemptReason, after_seconds: float) -> TollkeeperError | None:
         """Call `first`, and another `after_seconds` later; give what the answer failed with, `None` where it is good.
 
-        However it ends, no call is under way afterwards, and the attempt that answered is the life's last.
+        However it ends, no call is under way afterwards, and the attempt that decided is the life's last. Raises what
+        a call raised that is no TollkeeperError, where none has answered.
         """
         try:
             self._start(first, reason)
@@ -73,20 +78,34 @@ class Race:
             for racer in self._racers:
                 racer.task.cancel()
             await asyncio.gather(*[racer.task for racer in self._racers], return_exceptions=True)
-            if self.winner is not None:
-                self._life.attempts.remove(self.winner)
-                self._life.attempts.append(self.winner)
+            decisive = self.winner or self._decisive
+            if decisive is not None and decisive is not self._life.attempts[-1]:
+                self._life.attempts.remove(decisive)
+                self._life.attempts.append(decisive)
 
     async def _end(self) -> TollkeeperError | None:
         winner = next((racer for racer in self._racers if racer.run.attempt is self.winner), None)
-        losers = [racer for racer in self._racers if racer is not winner]
-        if winner is None:  # all have failed before any output
-            return self._racers[-1].run.attempt.error
-        for racer in losers:
-            if not racer.task.done():
+        if winner is None:
+            return await self._failure()
+        for racer in self._racers:
+            if racer is not winner and not racer.task.done():
                 racer.run.lose()
                 racer.task.cancel()
+            elif racer is not winner:
+                _tell_of_bug(racer)
         return await winner.task
+
+    async def _failure(self) -> TollkeeperError | None:
+        """Give what decides where all have failed before any output: what no other target can mend, else the last."""
+        last = None
+        for racer in self._racers:
+            error = await racer.task
+            if error is None or (last is not None and isinstance(error, UnsupportedParameter)):
+                continue
+            self._decisive, last = racer.run.attempt, error
+            if is_final(error):
+                break
+        return last
 
     def _start(self, spec: TargetSpec, reason: AttemptReason) -> None:
         run = self._begin(spec, reason)
@@ -128,3 +147,12 @@ class Race:
             pass
         finally:
             decided.cancel()
+
+
+def _tell_of_bug(racer: Racer) -> None:
+    """Let a bug at a racer that was not needed be seen: its request is answered all the same."""
+    bug = None if racer.task.cancelled() else racer.task.exception()
+    if bug is not None:
+        attempt = racer.run.attempt
+        attempt.error = TollkeeperError("the gateway failed; the request id helps its operators find out why")
+        _log.error("a hedged call failed by a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id})

@@ -10,14 +10,13 @@ from contracts.errors import (
     UpstreamRateLimited,
 )
 from gateway.attempts.breaker import Breaker, Leave
+from gateway.targets import TargetReplaced
 
 if TYPE_CHECKING:
     from gateway.attempts.pool_health import PoolHealth
 
 _SECOND_NS: Final = 1_000_000_000
 LONGEST_REST_SECONDS: Final = 300.0  # of a Retry-After: a server that says a day is asked again before it is over
-OWN_PROBE: Final = 1
-PROVIDER_PROBE: Final = 2
 _ABOUT_THE_PATH: Final = "upstream_not_found"  # says nothing of what else the target is asked for
 
 
@@ -82,33 +81,36 @@ class TargetHealth:
         self.look(now_ns)
         return leave
 
-    def begin(self) -> int:
-        """Begin a call; give which probes it is: `OWN_PROBE`, `PROVIDER_PROBE`, both added, or 0.
+    def begin(self) -> tuple[Breaker, ...]:
+        """Begin a call; give the breakers whose probe it is, which a reload may replace before it has ended.
 
         One that is made although it is away, nobody else being there, is a probe as well.
         """
         if not self.is_away:
-            return 0
+            return ()
         self.pool.note_probe()
-        probes = 0
-        if self.breaker is not None and self.breaker.state in ("open", "half_open"):
-            self.breaker.begin_probe()
-            probes |= OWN_PROBE
-        if self.provider_breaker is not None and self.provider_breaker.state in ("open", "half_open"):
-            self.provider_breaker.begin_probe()
-            probes |= PROVIDER_PROBE
-        return probes
+        both = (self.breaker, self.provider_breaker)
+        probed = tuple([one for one in both if one is not None and one.state in ("open", "half_open")])
+        for breaker in probed:
+            breaker.begin_probe()
+        return probed
 
     def end_probe(
-        self, probes: int, now_ns: int, *, is_good: bool | None, took_ns: int | None, is_whole: bool, why: str = ""
+        self,
+        probed: tuple[Breaker, ...],
+        now_ns: int,
+        *,
+        is_good: bool | None,
+        took_ns: int | None,
+        is_whole: bool,
+        is_lost: bool = False,
+        why: str = "",
     ) -> None:
-        """Take the outcome of probes; `is_good` is `None` where they showed nothing."""
+        """Take the outcome of a probe; `is_good` is `None` where it showed nothing. The rest is as at the breaker's."""
         if is_whole != self.slow_is_whole:
             took_ns = None  # it was slow with the other kind of answer
-        if probes & OWN_PROBE and self.breaker is not None:
-            self.breaker.end_probe(now_ns, is_good=is_good, took_ns=took_ns, why=why)
-        if probes & PROVIDER_PROBE and self.provider_breaker is not None:
-            self.provider_breaker.end_probe(now_ns, is_good=is_good, took_ns=took_ns, why=why)
+        for breaker in probed:
+            breaker.end_probe(now_ns, is_good=is_good, took_ns=took_ns, is_lost=is_lost, why=why)
         self.look(now_ns)
 
     def note_success(self, took_ns: int | None, *, is_whole: bool) -> None:
@@ -192,7 +194,7 @@ def is_fault(error: TollkeeperError) -> bool:
     """
     if not isinstance(error, UpstreamError) or error.error_code == _ABOUT_THE_PATH:
         return False
-    return not isinstance(error, UpstreamRateLimited | EngineUnavailable)
+    return not isinstance(error, UpstreamRateLimited | EngineUnavailable | TargetReplaced)
 
 
 def rest_asked(error: TollkeeperError) -> float | None:

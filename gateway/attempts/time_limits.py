@@ -55,13 +55,15 @@ class TimeLimits:
             if not sink.has_output:
                 expire(f"to its first token, the pool's first_token_seconds of {first}")
 
-        def look_for_more(seen: int | None) -> None:
+        def look_for_more(seen: tuple[int, int] | None) -> None:
             assert between is not None
             at = progress.last_at_ns
-            if at is not None and at == seen and not sink.is_paused:
+            # While a slow client holds the target back no token can come: that counts from the look after.
+            now = None if at is None or sink.is_paused else (at, sink.pauses)
+            if now is not None and now == seen:
                 expire(f"between two tokens, the pool's between_tokens_seconds of {between}")
             else:
-                timers[-1] = loop.call_later(between, look_for_more, at)
+                timers[-1] = loop.call_later(between, look_for_more, now)
 
         if first is not None:
             timers.append(loop.call_later(first, look_for_first))

@@ -17,7 +17,7 @@ from contracts.errors import (
 )
 from contracts.generation import Result
 from contracts.records import AttemptReason
-from gateway.attempts.attempt_run import AttemptRun
+from gateway.attempts.attempt_run import AttemptRun, is_final
 from gateway.attempts.attempt_sink import AttemptSink, shows_tokens
 from gateway.attempts.begun import Begun
 from gateway.attempts.breaker import Leave
@@ -126,9 +126,9 @@ class Trial:
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
         """Take a failure, and what another target needs to go on from it. Raises one that no other can mend."""
-        is_refused = isinstance(error, UnsupportedParameter)  # what this target cannot do another may
-        if not error.retryable and not is_refused:
+        if is_final(error):
             raise error
+        is_refused = isinstance(error, UnsupportedParameter)
         self._failure = self._failure if is_refused and self._failure is not None else error
         last = self._life.last_attempt
         assert last is not None
@@ -168,8 +168,9 @@ class Trial:
         health, clock = self._means.health, self._means.clock
 
         def second() -> TargetSpec | None:
-            now_ns = clock.monotonic_ns()
-            others = (one for one in candidates if one is not spec and health.of(one).ask(now_ns) is Leave.YES)
+            now_ns, life = clock.monotonic_ns(), self._life
+            asked = {attempt.target.id for attempt in life.attempts if attempt.model is life.model}
+            others = (one for one in candidates if one.id not in asked and health.of(one).ask(now_ns) is Leave.YES)
             other = next(others, None)
             return other if other is not None and self._pool.hedging.spend(now_ns) else None
 

@@ -117,6 +117,20 @@ class Reservation(msgspec.Struct, eq=False):
             0 if place == CONCURRENCY else max(wanted - self.reserved(place), 0) for place, wanted in enumerate(used)
         )
 
+    def free_slots(self, now_ns: int) -> None:
+        """Give back the slots; all else stays held until it is settled."""
+        if self._is_settled:
+            return
+        first = len(self.lines.windows) + len(self.lines.budgets)
+        for portion in self.portions:
+            marks = list(portion.marks)
+            for number, (counter, place) in enumerate(self.lines.others, first):
+                mark = marks[number]
+                if place == CONCURRENCY and mark is not None:
+                    counter.settle(mark, portion.amounts[place], 0, now_ns)
+                    marks[number] = None
+            portion.marks = marks
+
     def settle(self, used: Amounts, now_ns: int) -> Amounts:
         """Charge what was used and give back the rest, each to the window it was taken in; give what was charged.
 

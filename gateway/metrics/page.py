@@ -23,10 +23,12 @@ from gateway.metrics.loop_lag import LoopLag
 from gateway.metrics.process_facts import ProcessFacts
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.request_families import request_families
+from gateway.metrics.routing_families import routing_families
 from gateway.metrics.semantic_families import semantic_families
 from gateway.metrics.target_families import target_families
 from gateway.metrics.upstream_metrics import UpstreamMetrics
 from gateway.recorder import Recorder
+from gateway.routing.router import Router
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
@@ -71,6 +73,7 @@ class Sources:
     open_grants: Callable[[], int]
     batches: Callable[[], RunnerState]
     health: HealthBook
+    router: Router
     answers: Callable[[], Mapping[str, int]]
     semantic: SemanticService
 
@@ -129,6 +132,7 @@ class MetricsPage:
         yield from gpu_families(hosts)
         yield from upstream_families(self.upstreams.scrapes)
         yield from target_families(self._sources.health)
+        yield from routing_families(self._sources.router)
         yield from cache_families(self._sources.answers())
         yield from semantic_families(self._sources.semantic)
         yield gauge("tollkeeper_config_revision", "Configuration in use.", sources.directory.snapshot.revision)

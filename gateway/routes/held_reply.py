@@ -22,12 +22,12 @@ _BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 class _Alternative(msgspec.Struct, frozen=True):
     token: str = ""
-    logprob: float = 0.0
+    logprob: float | None = None
 
 
 class _Token(msgspec.Struct, frozen=True):
     token: str = ""
-    logprob: float = 0.0
+    logprob: float | None = None  # of some tokens servers do not know it
     top_logprobs: list[_Alternative] | None = None
 
 
@@ -150,13 +150,14 @@ def _delta_of(body: bytes) -> Delta:
         refusal=message.refusal or "",
         finish_reason=choice.finish_reason or "stop",
         tool_calls=_encoder.encode(calls) if calls else b"",
-        logprobs=[_token_logprob(token) for token in tokens],
+        logprobs=[_token_logprob(token, token.logprob) for token in tokens if token.logprob is not None],
     )
 
 
-def _token_logprob(token: _Token) -> TokenLogprob:
-    top = [(0, other.token, other.logprob) for other in token.top_logprobs or ()]  # servers do not say the ids
-    return TokenLogprob(0, token.token, token.logprob, top)
+def _token_logprob(token: _Token, logprob: float) -> TokenLogprob:
+    others = token.top_logprobs or ()
+    top = [(0, other.token, other.logprob) for other in others if other.logprob is not None]  # ids are not told
+    return TokenLogprob(0, token.token, logprob, top)
 
 
 def _without_logprobs(body: bytes) -> bytes:

@@ -58,7 +58,8 @@ class Resolver:
         open_now = [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)]
         if fork.cascade is None:
             conversation = self._asked.conversation
-            open_now = self._turns.order(fork.id, open_now, conversation, takes_turn=takes_turn)
+            turns = self._turns
+            open_now = turns.order(fork.id, open_now, conversation, takes_turn=takes_turn, among=fork.choose)
         yield from self._along(open_now, outer, found, takes_turn=takes_turn)
         if is_top:
             found.chosen = len(found.legs)

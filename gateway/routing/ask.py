@@ -31,6 +31,7 @@ class Sight(msgspec.Struct):
     matches: list[tuple[int, int]]
     work: WorkBook
     last_place: int | None = None  # which served the session last
+    allowed: Sequence[int] | None = None  # places that may see the prompt; `None`: all
 
     def cached(self, place: int) -> int:
         """Give how many of the prompt's tokens a replica is taken to have in its cache."""
@@ -45,10 +46,12 @@ class Sight(msgspec.Struct):
         return 0
 
     def holders(self, most: int) -> list[int]:
-        """Give who has something of the prompt, the most first."""
+        """Give who has something of the prompt, the most first, and may see it."""
         found: list[int] = []
         places = self.places
+        may = -1 if self.allowed is None else sum([self.replicas[place].bit for place in self.allowed])
         for bits, _ in reversed(self.matches):
+            bits &= may
             while bits:
                 if len(found) == most:
                     return found

@@ -41,30 +41,44 @@ class _Mirror:
     refusals: int = 0
 
 
+@dataclass(slots=True)
+class _Due:
+    """Answers of a host that are still to come; of them the last is used, which is as of the latest moment."""
+
+    answers: int = 0
+    is_partway: bool = False  # a part of one has come
+
+
 class CacheMirror:
     """Follows caches by (host's URL, model), for all pools. It is a KvListener."""
 
     def __init__(self) -> None:
         self._mirrors: dict[Place, _Mirror] = {}
+        self._due: dict[Place, _Due] = {}  # also where nobody follows any more
         self._asks: dict[str, Callable[[str], None]] = {}
         self.unreadable_records = 0
 
     # what the router calls
 
     def follow(self, fleet: Fleet, served: Mapping[str, Place]) -> None:
-        """Mirror these caches for a pool from now on, by replica's name."""
-        self.drop(fleet)
+        """Mirror these caches for a pool from now on, by replica's name; those that it follows already go on."""
+        before = {name: place for place, one in self._mirrors.items() for user, name in one.users if user is fleet}
+        for name, place in before.items():
+            if served.get(name) != place:
+                fleet.forget_cache(name)
+                self._leave(place, fleet, name)
         for name, place in served.items():
-            mirror = self._mirrors.setdefault(place, _Mirror())
-            mirror.users.append((fleet, name))
-            self._restart(place, mirror)
+            if before.get(name) != place:
+                mirror = self._mirrors.setdefault(place, _Mirror())
+                mirror.users.append((fleet, name))
+                self._restart(place, mirror)
 
     def drop(self, fleet: Fleet) -> None:
         """Mirror nothing for a pool any more."""
         for place, mirror in list(self._mirrors.items()):
-            mirror.users = [user for user in mirror.users if user[0] is not fleet]
-            if not mirror.users:
-                del self._mirrors[place]
+            for user, name in list(mirror.users):
+                if user is fleet:
+                    self._leave(place, fleet, name)
 
     def status(self) -> dict[str, object]:
         """Give what GET /ready shows, by host and model."""
@@ -83,6 +97,9 @@ class CacheMirror:
     def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
         """Begin with a host that has introduced itself; one whose models changed is asked where it has to be."""
         self._asks[url] = ask
+        for place, due in self._due.items():
+            if place[0] == url:  # an ask may have been refused, as of a model not loaded yet: no answer will come
+                due.answers = int(due.is_partway)
         for place, mirror in self._mirrors.items():
             if place[0] == url and mirror.state != "exact":
                 mirror.refusals = 0
@@ -91,6 +108,7 @@ class CacheMirror:
     def on_kv_lost(self, url: str) -> None:
         """Forget what a host had: it comes back with an empty cache, or not at all."""
         self._asks.pop(url, None)
+        self._due = {place: due for place, due in self._due.items() if place[0] != url}
         for place, mirror in self._mirrors.items():
             if place[0] == url:
                 self._forget(mirror, "unknown", "")
@@ -110,10 +128,16 @@ class CacheMirror:
                 self._take(url, record)
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
-        """Take a part of what a cache holds; with the last, the mirror is exact."""
+        """Take a part of what a cache holds; with the last, the mirror is exact. Of several asks the last counts."""
         place = (url, blocks.model)
-        mirror = self._mirrors.get(place)
-        if mirror is None or mirror.state != "asked":
+        mirror, due = self._mirrors.get(place), self._due.get(place)
+        if due is None:
+            return
+        due.answers = max(due.answers, 1)  # one that was given up at a hello comes, after all
+        is_latest = due.answers == 1
+        due.is_partway = not blocks.is_last
+        due.answers -= blocks.is_last
+        if mirror is None or mirror.state != "asked" or not is_latest:
             return
         mirror.held.update(blocks.block_hashes)
         if not blocks.is_last:
@@ -172,7 +196,15 @@ class CacheMirror:
         ask = self._asks.get(place[0])
         self._forget(mirror, "unknown" if ask is None else "asked", mirror.why)
         if ask is not None:
+            self._due.setdefault(place, _Due()).answers += 1
             ask(place[1])
+
+    def _leave(self, place: Place, fleet: Fleet, name: str) -> None:
+        """Mirror a cache no more for one of a pool's replicas."""
+        mirror = self._mirrors[place]
+        mirror.users = [(user, known) for user, known in mirror.users if user is not fleet or known != name]
+        if not mirror.users:
+            del self._mirrors[place]
 
     def _forget(self, mirror: _Mirror, state: str, why: str) -> None:
         mirror.state, mirror.why = state, why

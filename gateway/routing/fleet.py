@@ -21,7 +21,10 @@ _APART: Final = 1.01  # by which the pool's pace may have moved without all bein
 
 
 class Fleet:
-    """The replicas of one pool, in its order. `spec` and `served` are the router's: whose this is, and where."""
+    """The replicas of one pool, in its order. `spec`, `model` and `served` are the router's: whose this is, and where.
+
+    `model` is the name that an application used first.
+    """
 
     def __init__(self, policy: Policy, index: PrefixIndex | None = None, policy_name: str = "") -> None:
         self.policy = policy
@@ -30,6 +33,7 @@ class Fleet:
         self.replicas: list[Replica] = []
         self.spec: PoolSpec | None = None
         self.specs: Sequence[TargetSpec] = ()
+        self.model = ""
         self.served: Mapping[str, tuple[str, str]] = {}  # by replica: an engine host's URL, and the model there
         self.looked_ns = 0
         self.decisions = 0
@@ -68,7 +72,10 @@ class Fleet:
 
     def place_of(self, spec: TargetSpec) -> int | None:
         """Give a target's place; `None` where it is not of this pool, or no more."""
-        return self._by_name.get(spec.id) if self.spec is not None and spec.pool == self.spec.id else None
+        if self.spec is None or spec.pool != self.spec.id:
+            return None
+        place = self._by_name.get(spec.id)
+        return place if place is not None and self.specs[place].url == spec.url else None
 
     # what the caches hold
 
@@ -105,8 +112,11 @@ class Fleet:
 
     # a request
 
-    def sight(self, ask: Ask, now_ns: int) -> Sight:
-        """Look at the replicas for a request, and at what they have of it in their caches."""
+    def sight(self, ask: Ask, now_ns: int, within: frozenset[str] | None = None) -> Sight:
+        """Look at the replicas for a request, and at what they have of it in their caches.
+
+        `within` are those that may see it, by name; `None`: all.
+        """
         if now_ns - self._refreshed_ns > _REFRESH_NS:
             self._refresh(now_ns)
         matches: list[tuple[int, int]] = []
@@ -115,7 +125,10 @@ class Fleet:
         last = None
         if ask.session and (name := self._sessions.last(ask.session)) is not None:
             last = self._by_name.get(name)
-        return Sight(self.replicas, self._places, now_ns, matches, self._work, last)
+        allowed = None
+        if within is not None:
+            allowed = [place for place, one in enumerate(self.replicas) if one.id in within]
+        return Sight(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
         """Give the places of replicas, the one to ask first; of a large pool not all are looked at."""

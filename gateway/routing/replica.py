@@ -64,6 +64,7 @@ class Replica:
         "_room",
         "bit",
         "blind_ns",
+        "blind_tokens",
         "decode",
         "decode_ns",
         "due_ns",
@@ -105,6 +106,7 @@ class Replica:
         self.failures = 0  # in a row
         self.suspect_until_ns = 0
         self.blind_ns = 0.0  # when the prompts should be computed of which nobody sees it
+        self.blind_tokens = 0  # of these requests that are under way, uncached
         self.due_ns = 0.0  # when the oldest prompt should be computed
         self.free_ns = 0.0  # and when all should be
         self.late_rate = 0.0  # by how much the rest takes longer for each nanosecond that the oldest is late
@@ -191,6 +193,7 @@ class Replica:
         """Count a request that is sent now."""
         self.running += 1
         if hold.is_blind:
+            self.blind_tokens += hold.uncached
             self.blind_ns = max(self.blind_ns, float(now_ns)) + hold.uncached * self.prefill_ns
             self._is_odd = True
             self._settle()
@@ -226,6 +229,9 @@ class Replica:
         if hold in self.prefilling:
             del self.prefilling[hold]
             self.queued_tokens -= hold.uncached
+        if hold.is_blind:  # no more is waited for than what is under way
+            self.blind_tokens -= hold.uncached
+            self.blind_ns = min(self.blind_ns, now_ns + self.blind_tokens * self.prefill_ns)
         if has_failed:
             self._fail(now_ns)
             return

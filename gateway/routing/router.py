@@ -1,7 +1,7 @@
 """Which targets may answer, best first: by the pool's policy, from what is known of its replicas."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from backends.llm.base import ModelCall
@@ -12,6 +12,7 @@ from gateway.routing.ask import Ask, Sight
 from gateway.routing.asks import Finder, ask_of
 from gateway.routing.cache_mirror import CacheMirror
 from gateway.routing.choice import Choice
+from gateway.routing.credit_book import CreditBook
 from gateway.routing.fleet import Fleet
 from gateway.routing.policies.table import policy_named
 from gateway.routing.regret import Sample
@@ -46,8 +47,9 @@ class Router:
         self._hosts = hosts
         self._sample_share = sample_share
         self._draw = draw
-        self._credit: dict[tuple[str, str], int] = {}
+        self._credits = CreditBook()
         self._fleets: dict[str, Fleet] = {}
+        self._pools: Mapping[str, PoolSpec] | None = None  # as of the last sync
         self.mirror = mirror or CacheMirror()
         self.is_away: Away | None = None
 
@@ -58,22 +60,28 @@ class Router:
         """Say whether `choose` is all there is to it: there is one target, or they are asked in turn."""
         return len(pool.targets) == 1 or pool.policy == PLAIN_POLICY
 
-    def choose(self, model: ModelSpec, snapshot: Snapshot) -> list[TargetSpec]:
-        """Give the pool's targets in the order to try them, by their weights.
+    def choose(self, model: ModelSpec, snapshot: Snapshot, within: frozenset[str] | None = None) -> list[TargetSpec]:
+        """Give the pool's targets in the order to try them, by their weights; of `within` alone, by their ids.
 
         Smooth weighted round robin (nginx, 2012): each turn every target gains its weight, the richest is chosen
-        and pays the sum of weights. Over sum-of-weights turns each is first exactly weight times.
+        and pays the sum of weights. Over sum-of-weights turns each is first exactly weight times. Where some may not
+        be asked, the others take the turn among themselves.
         """
-        targets = snapshot.pools[model.pool].targets
-        if len(targets) == 1:
-            return [targets[0]]
+        return self._in_turn(snapshot.pools[model.pool], within)
+
+    def _in_turn(self, pool: PoolSpec, within: frozenset[str] | None) -> list[TargetSpec]:
+        targets: Sequence[TargetSpec] = pool.targets
+        if within is not None:
+            targets = [target for target in targets if target.id in within]
+        if len(targets) < 2:
+            return list(targets)
+        credits = self._credits.of(pool)
         total = 0
         for target in targets:
-            key = (target.pool, target.id)
-            self._credit[key] = self._credit.get(key, 0) + target.weight
+            credits[target.id] += target.weight
             total += target.weight
-        ranked = sorted(targets, key=lambda target: -self._credit[target.pool, target.id])
-        self._credit[ranked[0].pool, ranked[0].id] -= total
+        ranked = sorted(targets, key=lambda target: -credits[target.id])
+        credits[ranked[0].id] -= total
         return ranked
 
     # by policy
@@ -94,19 +102,23 @@ class Router:
         """
         pool = snapshot.pools[model.pool]
         if self.is_plain(pool):
-            found = self.choose(model, snapshot)
-            return Choice(found if within is None else [target for target in found if target.id in within])
+            return Choice(self.choose(model, snapshot, within))
         specs = pool.targets if within is None else tuple(spec for spec in pool.targets if spec.id in within)
         ask = await ask_of(call, specs, self._targets, conversation_id, output_tokens)
         return self.place(model, pool, ask, within)
 
     def place(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None = None) -> Choice:
-        """Choose for a request of which all is known that can be."""
+        """Choose for a request of which all is known that can be.
+
+        `pool` is as the request began with it: where it has changed since, its targets are the request's still.
+        """
         fleet, now_ns = self._fleet(pool, model), self._clock.monotonic_ns()
+        if fleet is None:
+            return Choice(self._in_turn(pool, within))
         if now_ns - fleet.looked_ns > _LOOK_NS:
             self._look(fleet, now_ns)
-        sight = fleet.sight(ask, now_ns)
-        candidates = _candidates(fleet, fleet.rank(ask, sight), within, self.is_away)
+        sight = fleet.sight(ask, now_ns, within)
+        candidates = _candidates(fleet, pool, fleet.rank(ask, sight), within, self.is_away)
         sample = None
         if self._sample_share and candidates and self._draw() < self._sample_share:
             sample = _sample(fleet, ask, sight, candidates[0].id)
@@ -125,9 +137,21 @@ class Router:
         return round(min(waits)) if waits else None
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Follow a snapshot: forget pools that are gone. Those that stay follow theirs when they are asked next."""
-        for gone in self._fleets.keys() - snapshot.pools.keys():
-            self.mirror.drop(self._fleets.pop(gone))
+        """Follow a snapshot: forget pools that are gone or asked in turn now, and be the others as they are in it.
+
+        From then on pools are as in the last snapshot that was followed, whatever a request began with.
+        """
+        self._pools = snapshot.pools
+        self._credits.follow(snapshot.pools)
+        for name, fleet in list(self._fleets.items()):
+            pool = snapshot.pools.get(name)
+            if pool is None or pool.policy == PLAIN_POLICY:
+                self.mirror.drop(self._fleets.pop(name))
+                continue
+            model = snapshot.models.get(fleet.model)
+            if model is None or model.pool != name:
+                model = next((one for one in snapshot.models.values() if one.pool == name), None)
+            self._follow(fleet, pool, fleet.model if model is None else model.id)
 
     def status(self) -> dict[str, object]:
         """Give what GET /ready shows: the replicas of every pool that is chosen from by a policy, and the caches."""
@@ -137,18 +161,30 @@ class Router:
             "caches": self.mirror.status(),
         }
 
-    def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet:
+    def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet | None:
+        """Give a pool's replicas; `None` where the pool is gone, or asked in turn now."""
+        current = pool if self._pools is None else self._pools.get(pool.id)
+        if current is None or current.policy == PLAIN_POLICY:
+            return None
         fleet = self._fleets.get(pool.id)
-        if fleet is None or fleet.policy_name != pool.policy:
-            if fleet is not None:
-                self.mirror.drop(fleet)
-            fleet = self._fleets[pool.id] = Fleet(policy_named(pool.policy, self._draw), policy_name=pool.policy)
-        if fleet.spec is not pool:
+        if fleet is None:
+            fleet = self._fleets[pool.id] = Fleet(policy_named(current.policy, self._draw), policy_name=current.policy)
+            self._follow(fleet, current, model.id)
+        elif fleet.spec is not current:  # before the first sync
+            self._follow(fleet, current, fleet.model)
+        return fleet
+
+    def _follow(self, fleet: Fleet, pool: PoolSpec, model: str) -> None:
+        """Be a pool as it is now; what is known of the replicas that stay is kept, also where the policy is another."""
+        if fleet.policy_name != pool.policy:
+            fleet.policy, fleet.policy_name = policy_named(pool.policy, self._draw), pool.policy
+        if fleet.spec != pool:
             fleet.follow_pool(pool)
-            served = {spec.id: (spec.url, spec.model or model.id) for spec in pool.targets if spec.kind == "engine"}
+        fleet.spec, fleet.specs, fleet.model = pool, pool.targets, model
+        served = {spec.id: (spec.url, spec.model or model) for spec in pool.targets if spec.kind == "engine"}
+        if fleet.served != served:
             self.mirror.follow(fleet, served)
             fleet.served = served
-        return fleet
 
     def _look(self, fleet: Fleet, now_ns: int) -> None:
         """Look at what engine hosts say of themselves."""
@@ -177,14 +213,20 @@ class Router:
 
 
 def _candidates(
-    fleet: Fleet, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
+    fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
 ) -> list[TargetSpec]:
-    """Give the targets of places, best first; those that were not looked at follow, those that are away come last."""
+    """Give the targets of places, best first; those that were not looked at follow, those that are away come last.
+
+    They are as `pool` says, which may be older than the fleet is: where a target stands, a request's pin has looked at.
+    """
     specs = fleet.specs
     found = [specs[place] for place in ranked]
-    if len(ranked) < len(specs):
-        seen = set(ranked)
-        found += [spec for place, spec in enumerate(specs) if place not in seen]
+    if pool.targets is not specs:
+        own = {spec.id: spec for spec in pool.targets}
+        found = [own[spec.id] for spec in found if spec.id in own]
+    if len(found) < len(pool.targets):
+        seen = {spec.id for spec in found}
+        found += [spec for spec in pool.targets if spec.id not in seen]
     if within is not None:
         found = [spec for spec in found if spec.id in within]
     if is_away is not None and any(map(is_away, found)):

@@ -6,7 +6,7 @@ Forward decay (Cormode and others, 2009): what comes later weighs more, so that 
 from typing import Final
 
 _HALF_LIFE_NS: Final = 600e9
-_LARGEST: Final = 2.0**100  # of the weight, before all is scaled down
+_MOST_HALF_LIVES: Final = 100.0  # since the base, before all is scaled down: a power beyond 1,024 is no number
 
 
 class WorkBook:
@@ -21,12 +21,13 @@ class WorkBook:
 
     def weight(self, now_ns: int) -> float:
         """Give what a token given now counts."""
-        weight: float = 2.0 ** ((now_ns - self._base_ns) / _HALF_LIFE_NS)
-        if weight > _LARGEST:
-            kept = 1.0 / weight if weight != float("inf") else 0.0
+        exponent = (now_ns - self._base_ns) / _HALF_LIFE_NS
+        if exponent > _MOST_HALF_LIVES:
+            kept = 0.5**exponent
             self.of = {name: work * kept for name, work in self.of.items()}
             self.total = sum(self.of.values())
-            self._base_ns, weight = now_ns, 1.0
+            self._base_ns, exponent = now_ns, 0.0
+        weight: float = 2.0**exponent
         return weight
 
     def join(self, name: str) -> None:

@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.json_shape import misfit
 
@@ -99,3 +101,72 @@ def test_a_schema_without_end_costs_little_and_refuses_nothing(schema):
     began = time.process_time()
     assert misfit(schema, {"a": 1}) == ""
     assert time.process_time() - began < 1
+
+
+LONG = list(range(100_000))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"enum": LONG}}, [-1] * 100),
+        ({"items": {"const": LONG}}, [LONG] * 100),
+        ({"items": {"enum": [LONG[:500]] * 200}}, [[*LONG[:499], -1]] * 100),
+        ({"items": {"required": list(map(str, LONG))}}, [dict.fromkeys(map(str, LONG))] * 100),
+        ({"items": {"type": ["string"] * 100_000}}, [1] * 100),
+        ({"items": {"prefixItems": LONG}}, [[1]] * 100),
+        ({"items": {"anyOf": [False] * 100_000}}, [1] * 100),
+        ({"items": {"allOf": [True] * 100_000}}, [1] * 100),
+        ({"items": {"$ref": "#/" + "a/" * 500_000}}, [1] * 100),
+    ],
+    ids=["enum", "const", "enum_of_lists", "required", "type", "prefixItems", "anyOf", "allOf", "$ref"],
+)
+def test_a_long_list_in_a_schema_costs_no_more_than_the_bound(schema, value):
+    began = time.process_time()
+    assert misfit(schema, value) == ""
+    assert time.process_time() - began < 0.25
+
+
+def test_a_list_within_the_bound_is_still_looked_at():
+    assert misfit({"enum": LONG[:19_000]}, -1) == "$: enum: it is none of the values"
+    assert misfit({"enum": LONG}, -1) == ""
+
+
+def nested(depth):
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"required": [{}, [], 1, None]}, {}),
+        ({"maximum": 10**5000}, 10**5001),
+        ({"$ref": "#/allOf/" + "9" * 5000, "allOf": [True]}, 1),
+        ({"const": nested(5000)}, nested(5000)),
+        ({"enum": [nested(5000)]}, nested(5000)),
+        ({"enum": {}}, 1),
+        ({"properties": [], "prefixItems": 1, "items": [1], "minLength": [], "type": {}}, {"a": 1}),
+    ],
+    ids=["names", "number", "place", "deep", "deep_among", "no_values", "kinds"],
+)
+def test_what_a_schema_should_not_say_is_no_failure(schema, value):
+    assert misfit(schema, value) == ""
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["#", "#/0", "array"])
+keywords = st.sampled_from(
+    "type enum const required properties items prefixItems allOf anyOf $ref minimum maxLength minItems".split()
+)
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keywords, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(values, values)
+def test_whatever_a_schema_says_it_is_kept_or_missed(schema, value):
+    assert isinstance(misfit(schema, value), str)

@@ -8,7 +8,7 @@ import pytest
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, UpstreamError
 from contracts.prices import PriceBook
-from gateway.targets import TargetRegistry, resolve_key
+from gateway.targets import TargetRegistry, TargetReplaced, resolve_key
 
 
 def spec(name: str = "t", **fields) -> TargetSpec:
@@ -113,3 +113,27 @@ def test_a_credential_file_without_a_credential_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="credential file"):
         resolve_key(f"file:{path}")
+
+
+@pytest.mark.parametrize(
+    "moved", [{"region": "us"}, {"provider": "other"}, {"region": ""}], ids=["region", "provider", "no region"]
+)
+async def test_who_was_to_be_served_in_one_place_is_not_sent_to_where_a_reload_has_put_the_target(moved):
+    registry = TargetRegistry()
+    old = spec("a", region="eu", provider="one")
+    registry.sync(snapshot_of(old))
+    new = spec("a", **{"region": "eu", "provider": "one", **moved})
+    registry.sync(snapshot_of(new))
+    with pytest.raises(TargetReplaced, match="region or provider has been changed"):
+        registry.get(old)
+    assert registry.find(old) is None and registry.get(new) is registry.find(new)
+    await registry.close()
+
+
+async def test_a_target_that_a_reload_has_changed_where_it_is_serves_who_waited_for_it():
+    registry = TargetRegistry()
+    old, new = spec("a", region="eu"), spec("a", region="eu", weight=2, provider="scripted")
+    registry.sync(snapshot_of(old))
+    registry.sync(snapshot_of(new))
+    assert registry.get(old) is registry.get(new)
+    await registry.close()

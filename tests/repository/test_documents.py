@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+import yaml
 
 from tollkeeper.cli import app
 
@@ -52,6 +53,12 @@ def test_every_file_or_folder_named_exists(document: Path) -> None:
     named = set(NAMED_FILE.findall(document.read_text())) - in_the_data_directory
     assert len(named) > 5, "the pattern finds nothing"
     assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if blocks(path, "yaml")], ids=name)
+def test_every_yaml_example_is_yaml(document: Path) -> None:
+    for block in blocks(document, "yaml"):
+        assert list(yaml.safe_load_all(block)), f"{name(document)} has an empty example"
 
 
 def test_every_page_of_decisions_is_listed() -> None:

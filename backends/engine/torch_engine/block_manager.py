@@ -6,7 +6,7 @@ and values are in the pool; from then on it is never written again.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -56,6 +56,7 @@ class BlockManager:
     _idle: OrderedDict[int, None] = field(init=False, default_factory=OrderedDict)
     _tables: dict[int, _Table] = field(init=False, default_factory=dict)
     _pins: dict[bytes, int] = field(init=False, default_factory=dict)
+    _only_pinned: set[bytes] = field(init=False, default_factory=set)  # blocks that a single pin holds, nobody else
 
     def __post_init__(self) -> None:
         self._references = [0] * self.total
@@ -99,6 +100,25 @@ class BlockManager:
                 break
             found.append(block)
         return found
+
+    def lack(self, keys: Sequence[bytes], tokens: int, spare: int = 0) -> int:
+        """Count the blocks that are missing before `open` can be done, or before `spare` are left; 0 or less: none."""
+        found = self.hits(keys, tokens)
+        missing = self.blocks_for(tokens) - len(found)
+        idle_hits = sum(1 for block in found if not self._references[block])
+        return missing + max(spare, idle_hits) - self.available
+
+    def is_only_pinned(self, key: bytes) -> bool:
+        """Say whether the one who pinned a block is the only one who holds it, so that `unpin` would free it."""
+        return key in self._only_pinned
+
+    def only_pinned(self, but: Collection[bytes] = ()) -> int:
+        """Count the blocks that `unpin` would free, other than those under the keys `but`."""
+        return len(self._only_pinned) - sum(1 for key in but if key in self._only_pinned)
+
+    def keys_of_adapter(self, adapter: str) -> list[bytes]:
+        """Give the keys of the blocks that were computed with an adapter."""
+        return [key for key, block in self._by_key.items() if self._labels[block][1] == adapter]
 
     # Holding and giving back.
 
@@ -188,6 +208,8 @@ class BlockManager:
             return False
         self._hold(block)
         self._pins[key] = self._pins.get(key, 0) + 1
+        if self._references[block] == 1:
+            self._only_pinned.add(key)
         return True
 
     def unpin(self, key: bytes) -> None:
@@ -195,7 +217,28 @@ class BlockManager:
         self._pins[key] -= 1
         if not self._pins[key]:
             del self._pins[key]
+            self._only_pinned.discard(key)
         self._release(self._by_key[key])
+
+    def forget(self, keys: Sequence[bytes]) -> None:
+        """Take blocks out of the cache, so that nothing hits them any more; those held become private.
+
+        Raises ValueError where one is pinned.
+        """
+        removed: dict[tuple[str, str], list[bytes]] = {}
+        for key in keys:
+            if key in self._pins:
+                raise ValueError("a pinned block cannot be forgotten")
+            block = self._by_key.pop(key, None)
+            if block is None:
+                continue
+            self._keys[block] = None
+            removed.setdefault(self._labels.pop(block), []).append(key)
+            if not self._references[block]:
+                del self._idle[block]
+                self._blank.append(block)
+        for label, gone in removed.items():
+            self._tell(KvChange("removed", tuple(gone), None, label))
 
     def clear(self) -> None:
         """Forget every cached block that nobody holds, and make held ones private: nothing hits any more."""
@@ -230,23 +273,32 @@ class BlockManager:
             own = self._keys[block]
             if own is not None and self._by_key.get(own) != block:
                 raise ValueError(f"block {block} has a key that is another block's")
+            if own is not None and (own in self._only_pinned) != (held[block] == 1 and own in self._pins):
+                raise ValueError(f"block {block} is wrongly known as only pinned, or as not")
             if block in self._idle and own is None:
                 raise ValueError(f"block {block} is idle without a key")
         if sum(own is not None for own in self._keys) != len(self._by_key):
             raise ValueError("the cache knows keys that no block has")
+        if not self._only_pinned <= self._by_key.keys():
+            raise ValueError("a block is pinned that is not cached")
 
     # One block.
 
     def _hold(self, block: int) -> None:
         if not self._references[block]:
             del self._idle[block]
+        elif self._only_pinned and (key := self._keys[block]) is not None:
+            self._only_pinned.discard(key)
         self._references[block] += 1
 
     def _release(self, block: int) -> None:
         self._references[block] -= 1
+        key = self._keys[block]
         if self._references[block]:
+            if self._references[block] == 1 and key is not None and key in self._pins:
+                self._only_pinned.add(key)
             return
-        if self._keys[block] is None:
+        if key is None:
             self._blank.append(block)
         else:
             self._idle[block] = None

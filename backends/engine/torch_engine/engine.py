@@ -160,12 +160,14 @@ class TorchEngine:
         if not name or (name in self._adapters and self._is_using(name)):
             raise ConfigurationError(f"adapter name {name!r} is empty or in use by a running request")
         self._adapters.load(name, path)
+        self._forget_cache_of(name)
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
         if self._is_using(name):
             raise ConfigurationError(f"adapter {name!r} is in use by a running request")
         self._adapters.unload(name)
+        self._forget_cache_of(name)
 
     def hello(self) -> ModelHello:
         """Describe the model as it is served."""
@@ -380,6 +382,12 @@ class TorchEngine:
         reason = Unavailable("the engine could not compute a step of this request", code="engine_failure")
         requests = {id(row.sequence.request): row.sequence.request for row in rows}
         return [self._end(request, "error", reason) for request in requests.values()]
+
+    def _forget_cache_of(self, adapter: str) -> None:
+        """Take what other weights of that name have computed out of the cache: keys know an adapter by its name."""
+        keys = self.blocks.keys_of_adapter(adapter)
+        self._holds.forget(keys)
+        self.blocks.forget(keys)
 
     def _is_using(self, adapter: str) -> bool:
         return any(request.submit.adapter == adapter for request in self._requests.values())

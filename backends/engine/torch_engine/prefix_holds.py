@@ -1,7 +1,7 @@
 """Prefixes that callers asked to be kept: their cached blocks are pinned until their time is over. No tensors here."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,25 +72,45 @@ class PrefixHolds:
         while self._ends and self._ends[0][0] <= now_ns:
             self._pop()
 
-    def give_up(self) -> bool:
-        """Let go of one block, of the prefix whose time is over first; say whether there was one."""
-        while self._ends:
-            if self._pop():
-                self.given_up += 1
-                return True
-        return False
+    def give_up(self, wanted: int = 1, spared: Collection[bytes] = ()) -> int:
+        """Let go of so many blocks, of the prefixes whose time is over first; give how many are free now for that.
+
+        Those under `spared` stay, and those that something running holds as well: they would not be free.
+        """
+        most = min(wanted, self.blocks.only_pinned(spared))
+        freed = 0
+        passed: list[tuple[int, int, bytes]] = []
+        while self._ends and freed < most:
+            key = self._ends[0][2]
+            if key in self._holds and (key in spared or not self.blocks.is_only_pinned(key)):
+                passed.append(heapq.heappop(self._ends))
+            elif self._pop():
+                freed += 1
+        for end in passed:
+            heapq.heappush(self._ends, end)
+        self.given_up += freed
+        return freed
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Let go of blocks that are to be kept no more, before their time is over."""
+        for key in keys:
+            if key in self._holds:
+                self._let_go(key)
 
     def _pop(self) -> bool:
         until_ns, _, key = heapq.heappop(self._ends)
         hold = self._holds.get(key)
         if hold is None or hold.until_ns != until_ns:
             return False  # it was kept for longer since
-        del self._holds[key]
+        self._let_go(key)
+        return True
+
+    def _let_go(self, key: bytes) -> None:
+        hold = self._holds.pop(key)
         self._of_tenants[hold.tenant] -= 1
         if not self._of_tenants[hold.tenant]:
             del self._of_tenants[hold.tenant]
         self.blocks.unpin(key)
-        return True
 
     def _forget_stale(self) -> None:
         """Keep the heap from growing with each renewal."""

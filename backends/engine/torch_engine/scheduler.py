@@ -5,7 +5,7 @@ priority and arrival. Fairness between tenants is the gateway's: here priority i
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from backends.engine.torch_engine.block_manager import BlockManager
@@ -29,7 +29,7 @@ class Scheduler:
     A sequence is admitted once blocks for all its tokens so far are there, so that a prompt never stops half way for
     want of blocks; only growth by decoding preempts. The victim is the least urgent, among equals the latest. A
     waiting sequence may also take the place of a strictly less urgent one. Nobody overtakes the head of the queue.
-    Blocks that are only kept for later go before anything that runs does, and before nothing would run at all.
+    Blocks that are only kept for later go before anything that runs does, and where with them what waits can run.
     """
 
     blocks: BlockManager
@@ -37,8 +37,8 @@ class Scheduler:
     max_sequences: int
     running: list[Sequence] = field(default_factory=list)
     preemptions: int = 0
-    # Lets go of a block that is only kept for later, and says whether there was one.
-    give_up: Callable[[], bool] = lambda: False
+    # Lets go of so many blocks that are only kept for later, but of none under these keys; says of how many.
+    give_up: Callable[[int, Collection[bytes]], int] = lambda wanted, spared: 0
     _heap: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
     _queued: set[int] = field(default_factory=set)  # handles; the heap may hold sequences that have ended
 
@@ -111,7 +111,7 @@ class Scheduler:
         while sequence.state is State.RUNNING:
             if self.blocks.grow(sequence.handle, len(sequence.token_ids)):
                 return True
-            if self.give_up():
+            if self.give_up(1, ()):
                 continue
             self._preempt(max(self.running, key=_order), preempted, rows)
         return False
@@ -124,11 +124,12 @@ class Scheduler:
             return None
         sequence = self._heap[0][1]
         while not self._open(sequence):
-            if not self.running and self.give_up():
-                continue  # nothing else would ever make room for it
             victim = max(self.running, key=_order, default=None)
             # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
-            if victim is None or victim.order[0] <= sequence.order[0]:
+            may_preempt = victim is not None and victim.order[0] > sequence.order[0]
+            if self._use_kept(sequence, in_part=may_preempt or not self.running):
+                continue
+            if victim is None or not may_preempt:
                 return None
             self._preempt(victim, preempted, rows)
         heapq.heappop(self._heap)
@@ -138,20 +139,32 @@ class Scheduler:
         return sequence
 
     def _open(self, sequence: Sequence) -> bool:
-        if len(self.running) >= self.max_sequences:
+        if len(self.running) >= self.max_sequences or self._lack(sequence) > 0:
             return False
-        tokens = len(sequence.token_ids)
-        if self.running:
-            spare = max(1, int(self.blocks.total * _WATERMARK))
-            new = self.blocks.blocks_for(tokens) - len(self.blocks.hits(sequence.keys.keys, tokens))
-            if new + spare > self.blocks.available:
-                return False
         label = (sequence.request.submit.tenant, sequence.request.submit.adapter)
-        hit = self.blocks.open(sequence.handle, sequence.keys.keys, tokens, label)
+        hit = self.blocks.open(sequence.handle, sequence.keys.keys, len(sequence.token_ids), label)
         if hit is None:
             return False
         sequence.computed = sequence.cached = hit
         return True
+
+    def _lack(self, sequence: Sequence) -> int:
+        """Count the blocks that a waiting sequence lacks."""
+        spare = max(1, int(self.blocks.total * _WATERMARK)) if self.running else 0
+        return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
+
+    def _use_kept(self, sequence: Sequence, *, in_part: bool) -> bool:
+        """Let go of kept blocks for a waiting sequence; say whether that was of use.
+
+        Unless `in_part`, none go where all of them were too few: it would wait all the same.
+        """
+        if len(self.running) >= self.max_sequences or not self.blocks.only_pinned():
+            return False
+        lack, keys = self._lack(sequence), sequence.keys.keys
+        hits = frozenset(keys[: len(self.blocks.hits(keys, len(sequence.token_ids)))])
+        if not in_part and self.blocks.only_pinned(hits) < lack:
+            return False
+        return self.give_up(lack, hits) > 0
 
     def _preempt(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> None:
         rows.pop(sequence.handle, None)

@@ -6,7 +6,7 @@ requests share draws them nowhere that is busier than recomputing it would be. W
 and again, it is copied once they have waited as long, together, as the copy takes (Karlin and others' ski rental).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.routing.ask import Ask, Sight
@@ -35,12 +35,12 @@ class CostPolicy:
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
         """Give the places that were looked at, the cheapest first: of a large pool some, unless these are all away."""
-        count = len(sight.replicas)
-        if count > _LARGE:
-            ranked = self._ranked(ask, sight, self._drawn(sight))
+        places = range(len(sight.replicas)) if sight.allowed is None else sight.allowed
+        if len(places) > _LARGE:
+            ranked = self._ranked(ask, sight, self._drawn(sight, places))
             if not sight.replicas[ranked[0]].is_suspect(sight.now_ns):
                 return ranked
-        return self._ranked(ask, sight, range(count))
+        return self._ranked(ask, sight, places) if places else []
 
     def _ranked(self, ask: Ask, sight: Sight, places: Iterable[int]) -> list[int]:
         costs, held = self.costs_ns(ask, sight, places)
@@ -116,7 +116,11 @@ class CostPolicy:
         replicas, work, best = sight.replicas, sight.work, ranked[0]
         whole = ask.tokens * replicas[best].prefill_ns
         near, dearest = costs[best] + _NEAR * whole, costs[best] + _PREFILL_WEIGHT * whole
-        bound = _BOUND * work.total / len(replicas)
+        if sight.allowed is None:
+            bound = _BOUND * work.total / len(replicas)
+        else:  # of those that it could go to
+            given = sum([work.of[replicas[place].id] for place in sight.allowed])
+            bound = _BOUND * given / len(sight.allowed)
         if work.of[replicas[best].id] > bound * replicas[best].weight:
             bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # as where little has been done at all
         chosen, least = best, float("inf")
@@ -130,9 +134,9 @@ class CostPolicy:
                 chosen, least = place, done
         return chosen
 
-    def _drawn(self, sight: Sight) -> dict[int, None]:
+    def _drawn(self, sight: Sight, places: Sequence[int]) -> dict[int, None]:
         drawn = dict.fromkeys(sight.holders(_HOLDERS))
-        count = len(sight.replicas)
+        count = len(places)
         for _ in range(_DRAWN):
-            drawn[int(self._random() * count)] = None
+            drawn[places[int(self._random() * count)]] = None
         return drawn

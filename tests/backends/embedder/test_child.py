@@ -1,12 +1,14 @@
 """The embedder's process as its callers see it: what is kept, what is shared, and what happens when it dies."""
 
 import asyncio
+import os
+import subprocess
 import sys
 
 import pytest
 
 from backends.embedder.child import EmbedderChild
-from backends.embedder.messages import MAX_FRAME_BYTES, Ready, frame, take_frames
+from backends.embedder.messages import MAX_FRAME_BYTES, Ask, Ready, frame, take_frames
 from contracts.errors import EmbedderUnavailable
 
 # An embedder that needs no model: its vector says how often it was asked. "die" ends it, "wait" is not answered.
@@ -24,6 +26,19 @@ while got := os.read(0, 1 << 16):
             sys.exit(3)
         if ask.text != b"wait":
             os.write(1, frame(Answer(ask.number, count.to_bytes(4, "little"), len(ask.text), not ask.is_cut)))
+"""
+# The process itself, with a model that makes nothing.
+REAL = """
+import os, sys, types
+class MiniLM:
+    identity = "none"
+    def __init__(self, threads): pass
+    def tokenize(self, text, most_tokens): return [1], True
+    def embed(self, texts): return [bytes(4) for _ in texts]
+stub = sys.modules["backends.embedder.minilm"] = types.ModuleType("minilm")
+stub.MiniLM = MiniLM
+from backends.embedder.__main__ import main
+os._exit(main())
 """
 UNUSABLE = 'import os; from backends.embedder.messages import *; os.write(1, frame(Unusable("a package is missing")))'
 
@@ -114,6 +129,23 @@ async def test_its_end_ends_who_waits_and_it_does_not_begin_again(child):
     with pytest.raises(EmbedderUnavailable):
         await child.embed("another", "acme")
     assert child.restarts == 0
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_it_ends_quietly_when_who_asks_is_gone(has_begun):
+    given, output = os.pipe()
+    with subprocess.Popen(
+        (sys.executable, "-c", REAL), stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
+    ) as process:
+        os.close(output)
+        if has_begun:
+            assert b"none" in os.read(given, 1 << 10)
+        os.close(given)
+        assert process.stdin is not None and process.stderr is not None
+        if has_begun:
+            process.stdin.write(frame(Ask(1, b"hello", 8, False)))
+            process.stdin.flush()  # and stays open: what it reads does not tell that nobody is there
+        assert (process.wait(timeout=20), process.stderr.read()) == (0, b"")
 
 
 async def test_it_is_given_none_of_our_secrets(monkeypatch):

@@ -53,3 +53,9 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read(model):
     assert (len(ids), is_whole) == (64, False)
     assert ids[:48] == whole[:48] and ids[48:] == whole[-16:]
     assert len(model.tokenize("", 64)[0]) == 2  # its marks of beginning and end alone
+
+
+@pytest.mark.parametrize("word", ["\U0001f600", "\u9b31", "\u0e23\u0e32\u0e04\u0e32", "a" * 120])
+def test_a_text_with_a_word_that_it_does_not_know_is_not_read_whole(model, word):
+    assert model.tokenize("What does this mean?", 64)[1]
+    assert not model.tokenize(f"What does {word} mean?", 64)[1]

@@ -30,6 +30,27 @@ def test_what_has_had_its_time_is_swept_without_being_asked_for() -> None:
     assert store.entries == 1
 
 
+def test_a_look_forgets_what_has_had_its_time_and_no_more_at_once_than_some() -> None:
+    store = AnswerStore(1 << 20)
+    for number in range(40):
+        store.put("a", key(number), b"x", 0, TTL)
+    assert store.get("b", key(1), TTL - 1) is None and store.entries == 40
+    left = []
+    for _ in range(4):
+        assert store.get("b", key(1), TTL) is None
+        left.append(store.entries)
+    assert left == [24, 8, 0, 0] and store.size_bytes == 0
+
+
+def test_what_is_kept_beside_an_answer_counts() -> None:
+    store = AnswerStore(3 * ENTRY_BYTES)
+    assert store.put("a", key(1), b"", 0, TTL, beside_bytes=ENTRY_BYTES) and store.size_bytes == 2 * ENTRY_BYTES
+    assert store.put("a", key(2), b"", 0, TTL) and store.size_bytes == 3 * ENTRY_BYTES
+    assert store.put("a", key(3), b"", 0, TTL) and store.get("a", key(1), 0) is None
+    assert store.size_bytes == 2 * ENTRY_BYTES
+    assert not store.put("a", key(4), b"", 0, TTL, beside_bytes=2 * ENTRY_BYTES + 1)
+
+
 def test_an_answer_that_is_kept_anew_lives_anew() -> None:
     store = AnswerStore(1 << 20)
     store.put("a", key(1), b"old", 0, TTL)

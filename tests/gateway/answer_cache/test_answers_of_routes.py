@@ -157,3 +157,12 @@ async def test_of_a_cascade_only_the_first_models_answer_is_kept(start_gateway, 
     upstream.answering(answers("good enough"))
     first, again = [await gateway.chat(model="r", stream=stream) for _ in range(2)]
     assert (first.headers["x-cache"], again.headers["x-cache"]) == ("miss", "hit") and again.body == first.body
+
+
+async def test_a_poor_answer_that_is_given_for_want_of_a_better_one_is_not_kept(start_gateway, kit):
+    poor, away = kit.scripted("s", reply="I cannot help with that."), kit.scripted("l", fault="error")
+    config = kit.configuration(("m", [poor]), ("n", [away]))
+    config["routes"] = [{"name": "r", "choose": [{"model": "m"}, {"model": "n"}], "cascade": {}, "cache": {}}]
+    gateway = await start_gateway(config)
+    answers = [await gateway.chat(model="r", temperature=0) for _ in range(2)]
+    assert [(answer.status, answer.headers["x-cache"]) for answer in answers] == [(200, "miss"), (200, "miss")]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.embedder.base import MOST_CHARACTERS
 from contracts.identity import Identity
 from gateway.answer_cache.fingerprint import Context, Fingerprint, fingerprint, has_repeated_names, share_of
 
@@ -41,6 +42,40 @@ def test_only_the_words_of_the_last_message_may_differ_in_what_is_alike() -> Non
 def test_texts_about_other_numbers_are_never_alike() -> None:
     assert named(said("What is 17 + 5?")).around != named(said("What is 17 + 6?")).around
     assert named(said("Sum 17 and 5.0, please")).around == named(said("Please sum 17 and 5.0")).around
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Convert -40 C to F", "Convert 40 C to F"),
+        ("Is x > 5 for x = 6?", "Is x < 5 for x = 6?"),
+        ("Is x >= 5?", "Is x > 5?"),
+        ("Is a == b?", "Is a != b?"),
+        ("What is 12+7?", "What is 12-7?"),
+        ("What is x - y?", "What is x, y?"),
+        ("What is 8*2?", "What is 8/2?"),
+        ("Is .5 enough?", "Is 5 enough?"),
+        ("Is 10% much?", "Is 10 much?"),
+        ("Is $10 much?", "Is \u20ac10 much?"),
+        ("Is \u22125 cold?", "Is 5 cold?"),
+    ],
+)
+def test_texts_with_other_signs_or_operators_are_never_alike(one: str, other: str) -> None:
+    assert named(said(one)).around != named(said(other)).around
+
+
+def test_punctuation_and_spelling_of_signs_are_no_difference() -> None:
+    plain = named(said("A well known price of 5. Is it so?")).around
+    assert named(said("Hi! A well-known price of 5, is it so?!")).around == plain
+    assert named(said("Is \u22125 cold?")).around == named(said("Is -5 cold?")).around
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(-1, True), (0, True), (1, False)])
+def test_a_text_that_no_embedder_reads_whole_is_not_looked_at(length: int, is_read: bool) -> None:
+    text = "a" * (MOST_CHARACTERS + length)
+    for content in (text, [{"type": "text", "text": text}]):
+        found = named(said(content))
+        assert (found.text, bool(found.around)) == ((text, True) if is_read else ("", False))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from backends.embedder.base import DIMENSIONS, Embedding
 from contracts.errors import EmbedderUnavailable
+from gateway.answer_cache.answer_store import MEANING_BYTES
 
 OTHER_KEY = "tk-" + "B" * 43
 ASKED = "How do I return a parcel?"
@@ -143,6 +144,15 @@ async def test_a_caller_that_wants_no_cache_is_not_looked_up_by_meaning(gateway,
     answer = await ask(gateway, ALIKE, headers={"Cache-Control": "no-store"})
     assert answer.headers["x-cache"] == "bypass" and len(embedder.owners) == asked
     assert (await ask(gateway, ALIKE, headers={"Cache-Control": "no-cache"})).headers["x-cache"] == "miss"
+
+
+async def test_what_is_kept_of_a_meaning_counts_against_the_bound(gateway, embedder):
+    sizes = [0]
+    for embedder.longest in (50, 1):  # of the second the meaning is not known
+        await ask(gateway, FAR, seed=embedder.longest)
+        sizes.append(gateway.gateway.health()["answer_cache"]["bytes"])
+    with_it, without = sizes[1], sizes[2] - sizes[1]
+    assert with_it - without == MEANING_BYTES >= DIMENSIONS * 4
 
 
 async def test_a_question_is_forgotten_with_its_answer(gateway):

@@ -168,3 +168,25 @@ def test_a_closed_one_never_refuses_and_an_open_one_always_comes_back(steps):
     assert found.is_calm == (found.state == "closed")
     now += 10 * S
     assert found.ask(now) is not Leave.NO
+
+
+@pytest.mark.parametrize(("lost", "state"), [(2, "half_open"), (3, "open")])
+def test_one_whose_probes_lose_against_others_in_a_row_is_left_alone_again(lost, state):
+    found = opened()
+    for _ in range(lost):
+        assert found.ask(S) is Leave.PROBE
+        found.begin_probe()
+        found.end_probe(S, is_good=None, is_lost=True)
+    assert found.state == state
+    if state == "open":
+        assert found.until_ns == 3 * S, "twice the pause"
+        assert "another target was ahead of 3 probes" in found.why
+
+
+def test_a_good_probe_ends_a_row_of_lost_ones():
+    found = opened(BreakerPolicy(failures_in_a_row=3, good_probes=9))
+    for is_good in (None, None, True, None, None):
+        assert found.ask(S) is Leave.PROBE
+        found.begin_probe()
+        found.end_probe(S, is_good=is_good, is_lost=is_good is None)
+    assert found.state == "half_open"

@@ -24,6 +24,7 @@ from gateway.attempts.health_book import HealthBook
 from gateway.attempts.target_health import is_fault, rest_asked
 from gateway.attempts.turn_order import turns
 from gateway.clock import Clock
+from gateway.targets import TargetReplaced
 
 S = 1_000_000_000
 
@@ -55,7 +56,7 @@ class Bench:
 
 
 FAULTS = [UpstreamError, UpstreamTimeout, UpstreamBroken, UpstreamUnreachable, TargetMisconfigured]
-NO_FAULTS = [UpstreamRateLimited, UpstreamRejected, UnsupportedParameter, EngineUnavailable]
+NO_FAULTS = [UpstreamRateLimited, UpstreamRejected, UnsupportedParameter, EngineUnavailable, TargetReplaced]
 
 
 @pytest.mark.parametrize("error", FAULTS)
@@ -170,6 +171,46 @@ def test_a_target_that_was_set_up_anew_begins_anew():
     moved = replace(bench.specs[0], url="http://elsewhere/v1")
     bench.book.sync(replace(bench.snapshot, pools={"p": PoolSpec("p", (moved, *bench.specs[1:]))}))
     assert bench["a"].is_plain and bench.book.of(moved) is bench["a"]
+
+
+def test_a_request_that_waited_over_a_reload_does_not_bring_back_what_is_gone():
+    bench = Bench()
+    gone = bench.specs[0]
+    bench.book.sync(replace(bench.snapshot, pools={"p": PoolSpec("p", tuple(bench.specs[1:]))}))
+    for _ in range(5):
+        bench.book.of(gone).note_failure(0, TargetMisconfigured("it cannot be used"))
+    bench.now = 60 * S
+    bench.book.look()
+    assert not bench.book.is_degraded and bench.book.states() == {}
+    assert set(bench.book.pool("p").targets) == {"b", "c"} and bench.book.of(bench.specs[1]).is_plain
+    bench.book.sync(replace(bench.snapshot, pools={}))
+    bench.book.pool("p").budget.requests += 1
+    assert bench.book.of(gone).is_plain and not [*bench.book.targets, *bench.book.pools]
+
+
+def test_what_waited_for_a_target_in_another_region_says_nothing_of_the_one_there_now():
+    bench = Bench()
+    old = bench.specs[0]
+    moved = replace(old, region="us")
+    bench.book.sync(replace(bench.snapshot, pools={"p": PoolSpec("p", (moved, *bench.specs[1:]))}))
+    assert bench.book.of(moved) is bench["a"] is not bench.book.of(old)
+
+
+def test_a_probe_that_spans_reloads_leaves_the_newer_breaker_as_it_is():
+    bench = Bench()
+    bench.fail("a")
+    bench.now = 2 * S
+    assert bench["a"].ask(bench.now) is Leave.PROBE
+    probed = bench["a"].begin()
+    for policy in (FailurePolicy(breaker=None), FailurePolicy()):
+        pool = PoolSpec("p", tuple(bench.specs), failures=policy)
+        bench.book.sync(replace(bench.snapshot, pools={"p": pool}))
+    bench["a"].end_probe(probed, bench.now, is_good=None, took_ns=None, is_whole=False)
+    bench.fail("a")
+    bench.now += 60 * S
+    assert bench["a"].ask(bench.now) is Leave.PROBE
+    bench["a"].begin()
+    assert bench["a"].ask(bench.now) is Leave.NO, "one probe at a time"
 
 
 PLAYBOOK = Playbook("far", then=("near", "own"), outage=BreakerPolicy(failures_in_a_row=3, good_probes=2))

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from contracts.errors import UpstreamError, UpstreamRejected
 from contracts.records import unpack_gaps
 from gateway.attempts.retry_budget import RetryBudget
 
@@ -119,3 +120,90 @@ async def test_a_target_that_is_away_is_no_second(start_gateway, kit):
     health.look(gateway.gateway._clock.monotonic_ns())
     await gateway.chat(stream=True)
     assert gateway.requests()[0].attempts == 1
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_bug_at_a_racer_is_no_empty_answer(start_gateway, kit, monkeypatch, streamed):
+    gateway = await start_gateway(hedged(kit, kit.scripted("first", weight=1000), kit.scripted("second")))
+    warm(gateway)
+
+    async def fail(target, call, sink):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(type(gateway.target("scripted-1", "first")), "call", fail)
+    answer = await gateway.chat(stream=streamed)
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert gateway.requests()[0].outcome == "error"
+
+
+def both_end(monkeypatch, gateway, first, second):
+    """Let the first target raise `first` once the second is asked, and the second raise or do `second` after that."""
+    is_asked, has_failed = asyncio.Event(), asyncio.Event()
+    kind = type(gateway.target("scripted-1", "first"))
+    answer = kind.call
+
+    async def call(target, call, sink):
+        if target.spec.id == "first":
+            await is_asked.wait()
+            has_failed.set()
+            raise first
+        is_asked.set()
+        await has_failed.wait()
+        if second is not None:
+            raise second
+        return await answer(target, call, sink)
+
+    monkeypatch.setattr(kind, "call", call)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (UpstreamRejected("too long"), UpstreamError("it failed")),
+        (UpstreamError("it failed"), UpstreamRejected("too long")),
+    ],
+)
+async def test_what_no_other_target_can_mend_decides_a_race_that_nobody_wins(
+    start_gateway, kit, monkeypatch, first, second
+):
+    targets = [kit.scripted("first", weight=1000), kit.scripted("second", weight=500), kit.scripted("third")]
+    gateway = await start_gateway(hedged(kit, *targets))
+    warm(gateway)
+    both_end(monkeypatch, gateway, first, second)
+    answer = await gateway.chat(stream=True)
+    assert (answer.status, answer.error["code"]) == (400, UpstreamRejected.code)
+    [record] = gateway.requests()
+    assert record.attempts == 2 and record.replica == ("first" if isinstance(first, UpstreamRejected) else "second")
+
+
+async def test_a_bug_at_the_loser_is_told_and_the_request_is_answered(start_gateway, kit, monkeypatch, caplog):
+    gateway = await start_gateway(hedged(kit, kit.scripted("first", weight=1000), kit.scripted("second", tokens=1)))
+    warm(gateway)
+    both_end(monkeypatch, gateway, RuntimeError("a bug"), None)
+    assert (await gateway.chat(stream=True)).status == 200
+    assert [(one.replica, one.outcome) for one in gateway.attempts()] == [("first", "error"), ("second", "ok")]
+    assert "a hedged call failed by a fault of the gateway" in caplog.text
+
+
+async def test_one_that_has_just_failed_the_request_is_no_second(start_gateway, kit):
+    targets = [kit.scripted("failed", weight=1000, fault="error"), kit.scripted("slow", first_ms=60, tokens=1)]
+    gateway = await start_gateway(hedged(kit, *targets))
+    warm(gateway)
+    assert (await gateway.chat(stream=True)).status == 200
+    assert [(one.replica, one.reason) for one in gateway.attempts()] == [("failed", "first"), ("slow", "fallback")]
+
+
+async def test_one_whose_probes_keep_losing_is_not_waited_for_for_ever(start_gateway, kit):
+    slow = kit.scripted("slow", weight=1000, first_ms=60_000)
+    gateway = await start_gateway(hedged(kit, slow, kit.scripted("quick", tokens=1)))
+    pool = warm(gateway)
+    health = pool.targets["slow"]
+    health.breaker.suspect("a test")
+    health.look(gateway.gateway._clock.monotonic_ns())
+    for number in range(3):
+        assert health.breaker.state == "half_open"
+        assert (await gateway.chat(stream=True)).status == 200
+        assert gateway.requests()[-1].attempts == 2, number
+    assert health.breaker.state == "open"
+    await gateway.chat(stream=True)
+    assert gateway.requests()[-1].attempts == 1

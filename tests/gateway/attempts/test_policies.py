@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.failures import BreakerPolicy, FailurePolicy, HedgePolicy, Playbook, failure_policy
+from contracts.failures import BreakerPolicy, FailurePolicy, HedgePolicy, Playbook, failure_policy, playbook_of
 
 QUICK = {"backoff_seconds": 0.01, "longest_backoff_seconds": 0.05}
 
@@ -144,7 +144,10 @@ async def test_the_file_says_where_a_policy_is_wrong(start_gateway, kit):
         (BreakerPolicy, "window_seconds", 0.1, 0.0),
         (HedgePolicy, "quantile", 0.99, 1.0),
         (HedgePolicy, "share", 1.0, 1.1),
+        (BreakerPolicy, "ramp_seconds", 1e6, float("inf")),
+        (HedgePolicy, "least_seconds", 1e6, float("inf")),
         (FailurePolicy, "retries", 10, 11),
+        (FailurePolicy, "total_seconds", 1e6, float("inf")),
         (FailurePolicy, "retry_share", 0.0, -0.1),
         (FailurePolicy, "total_seconds", 0.1, 0.0),
         (FailurePolicy, "when_all_away", "refuse", "hope"),
@@ -154,6 +157,11 @@ def test_a_value_out_of_bounds_is_refused_by_name(kind, field, good, bad):
     kind(**{field: good})
     with pytest.raises(ConfigurationError, match=field):
         kind(**{field: bad})
+
+
+def test_a_pause_that_never_ends_is_refused_whatever_the_longest_is():
+    with pytest.raises(ConfigurationError, match="first_pause_seconds is inf; it must be a finite number"):
+        BreakerPolicy(first_pause_seconds=float("inf"), longest_pause_seconds=float("inf"))
 
 
 def test_a_playbook_does_not_let_the_provider_that_is_out_answer():
@@ -166,3 +174,24 @@ def test_a_policy_is_read_as_it_was_stated():
     assert failure_policy(stated) == FailurePolicy(retries=2, breaker=None, hedge=HedgePolicy(share=0.5))
     with pytest.raises(ConfigurationError, match="there is no field 'patience'"):
         failure_policy({"breaker": {"patience": 3}})
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"then": "anthropic"}, "'far': then is 'anthropic'; it must be a list"),
+        ({"then": 5}, "'far': then is 5; it must be a list"),
+        ({"then": ["near", 5]}, r"'far': then is \['near', 5\]; it must be a list"),
+        ({"outage": "long"}, "'far': outage is 'long'; it must be a mapping"),
+        ({"outage": {"patience": 3}}, "'far': outage: there is no field 'patience'"),
+    ],
+)
+def test_a_playbook_says_what_is_wrong_with_its_rules(rules, said):
+    with pytest.raises(ConfigurationError, match=said):
+        playbook_of("far", rules)
+
+
+@pytest.mark.parametrize("then", [["near", "own"], ("near", "own")])
+def test_a_playbook_is_read_as_it_was_stated(then):
+    assert playbook_of("far", {"then": then}) == Playbook("far", then=("near", "own"))
+    assert playbook_of("far", {}) == Playbook("far") == playbook_of("far", {"then": None})

@@ -55,6 +55,19 @@ def test_what_was_not_used_is_given_back_and_slots_are_given_back_whole():
     assert (charged[REQUESTS], charged[INPUT], charged[OUTPUT], charged[TOKENS]) == (1, 60, 7, 67)
 
 
+@pytest.mark.parametrize("others", [(), (limit("output_tokens", 900), limit("requests", 10))])
+def test_slots_can_be_given_back_alone_and_once(others):
+    lines = lines_of(limit("tokens", 1000), limit("concurrency", 5), *others)
+    first, second = reserve(lines, 60, 400), reserve(lines, 60, 400)
+    first.free_slots(NOW)
+    first.free_slots(NOW)
+    assert used(lines)[:2] == [920, 1]
+    first.settle(RATES.at_start(60, 7), NOW)
+    assert used(lines)[:2] == [67 + 460, 1]
+    second.settle(RATES.at_start(60, 7), NOW)
+    assert used(lines)[:2] == [2 * 67, 0]
+
+
 def test_a_second_settlement_changes_nothing():
     lines = lines_of(limit("tokens", 1000), limit("concurrency", 1))
     reservation = reserve(lines, 60, 400)

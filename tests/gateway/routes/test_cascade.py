@@ -69,6 +69,23 @@ async def test_a_good_answer_of_the_first_model_is_the_answer(start, servers, st
     assert told(record) == [{"entry": "small", "lacks": "", "mean_logprob": -0.15000000000000002}]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("known", "mean"), [((), None), ((-0.25,), -0.25)])
+async def test_log_probabilities_that_a_server_does_not_know_are_no_fault_of_an_answer(
+    start, servers, stream, known, mean
+):
+    first = completion("fine", [None, *known])
+    tokens = first["choices"][0]["logprobs"]["content"]
+    tokens.append({"token": "t"})
+    tokens[0]["top_logprobs"] = [{"token": "u", "logprob": None}]
+    gateway = await start(first, {"min_mean_logprob": -0.3})
+    answer = await gateway.chat(model="r", stream=stream, logprobs=True)
+    assert (answer.status, text_of(answer)) == (200, "fine") and not servers[1].requests
+    [record] = gateway.requests()
+    [only] = told(record)
+    assert (only["entry"], only["lacks"], only.get("mean_logprob")) == ("small", "", mean)
+
+
 LACKING: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "refusal": (completion("", refusal="no"), {}, {}),
     "refusal in words": (completion("I'm sorry, but I can't help with that."), {}, {}),

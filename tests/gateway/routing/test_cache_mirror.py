@@ -16,6 +16,7 @@ from gateway.routing.fleet import Fleet
 from gateway.routing.policies.table import policy_named
 
 URL, MODEL = "unix:///h.sock", "m"
+OTHER_URL = "unix:///other.sock"
 
 
 class Scene:
@@ -184,3 +185,81 @@ def test_whatever_gets_lost_the_mirror_ends_as_the_cache_is(history):
         assert {key for key in range(1, 10) if scene.knows(key)} == scene.blocks
     else:
         assert not any(scene.knows(key) for key in range(1, 10))
+
+
+def part_of(scene: Scene, hashes: list[int], *, is_last: bool) -> None:
+    blocks = KvBlocks(MODEL, scene.engine, scene.sequence, 16, hashes, is_last)
+    scene.mirror.on_kv_blocks(URL, blocks)
+
+
+def follow_also(scene: Scene) -> Fleet:
+    other = Fleet(policy_named("cost", random.Random(0).random))
+    other.follow([("x", 1)])
+    scene.mirror.follow(other, {"x": (URL, MODEL)})
+    return other
+
+
+def test_of_two_asks_the_answer_to_the_last_is_the_cache_and_no_part_of_the_first():
+    scene = Scene(answers=False)
+    part_of(scene, [1, 2], is_last=False)
+    other = follow_also(scene)
+    part_of(scene, [3], is_last=True)
+    assert (scene.asked, scene.state["state"], scene.fleet.index.blocks) == (2, "asked", 0)
+    part_of(scene, [1, 2], is_last=False)
+    part_of(scene, [3], is_last=True)
+    assert scene.state["state"] == "exact"
+    assert scene.fleet.index.blocks == other.index.blocks == 3
+
+
+@pytest.mark.parametrize("again", ["left", "hello"])
+def test_the_rest_of_an_answer_that_was_asked_for_before_is_no_cache(again):
+    scene = Scene(answers=False)
+    part_of(scene, [1, 2], is_last=False)
+    if again == "left":  # nobody followed for a moment
+        scene.mirror.drop(scene.fleet)
+        scene.mirror.follow(scene.fleet, {"r0": (URL, MODEL)})
+    else:
+        scene.mirror.on_kv_host(URL, scene.ask)
+    part_of(scene, [3], is_last=True)
+    assert (scene.state["state"], scene.fleet.index.blocks) == ("asked", 0)
+    scene.blocks = {1, 2, 3}
+    scene.answer(parts=2)
+    assert (scene.state["state"], scene.fleet.index.blocks) == ("exact", 3)
+
+
+def test_an_ask_that_was_refused_is_not_waited_for_after_the_next_hello():
+    scene = Scene(answers=False)  # as while the model is loaded
+    scene.mirror.on_kv_host(URL, scene.ask)
+    scene.blocks = {1}
+    scene.answer()
+    assert scene.asked == 2 and scene.knows(1)
+
+
+def test_an_answer_that_was_given_up_and_comes_after_all_is_no_part_of_the_next():
+    scene = Scene(answers=False)
+    scene.mirror.on_kv_host(URL, scene.ask)
+    part_of(scene, [1, 2, 3], is_last=True)
+    part_of(scene, [1, 2], is_last=False)
+    other = follow_also(scene)
+    part_of(scene, [3], is_last=True)
+    assert (scene.asked, scene.state["state"], other.index.blocks) == (3, "asked", 0)
+    part_of(scene, [1, 2, 3], is_last=True)
+    assert (scene.state["state"], other.index.blocks) == ("exact", 3)
+
+
+def test_an_answer_on_a_connection_that_is_gone_is_not_waited_for():
+    scene = Scene(answers=False)
+    part_of(scene, [1], is_last=False)
+    scene.mirror.on_kv_lost(URL)
+    scene.mirror.on_kv_host(URL, scene.ask)
+    part_of(scene, [2], is_last=True)
+    assert scene.state["state"] == "exact" and (scene.knows(1), scene.knows(2)) == (False, True)
+
+
+def test_following_again_asks_only_for_what_is_new():
+    scene = Scene()
+    scene.tell(scene.record("stored", (1,)))
+    scene.mirror.follow(scene.fleet, {"r0": (URL, MODEL), "r1": (OTHER_URL, MODEL)})
+    assert scene.knows(1) and (scene.asked, scene.state["state"]) == (1, "exact")
+    scene.mirror.follow(scene.fleet, {"r1": (OTHER_URL, MODEL)})
+    assert not scene.knows(1) and list(scene.mirror.status()) == [f"{OTHER_URL} {MODEL}"]

@@ -115,3 +115,30 @@ def test_an_answer_that_comes_whole_is_waited_for_as_long_as_its_prompt_should_t
     assert replica.wait_ns(now + SECOND) == 0
     replica.end(hold, now + 2 * SECOND, output_tokens=20)
     assert (replica.running, replica.latency_ns(now + 2 * SECOND)) == (0, 2 * SECOND)
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_answers_that_come_whole_are_waited_for_no_more_once_they_are_there(has_failed):
+    replica, now = replica_at(), 2 * SECOND
+    holds = [Hold(now, 1_000, 400, is_blind=True) for _ in range(5)]
+    for hold in holds:
+        replica.begin(hold, now)
+    assert replica.wait_ns(now) == pytest.approx(300 * MS, rel=0.01)
+    for left in (4, 3, 2, 1, 0):
+        replica.end(holds[left], now, has_failed=has_failed)
+        replica.end(holds[left], now, has_failed=has_failed)  # again is harmless
+        assert replica.wait_ns(now) == pytest.approx(left * 60 * MS, rel=0.01)
+
+
+def test_however_many_answers_came_whole_the_wait_is_for_those_under_way():
+    replica, now, under_way = replica_at(), 2 * SECOND, []
+    for _ in range(2_000):  # twice what its pace would allow
+        now += 50 * MS
+        under_way.append(Hold(now, 1_000, 0, is_blind=True))
+        replica.begin(under_way[-1], now)
+        if len(under_way) > 4:
+            replica.end(under_way.pop(0), now)
+        assert replica.wait_ns(now) <= 501 * MS
+    for hold in under_way:
+        replica.end(hold, now)
+    assert (replica.wait_ns(now), replica.blind_tokens) == (0, 0)

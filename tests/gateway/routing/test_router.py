@@ -1,6 +1,8 @@
 """The router gives candidates that may be called, best first, and counts what is sent while it is under way."""
 
+import random
 import uuid
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from contracts.prices import PriceBook
 from contracts.usage import Usage
 from gateway.clock import Clock
 from gateway.progress import Progress
+from gateway.routing.ask import Ask
 from gateway.routing.choice import Choice
 from gateway.routing.router import Router
 
@@ -196,3 +199,39 @@ async def test_one_target_and_turns_are_not_counted(hands):
         choice = await router.rank(MODEL, snapshot, call_of())
         assert choice.begin(choice.candidates[0], Progress()) is None
         assert pools_of(router) == {}
+
+
+@pytest.mark.parametrize("count", [16, 24, 25, 64])
+@pytest.mark.parametrize("few", [1, 4])
+def test_those_who_may_be_asked_share_the_work_however_large_the_pool(hands, count, few):
+    draw = random.Random(2).random
+    router, pool = Router(hands.clock(), draw=draw), snapshot_of(count=count).pools["p"]
+    within = frozenset(spec.id for spec in pool.targets[1::4][:few])
+    firsts: Counter[str] = Counter()
+    for number in range(200):
+        hands.now += SECOND // 100
+        choice = router.place(MODEL, pool, Ask(500, [1_000 * number + key for key in range(7)], 64), within)
+        assert {spec.id for spec in choice.candidates} == within
+        firsts[choice.candidates[0].id] += 1
+        placed = choice.begin(choice.candidates[0], Progress())
+        assert placed is not None
+        placed.end(Result(), None)
+    assert all(150 // few <= firsts[name] <= 250 // few for name in within)
+
+
+async def test_with_none_that_may_be_asked_there_is_no_candidate(hands):
+    for policy in ("cost", "least_outstanding", "random", "consistent_hash", "round_robin"):
+        choice = await Router(hands.clock()).rank(MODEL, snapshot_of(policy), call_of(), within=frozenset())
+        assert ids(choice) == []
+
+
+def test_of_many_that_may_be_asked_those_are_looked_at_that_hold_the_prompt(hands):
+    router, pool = Router(hands.clock(), draw=random.Random(3).random), snapshot_of(count=80).pools["p"]
+    within = frozenset(spec.id for spec in pool.targets[40:])
+    ask = Ask(64_000, list(range(1, 1_001)), 64)
+    router.place(MODEL, pool, ask)
+    fleet = router._fleets["p"]
+    for name in (*[f"t{place}" for place in range(10)], "t77"):
+        fleet.begin_cache(name, list(ask.keys))
+    for _ in range(5):
+        assert ids(router.place(MODEL, pool, ask, within))[0] == "t77"

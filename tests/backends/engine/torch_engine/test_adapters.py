@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,6 +13,7 @@ from torch import nn
 
 from backends.engine.torch_engine.driver import run
 from contracts.errors import ConfigurationError
+from contracts.kept_prefix import KeptPrefix
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, random_ids, request
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")
@@ -64,6 +66,30 @@ def test_one_adapters_cache_is_not_anothers(llama, make_engine, tmp_path):
     run(engine, [request(1, prompt)])
     assert run(engine, [request(2, prompt, adapter="red")])[(2).to_bytes(16, "big")].cached_tokens == 0
     assert run(engine, [request(3, prompt, adapter="red")])[(3).to_bytes(16, "big")].cached_tokens == 48
+
+
+def test_other_weights_under_an_adapters_name_do_not_hit_its_cache(llama, make_engine, tmp_path):
+    blue = save_adapter(llama, tmp_path / "blue", 2)
+    save_adapter(llama, tmp_path / "red", 1)
+    engine = make_engine(llama.path, adapters=(("mine", tmp_path / "red"),))
+    prompt = random_ids(random.Random(2), 50)
+    kept = [KeptPrefix(tokens=48, ttl_seconds=300)]
+    run(engine, [request(1, prompt), msgspec.structs.replace(request(2, prompt, adapter="mine"), kept_prefixes=kept)])
+    assert engine.stats()["kv_blocks_kept"] == 3
+    stored = [one for one in engine.take_kv_events() if one.adapter == "mine"]
+    engine.load_adapter("mine", tmp_path / "blue")
+    assert engine.stats()["kv_blocks_kept"] == 0
+    [gone] = engine.take_kv_events()
+    assert (gone.event, gone.adapter) == ("removed", "mine")
+    assert set(gone.block_hashes) == {key for one in stored for key in one.block_hashes}
+    answers = run(engine, [request(3, prompt, max_tokens=20, adapter="mine"), request(4, prompt)])
+    answer, plain = (answers[number.to_bytes(16, "big")] for number in (3, 4))
+    assert (answer.cached_tokens, plain.cached_tokens) == (0, 48)
+    assert answer.token_ids == blue.generate(prompt, 20)
+    engine.unload_adapter("mine")
+    engine.load_adapter("mine", tmp_path / "blue")
+    assert run(engine, [request(5, prompt, adapter="mine")])[(5).to_bytes(16, "big")].cached_tokens == 0
+    engine.blocks.check_integrity()
 
 
 def test_an_adapter_in_use_cannot_be_unloaded(llama, make_engine, tmp_path):

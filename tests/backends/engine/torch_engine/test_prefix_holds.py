@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 from backends.engine.torch_engine.block_hash import BlockKeys, root_key
 from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.prefix_holds import PrefixHolds
+from backends.engine.torch_engine.scheduler import Scheduler
+from backends.engine.torch_engine.sequence import State
 from contracts.kept_prefix import KeptPrefix
 from contracts.wire import Sampling, Submit
+from tests.backends.engine.torch_engine.test_scheduler import compute, sequence
 
 SECOND = 1_000_000_000
 
@@ -95,6 +98,63 @@ def test_whatever_is_kept_blocks_stay_whole_and_all_come_back(
         blocks.check_integrity()
     holds.expire(now + 100)
     assert len(holds) == 0 and blocks.available == 24
+
+
+def test_kept_blocks_that_something_runs_on_are_not_let_go_of() -> None:
+    blocks = BlockManager(20)
+    holds = PrefixHolds(blocks)
+    used, unused = cached(blocks, 1, 3, 1), cached(blocks, 2, 2, 2)
+    assert holds.keep(used, "a", 100) and holds.keep(unused, "b", 200)
+    assert blocks.open(3, used, 3 * BLOCK_SIZE + 1) == 3 * BLOCK_SIZE
+    assert holds.give_up(9) == 2 and len(holds) == 3 and holds.given_up == 2
+    assert blocks.available == 16 and not holds.give_up()
+    blocks.free(3)
+    assert holds.give_up() and blocks.available == 18
+    assert blocks.keys_of_adapter("") and used[0] in blocks.cached_keys()
+    blocks.check_integrity()
+    holds.expire(100)
+    assert len(holds) == 0 and blocks.available == 20
+
+
+def test_kept_blocks_that_are_wanted_themselves_are_spared() -> None:
+    blocks = BlockManager(20)
+    holds = PrefixHolds(blocks)
+    wanted, others = cached(blocks, 1, 3, 1), cached(blocks, 2, 2, 2)
+    assert holds.keep(wanted, "a", 100) and holds.keep(others, "b", 200)
+    assert holds.give_up(9, wanted) == 2 and len(holds) == 3
+    blocks.check_integrity()
+
+
+def beside_kept(priority: int = 0) -> tuple[PrefixHolds, Scheduler]:
+    """A scheduler of 20 blocks: 10 are only kept, and one of this priority runs on 8."""
+    blocks = BlockManager(20)
+    holds = PrefixHolds(blocks)
+    assert holds.keep(cached(blocks, 100, 5, 3), "a", SECOND) and holds.keep(cached(blocks, 101, 5, 4), "b", SECOND)
+    scheduler = Scheduler(blocks, 1024, 8, give_up=holds.give_up)
+    scheduler.add(sequence(1, 16 * 8, priority))
+    compute(scheduler.plan())
+    return holds, scheduler
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_newcomer_gets_kept_blocks_before_it_waits_or_drives_out_another(priority: int) -> None:
+    holds, scheduler = beside_kept(priority)
+    newcomer = sequence(2, 16 * 6)
+    scheduler.add(newcomer)
+    plan = scheduler.plan()
+    # There is one block beside the 10: what runs is at its 9th. It needs 6, and one stays free.
+    assert newcomer.state is State.RUNNING and not plan.preempted and len(holds) == 4
+    scheduler.blocks.check_integrity()
+
+
+def test_nothing_kept_goes_for_a_newcomer_that_has_to_wait_all_the_same() -> None:
+    holds, scheduler = beside_kept()
+    scheduler.add(sequence(2, 16 * 12))
+    scheduler.plan()
+    assert scheduler.waiting == 1 and len(holds) == 10
+    scheduler.max_sequences = 1
+    scheduler.add(sequence(3, 16, -1))  # it lacks a seat, not blocks
+    assert scheduler.waiting == 2 and len(holds) == 10
 
 
 def ask(engine, number, tokens, kept=(), tenant="a", most=1):
