@@ -26,7 +26,7 @@ async def test_a_conversation_stays_and_others_are_spread(choosing):
         answer = await choosing.chat(messages=messages(began + "more " * turn))
         asked = UUID(answer.headers["x-request-id"]).bytes
         [record] = [record for record in choosing.requests() if record.request_id == asked]
-        return record.replica
+        return str(record.replica)
 
     first = await asyncio.gather(*[say(number, 0) for number in range(3)])
     assert set(first) == {"s0", "s1", "s2"}, "each sees that the others are under way"
