@@ -47,7 +47,7 @@ async def test_the_second_answers_where_the_first_is_late_and_the_first_is_cance
 
 
 async def test_the_first_answers_where_it_is_ahead_after_all(start_gateway, kit):
-    first = kit.scripted("first", weight=1000, first_ms=80, tokens=2)
+    first = kit.scripted("first", weight=1000, first_ms=400, tokens=2)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", first_ms=60_000)))
     pool = warm(gateway)
     assert (await gateway.chat(stream=True)).events[-1] == b"data: [DONE]"
@@ -60,7 +60,7 @@ async def test_the_first_answers_where_it_is_ahead_after_all(start_gateway, kit)
 
 @pytest.mark.parametrize(("times", "second_is_asked"), [(19, False), (20, True)])
 async def test_nobody_is_late_before_enough_first_tokens_were_seen(start_gateway, kit, times, second_is_asked):
-    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    first = kit.scripted("first", weight=1000, first_ms=400, tokens=1)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
     warm(gateway, times=times)
     await gateway.chat(stream=True)
@@ -68,7 +68,7 @@ async def test_nobody_is_late_before_enough_first_tokens_were_seen(start_gateway
 
 
 async def test_a_first_token_within_the_quantile_is_not_late(start_gateway, kit):
-    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    first = kit.scripted("first", weight=1000, first_ms=400, tokens=1)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
     warm(gateway, seconds=5.0)
     await gateway.chat(stream=True)
@@ -90,8 +90,8 @@ async def test_a_client_that_leaves_ends_both_calls(start_gateway, kit, eventual
 
 
 async def test_where_both_fail_a_third_is_asked(start_gateway, kit):
-    first = kit.scripted("first", weight=1000, first_ms=50, fault="error")
-    second = kit.scripted("second", weight=500, first_ms=50, fault="break")
+    first = kit.scripted("first", weight=1000, first_ms=300, fault="error")
+    second = kit.scripted("second", weight=500, first_ms=300, fault="break")
     gateway = await start_gateway(hedged(kit, first, second, kit.scripted("third", tokens=1)))
     warm(gateway)
     assert (await gateway.chat(stream=True)).status == 200
@@ -103,7 +103,7 @@ async def test_where_both_fail_a_third_is_asked(start_gateway, kit):
 
 
 async def test_no_more_than_a_share_of_requests_is_asked_twice(start_gateway, kit):
-    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    first = kit.scripted("first", weight=1000, first_ms=400, tokens=1)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
     pool = warm(gateway)
     pool.hedging = RetryBudget(share=0.1, per_second=0.0)
@@ -112,7 +112,7 @@ async def test_no_more_than_a_share_of_requests_is_asked_twice(start_gateway, ki
 
 
 async def test_a_target_that_is_away_is_no_second(start_gateway, kit):
-    first = kit.scripted("first", weight=1000, first_ms=60, tokens=1)
+    first = kit.scripted("first", weight=1000, first_ms=400, tokens=1)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", tokens=1)))
     warm(gateway)
     health = gateway.gateway.health_book.pool("scripted-1").targets["second"]
@@ -186,7 +186,7 @@ async def test_a_bug_at_the_loser_is_told_and_the_request_is_answered(start_gate
 
 
 async def test_one_that_has_just_failed_the_request_is_no_second(start_gateway, kit):
-    targets = [kit.scripted("failed", weight=1000, fault="error"), kit.scripted("slow", first_ms=60, tokens=1)]
+    targets = [kit.scripted("failed", weight=1000, fault="error"), kit.scripted("slow", first_ms=400, tokens=1)]
     gateway = await start_gateway(hedged(kit, *targets))
     warm(gateway)
     assert (await gateway.chat(stream=True)).status == 200
