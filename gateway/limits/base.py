@@ -74,19 +74,23 @@ class Counter(Protocol):
 
 
 class QuickCounter(Counter, Protocol):
-    """A counter of this process alone, which needs no second look: it charges in the call that asks for room."""
+    """A counter of this process alone, which needs no second look: it is charged in the call that asks for room."""
+
+    def undo(self, mark: Mark, amount: int) -> None:
+        """Take back what was just charged at once, as if it had not been."""
+
+    def resets_at_ns(self) -> int:
+        """Give when what was charged just now will have left the window (Unix); without a window 0."""
+
+
+class LoneQuickCounter(QuickCounter, Protocol):
+    """One of a kind that is asked by itself; sliding windows and budgets are asked several in one call."""
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
         """Charge `amount` now; give what is left, and the mark.
 
         `None`, with nothing charged, without the room, and where anything is held for anyone.
         """
-
-    def undo(self, mark: Mark, amount: int) -> None:
-        """Take back what `take_at_once` has just charged, as if it had not been."""
-
-    def resets_at_ns(self) -> int:
-        """Give when what was charged just now will have left the window (Unix); without a window 0."""
 
 
 Line: TypeAlias = tuple[Counter, int]  # a counter and the amount asked of it

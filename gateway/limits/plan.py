@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, cast
 from contracts.configuration import Snapshot
 from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
-from gateway.limits.base import Counter, CounterStore, QuickCounter
+from gateway.limits.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
 from gateway.limits.budget import BudgetCounter
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
 from gateway.limits.sliding import SlidingCounter
@@ -51,7 +51,7 @@ class Lines:
         self.windows = [(counter, place) for counter, place in lines if isinstance(counter, SlidingCounter)]
         self.budgets = [(counter, place) for counter, place in lines if isinstance(counter, BudgetCounter)]
         rest = lines[len(self.windows) + len(self.budgets) :]
-        self.others = [(cast(QuickCounter, counter), place) for counter, place in rest]
+        self.others = [(cast(LoneQuickCounter, counter), place) for counter, place in rest]
         in_order = tuple(place for _, place in lines)
         # Picks out of the amounts what each counter is asked for, in turn.
         self.pick: Callable[[Amounts], tuple[int, ...]] = itemgetter(*in_order) if len(lines) > 1 else _each(in_order)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from backends.embedder.base import DIMENSIONS
-from backends.embedder.minilm import MiniLM, _Encoder, _Float32, _package_path
+from backends.embedder.minilm import MiniLM, _Encoder, _Float32
+from backends.minilm_files import packaged_minilm
 
 TEXTS = ("How do I reset my password?", "I forgot my login and cannot sign in.", "Boil the pasta for ten minutes.")
 
@@ -36,7 +37,10 @@ def test_a_texts_vector_does_not_depend_on_its_neighbours(model):
 def test_8_bits_say_what_32_do(model):
     from safetensors.torch import load_file
 
-    weights = {name: value for name, value in load_file(_package_path() / "model.safetensors").items()}
+    weights = {
+        name: value
+        for name, value in load_file(packaged_minilm("this test needs", "install it") / "model.safetensors").items()
+    }
     plain = _Encoder(weights, _Float32)
     ids = [model.tokenize(text, 256)[0] for text in TEXTS]
     exact = plain(ids).numpy()

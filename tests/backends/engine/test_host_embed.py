@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from backends.engine.embed_thread import plan_batches
-from backends.engine.embedder import _package_path
+from backends.minilm_files import packaged_minilm
 from contracts.records import StepRecord
 from contracts.wire import Abort, Embed, Embedded, Hello, ModelHello
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
@@ -31,7 +31,7 @@ TEXTS = [
 
 @cache
 def reference() -> SentenceTransformer:
-    return SentenceTransformer(str(_package_path()), device="cpu")
+    return SentenceTransformer(str(packaged_minilm("this test needs", "install it")), device="cpu")
 
 
 def vectors(answer: Embedded) -> np.ndarray:
