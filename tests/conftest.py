@@ -1,5 +1,6 @@
 """Real servers for every test: the embedded store, and the control database on SQLite and PostgreSQL."""
 
+import asyncio
 import gc
 import os
 import pwd
@@ -8,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,7 +24,9 @@ from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
+from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
+from tests.steady_time import poll_within
 from tests.turns import Turns
 
 PATIENCE_SECONDS = 30.0
@@ -33,6 +35,11 @@ TURNS = pytest.StashKey[Turns]()
 # An example's time is the machine's business, and a machine busy with other things must not fail a test.
 hypothesis_settings.register_profile("tollkeeper", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("tollkeeper")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, the walks over the whole road: at the end something short is left for all."""
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
 def pytest_collection_finish() -> None:
@@ -49,16 +56,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run on asyncio's loop, which no stall of the machine hurries; what is served by uvloop says so further down."""
+    return {"asyncio": PatientLoop}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = "PYTEST_XDIST_WORKER" in os.environ  # whose temporary directory lies in the run's
     config.stash[TURNS] = Turns(Path(config.getoption("basetemp")).parent if is_worker else None)
 
 
 def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} seconds"
-        time.sleep(0.01)
+    assert poll_within(condition, seconds), f"{what} did not happen within {seconds:g} seconds"
 
 
 class StoreProcess:

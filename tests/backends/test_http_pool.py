@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from backends.http_connection import Timeouts
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.http_timeouts import Timeouts
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 from tests.gateway.model_server import eventually, new_upstream, upstream
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from backends.http_connection import Connection, Request, Timeouts
+from backends.http_connection import Connection, Request
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.http_timeouts import Timeouts
 from backends.llm.http_reply import ReplyReader
 from backends.llm.http_settings import read_timeouts
 from contracts.chat import ChatRequest, Message

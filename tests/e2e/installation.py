@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.errors import StoreUnavailable
+from tests.steady_time import poll_within
 
 READY_SECONDS = 30  # what the README promises
 PORTS = 9
@@ -96,11 +96,15 @@ Found = TypeVar("Found")
 
 def wait_until(condition: Callable[[], Found], within_seconds: float, what: str) -> Found:
     """Poll until a condition gives something true, and give it; fail, saying what was waited for."""
-    deadline = time.monotonic() + within_seconds
-    while True:
+    found: Found | None = None
+
+    def is_found() -> bool:
+        nonlocal found
         with contextlib.suppress(OSError, StoreUnavailable, urllib.error.URLError):
-            if found := condition():
-                return found
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {within_seconds:g} s")
-        time.sleep(0.02)
+            found = condition()
+        return bool(found)
+
+    if not poll_within(is_found, within_seconds):
+        pytest.fail(f"{what}: not within {within_seconds:g} s")
+    assert found is not None
+    return found

@@ -70,7 +70,6 @@ def test_every_acknowledged_request_is_stored_exactly_once(installation: Install
 
     acknowledged = asyncio.run(_load(installation, made["secret"], run_id, victim))
 
-    ended = time.monotonic()
     assert acknowledged == REQUESTS
     store = installation.store()
 
@@ -79,7 +78,6 @@ def test_every_acknowledged_request_is_stored_exactly_once(installation: Install
         return row if row["requests"] >= REQUESTS else {}
 
     row = wait_until(counts, WITHIN_SECONDS, f"all rows after the {victim} was killed")
-    assert time.monotonic() - ended <= WITHIN_SECONDS
     assert installation.pid_of(victim) != old_pid, "the supervisor did not restart it"
     # A second copy would come with a resent batch: give it the time to.
     time.sleep(2.0)

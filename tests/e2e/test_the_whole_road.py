@@ -50,12 +50,9 @@ def test_a_streamed_chat_is_a_priced_row_within_two_seconds(installation: Instal
         for chunk in stream:
             text += chunk.choices[0].delta.content or "" if chunk.choices else ""
             usage = chunk.usage or usage
-    last_byte = time.monotonic()
     store = installation.store()
     rows = wait_until(lambda: store.query(ROW, {"run_id": run_id}), 2.0, "the row of an acknowledged request")
-    visible_after = time.monotonic() - last_byte
 
-    assert visible_after <= 2.0
     assert usage is not None and usage.completion_tokens == 40
     assert len(text.split()) == 40
     assert len(rows) == 1
@@ -77,9 +74,7 @@ def test_a_revoked_key_is_refused_within_a_second(installation: Installation):
     with client_of(installation, made["secret"]) as client:
         wait_until(lambda: _is_accepted(client), 1.0, "a new key to be accepted")
         installation.request("DELETE", f"/v1/tenants/demo/keys/{made['id']}")
-        revoked_at = time.monotonic()
         wait_until(lambda: not _is_accepted(client), 1.0, "a revoked key to be refused")
-        assert time.monotonic() - revoked_at <= 1.0
 
 
 def _is_accepted(client: openai.OpenAI) -> bool:

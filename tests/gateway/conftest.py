@@ -2,21 +2,24 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import uvloop
 import yaml
 
+from backends.engine.settings import BUILTIN_PATH
 from contracts.records import AttemptRecord, Record, RequestRecord, decode_record
 from gateway.app import Gateway
+from gateway.clock import Clock
 from gateway.journal import unpack_entry
 from gateway.settings import GatewaySettings
-from tests.gateway.host_process import HostProcess
+from tests.gateway.host_process import MODEL, TOOLS_MODEL, TOOLS_TEMPLATE, HostProcess, tiny_model
 from tests.gateway.model_server import eventually, new_upstream, reset, upstream
+from tests.patient_loop import PatientUvloop
 
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
@@ -26,8 +29,8 @@ COMPLETION: dict[str, Any] = {"model": "scripted-1", "prompt": "one two three"}
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """The loop that the data plane runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    """The loop that the data plane runs on, which no stall of the machine hurries."""
+    return {"uvloop": PatientUvloop}
 
 
 class Answer:
@@ -224,10 +227,24 @@ def kit() -> type[Kit]:
 
 @pytest.fixture(scope="session")
 def engine_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """An engine host with the built-in model and the embedder, for all tests of this process: it starts for seconds."""
-    process = HostProcess(tmp_path_factory.mktemp("engine"), embedder=True)
+    """An engine host for all tests of this process, for it starts for seconds: with the built-in model, a tiny one that
+    calls tools and reasons, and the embedder."""
+    data = tmp_path_factory.mktemp("engine")
+    models = {MODEL: BUILTIN_PATH, TOOLS_MODEL: tiny_model(data / "model", TOOLS_TEMPLATE)}
+    process = HostProcess(data, models, embedder=True)
     yield process
     process.kill()
+
+
+@pytest.fixture
+async def patient_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gateways of a test tell the time by its loop, which leaves out what a stall of the machine takes."""
+    loop, began_ns = asyncio.get_running_loop(), time.time_ns()
+    began = loop.time()
+    clock = Clock(
+        wall_ns=lambda: began_ns + round((loop.time() - began) * 1e9), monotonic_ns=lambda: round(loop.time() * 1e9)
+    )
+    monkeypatch.setattr("gateway.app.Clock", lambda: clock)
 
 
 StartGateway = Callable[..., Awaitable[Running]]

@@ -12,7 +12,12 @@ from typing import Final
 from backends.engine.settings import BUILTIN_PATH
 from tests.backends.engine.torch_engine.tiny_models import build_model
 
-MODEL = "tollkeeper-5m"
+MODEL, TOOLS_MODEL = "tollkeeper-5m", "tiny-tools"
+# Names tools and reasoning, so that the host parses both.
+TOOLS_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
+    "<tool_call>{% endif %}{% if think %}<think>\n{% endif %}{# until </think> #}"
+)
 _BUILTIN: Final = {MODEL: BUILTIN_PATH}
 
 

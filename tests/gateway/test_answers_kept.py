@@ -27,12 +27,13 @@ async def test_an_answer_whose_client_leaves_while_it_is_kept_is_kept_all_the_sa
     gateway, monkeypatch, eventually, caplog, how
 ):
     keeper = gateway.gateway._responses
-    keep, may_go_on, asked = keeper.keep, asyncio.Event(), []
+    keep, may_go_on, asked, kept = keeper.keep, asyncio.Event(), [], []
 
     async def slowly(request_id: UUID, *more: Any) -> None:
         asked.append(request_id)
         await may_go_on.wait()
         await keep(request_id, *more)
+        kept.append(request_id)
 
     monkeypatch.setattr(keeper, "keep", slowly)
     client = await gateway.connect()
@@ -41,7 +42,7 @@ async def test_an_answer_whose_client_leaves_while_it_is_kept_is_kept_all_the_sa
     getattr(client, how)()
     await eventually(lambda: gateway.gateway.health()["connections"] == 0)
     may_go_on.set()
-    await eventually(lambda: gateway.requests())
+    await eventually(lambda: kept)
     [record] = gateway.requests()
     assert record.outcome == "ok" and record.usage.output_tokens == 27
     answer = await gateway.ask(reading(f"resp_{asked[0].hex}"))

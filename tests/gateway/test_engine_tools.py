@@ -1,20 +1,15 @@
 """Tools and reasoning of an engine host's model behind the gateway, as OpenAI's SDK meets them."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from tests.gateway.host_process import HostProcess, tiny_model
+from tests.gateway.host_process import TOOLS_MODEL as MODEL
+from tests.gateway.host_process import HostProcess
 
-MODEL = "tiny-tools"
 HELLO: Any = [{"role": "user", "content": "Weather in Oslo?"}]
-TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
-    "<tool_call>{% endif %}{% if think %}<think>\n{% endif %}{# until </think> #}"
-)
 CITIES = ["Oslo", "Rome"]
 TOOLS: Any = [
     {
@@ -33,21 +28,15 @@ TOOLS: Any = [
 NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a host with a tiny model whose template names tools and reasoning; give its URL."""
-    data = tmp_path_factory.mktemp("engine")
-    process = HostProcess(data, {MODEL: tiny_model(data / "model", TEMPLATE)}, embedder=False, kv_mebibytes=4)
-    yield process.url
-    process.kill()
-
-
 @pytest.fixture
-async def tools(start_gateway, kit, eventually, url):
-    gateway = await start_gateway(kit.configuration((MODEL, [{"name": "e1", "kind": "engine", "url": url}])))
+async def tools(start_gateway, kit, eventually, engine_host: HostProcess):
+    gateway = await start_gateway(
+        kit.configuration((MODEL, [{"name": "e1", "kind": "engine", "url": engine_host.url}]))
+    )
 
     def is_ready() -> bool:
-        return all(host["state"] == "ready" for host in gateway.gateway.health()["engines"].values())
+        hosts = gateway.gateway.health()["engines"].values()
+        return all(host["state"] == "ready" and MODEL in host["models"] for host in hosts)
 
     await eventually(is_ready, 60.0)
     return gateway

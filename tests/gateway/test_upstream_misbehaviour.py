@@ -38,6 +38,13 @@ class Case:
     words: str = ""
     retry_after: str | None = None
 
+    @property
+    def model(self) -> str:
+        """The one that is asked for it: where nothing is meant to time out, one that waits for long."""
+        if self.code != "upstream_timeout":
+            return "mock"
+        return "late" if "before" in self.words else "slow" if "in total" in self.words else "halting"
+
 
 up = Upstream
 OK = up.whole(up.completion())
@@ -249,14 +256,15 @@ ODD = {
 }  # fmt: skip
 
 
-TIMEOUTS = {"first_token": 0.2, "between_tokens": 0.2, "total": 0.8}
+# Who waits for so long only, in seconds; "mock" waits as long as a target does that was told nothing.
+TIMEOUTS = {"late": {"first_token": 0.2}, "halting": {"between_tokens": 0.2}, "slow": {"total": 0.8}, "mock": {}}
 
 
 @pytest.fixture
 async def mock(start_gateway, kit, upstream):
-    """A gateway before one misbehaving server, with a limit on tokens."""
-    config = kit.configuration(("mock", [kit.http_target(upstream.url, timeouts=TIMEOUTS)]), limits=[LIMIT])
-    return await start_gateway(config)
+    """A gateway before one misbehaving server, with a limit on tokens. Its models differ in how long they wait."""
+    pools = [(name, [kit.http_target(upstream.url, timeouts=timeouts)]) for name, timeouts in TIMEOUTS.items()]
+    return await start_gateway(kit.configuration(*pools, limits=[LIMIT]))
 
 
 def played(case: Case) -> list[Any]:
@@ -281,7 +289,7 @@ async def still_serves(gateway, upstream) -> None:
 async def holds(gateway, upstream, case: Case, *, is_streamed: bool) -> None:
     before = charged(gateway)
     upstream.always(*played(case))
-    answer = await gateway.chat(model="mock", stream=is_streamed, max_tokens=OUTPUT_CAP)
+    answer = await gateway.chat(model=case.model, stream=is_streamed, max_tokens=OUTPUT_CAP)
     assert (answer.status, answer.error["code"]) == (case.status, case.code), answer.body
     if not (is_streamed and "another content type" in answer.error["message"]):
         assert case.words in answer.error["message"]
@@ -321,7 +329,8 @@ async def test_a_stream_that_goes_wrong_after_its_first_token_is_billed_for_what
         with subtests.test(name):
             before = charged(mock)
             upstream.always(up.stream_head() + up.piece(FIRST), 0.02, *script)
-            answer = await mock.chat(model="mock", stream=True, max_tokens=OUTPUT_CAP)
+            model = "halting" if code == "upstream_timeout" else "mock"
+            answer = await mock.chat(model=model, stream=True, max_tokens=OUTPUT_CAP)
             assert answer.status == 200 and answer.events[0] == FIRST.strip() and b"[DONE]" not in answer.body
             error = json.loads(answer.events[-1].removeprefix(b"data: "))["error"]
             assert error["code"] == code and words in error["message"]
@@ -354,15 +363,19 @@ async def test_a_stream_that_is_odd_and_right_is_an_answer_that_an_sdk_reads(moc
 async def test_another_server_answers_where_nothing_was_sent(start_gateway, kit, new_upstream, subtests, is_streamed):
     bad, good = await new_upstream(), await new_upstream()
     good.always(streamed(GOOD) if is_streamed else OK)
-    targets = [kit.http_target(bad.url, "bad", TIMEOUTS, weight=1000), kit.http_target(good.url, "good")]
-    config = kit.configuration(("mock", targets))
-    config["pools"][0]["failures"] = {"breaker": None, "retry_share": 1}  # all are to be met, however many were before
+    pools = [
+        (name, [kit.http_target(bad.url, "bad", timeouts, weight=1000), kit.http_target(good.url, "good")])
+        for name, timeouts in TIMEOUTS.items()
+    ]
+    config = kit.configuration(*pools)
+    for pool in config["pools"]:
+        pool["failures"] = {"breaker": None, "retry_share": 1}  # all are to be met, however many were before
     gateway = await start_gateway(config)
     for name, case in {**BEFORE, **(STREAMS if is_streamed else WHOLE)}.items():
         with subtests.test(name):
             bad.always(*played(case))
             seen = len(gateway.attempts())
-            answer = await gateway.chat(model="mock", stream=is_streamed)
+            answer = await gateway.chat(model=case.model, stream=is_streamed)
             if case.status == 400:
                 assert answer.error["code"] == "upstream_rejected", "it would be refused elsewhere too"
                 continue

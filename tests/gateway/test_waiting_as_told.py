@@ -6,6 +6,7 @@ import openai
 import pytest
 
 CLIENTS = 20
+pytestmark = pytest.mark.usefixtures("patient_clock")  # clients wait, and windows pass, in one time
 A_SECOND = 7  # requests; so the last of the clients wait for the third window
 
 

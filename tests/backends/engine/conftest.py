@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from backends.engine.app import torch_builder
 from backends.engine.base import EngineBuilder, ModelOrder
@@ -19,6 +18,7 @@ from backends.engine.socket_file import SocketFile
 from bench.scripted_engine import Script, scripted_builder
 from tests.backends.engine.host_client import RunningHost, StartHost
 from tests.backends.engine.torch_engine.tiny_models import build_model
+from tests.patient_loop import PatientUvloop
 
 TINY_KV_BYTES = 4 << 20
 
@@ -91,5 +91,5 @@ async def _check_empty(running: RunningHost, model: EngineThread) -> None:
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run on the event loop that hosts run on."""
-    return {"uvloop": uvloop.new_event_loop}
+    """Run on the event loop that hosts run on, which no stall of the machine hurries."""
+    return {"uvloop": PatientUvloop}

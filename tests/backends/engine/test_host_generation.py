@@ -90,10 +90,10 @@ async def test_an_abort_stops_the_engine_within_100_ms(start_host: StartHost, sh
     submit = make_submit(1, prompt(), max_tokens=400)
     client.send(submit)
     await client.until(lambda: len(client.token_ids(submit.request_id)) >= share * 400)
-    began = time.monotonic()
+    began = asyncio.get_running_loop().time()
     client.send(Abort(request_id=submit.request_id))
     end = await client.end(submit.request_id)
-    assert time.monotonic() - began < 0.1
+    assert asyncio.get_running_loop().time() - began < 0.1
     assert end.finish_reason == "abort"
     assert end.usage.output_text == len(client.token_ids(submit.request_id)) < 400
     assert await held_blocks(running) == 0
@@ -110,9 +110,9 @@ async def test_a_gateway_that_vanishes_frees_everything_within_100_ms(start_host
     await client.until(lambda: len(client.token_ids(submits[0].request_id)) >= share * 400)
     assert await held_blocks(running) > 0
     client.writer.transport.abort()
-    began = time.monotonic()
+    began = asyncio.get_running_loop().time()
     while running.host.requests or await held_blocks(running):
-        assert time.monotonic() - began < 0.1
+        assert asyncio.get_running_loop().time() - began < 0.1
         await asyncio.sleep(0)
     assert running.host.counters.orphaned == 4
 
@@ -243,6 +243,6 @@ async def test_a_gateway_that_leaves_during_a_slow_intake_leaves_nothing_running
     SlowIntake.gate.set()
     other: HostClient = await running.client("other")
     await other.run(make_submit(3, [1], model="scripted"))
-    deadline = time.monotonic() + 5
+    deadline = asyncio.get_running_loop().time() + 5
     while (await other.call("stats", "scripted")).facts["running"]:
-        assert time.monotonic() < deadline
+        assert asyncio.get_running_loop().time() < deadline

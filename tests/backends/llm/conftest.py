@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable
 from uuid import UUID
 
 import pytest
-import uvloop
 
 from backends.llm.base import ModelCall
 from backends.llm.engine_target import EngineTarget
@@ -15,13 +14,14 @@ from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost
 from tests.gateway.model_server import eventually, new_upstream, upstream
+from tests.patient_loop import PatientUvloop
 
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """The loop that the data plane runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    """The loop that the data plane runs on, which no stall of the machine hurries."""
+    return {"uvloop": PatientUvloop}
 
 
 class MemorySink:

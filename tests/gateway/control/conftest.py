@@ -1,6 +1,10 @@
 """A control plane in this process, and clients of it with tokens of every role."""
 
+import functools
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -9,21 +13,72 @@ from fastapi.testclient import TestClient
 from backends.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
+from tests.conftest import PostgresServer
 
 AsRole = Callable[..., TestClient]
+
+
+@dataclass(frozen=True)
+class Founded:
+    """A control plane with its tenants made, to be copied: its secrets, and a SQLite file or PostgreSQL's template."""
+
+    secrets: Path
+    database: str
+
+
+@pytest.fixture(scope="session")
+def founded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Founded]:
+    """Give `founded(kind)`: tenants acme (teams search and sales) and globex (team search), made once on each."""
+
+    @functools.cache
+    def found(kind: str) -> Founded:
+        place = tmp_path_factory.mktemp("founded")
+        if kind == "postgresql":
+            url = request.getfixturevalue("postgres").create_database(template="test_1")
+        else:
+            shutil.copy(request.getfixturevalue("migrated_sqlite"), place / "control.db")
+            url = f"sqlite:///{place / 'control.db'}"
+        with client_of(ControlSettings(data=place, database_url=url)) as client:
+            for tenant, teams in (("acme", ("search", "sales")), ("globex", ("search",))):
+                assert client.post("/v1/tenants", json={"id": tenant, "name": tenant}).status_code == 201
+                for team in teams:
+                    made = client.post(f"/v1/tenants/{tenant}/teams", json={"id": team, "name": team})
+                    assert made.status_code == 201
+        return Founded(place / "secrets", url.rpartition("/")[2] if kind == "postgresql" else str(place / "control.db"))
+
+    return found
+
+
+@contextmanager
+def client_of(settings: ControlSettings) -> Iterator[TestClient]:
+    """Give the owner's client of a control plane that runs meanwhile."""
+    with TestClient(create_app(settings), client=("192.0.2.7", 50000)) as client:
+        client.headers["Authorization"] = f"Bearer {SecretFiles(settings.data / 'secrets').get('admin_token')}"
+        yield client
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def control_database_url(request: pytest.FixtureRequest, founded: Callable[[str], Founded], tmp_path: Path) -> str:
+    """The URL of a control database of the test's own, migrated, and with the owner's tenants where it has an owner."""
+    server: PostgresServer | None = None
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgres")
+    if "owner" in request.fixturenames:
+        made = founded(request.param)
+        shutil.copytree(made.secrets, tmp_path / "secrets")
+        template = made.database
+    else:
+        template = "test_1" if server is not None else str(request.getfixturevalue("migrated_sqlite"))
+    if server is not None:
+        return server.create_database(template)
+    shutil.copy(template, tmp_path / "control.db")
+    return f"sqlite:///{tmp_path / 'control.db'}"
 
 
 @pytest.fixture
 def owner(control_database_url: str, tmp_path: Path) -> Iterator[TestClient]:
     """The owner's client, with tenants acme (teams search and sales) and globex (team search)."""
-    settings = ControlSettings(data=tmp_path, database_url=control_database_url)
-    with TestClient(create_app(settings), client=("192.0.2.7", 50000)) as client:
-        client.headers["Authorization"] = f"Bearer {SecretFiles(tmp_path / 'secrets').get('admin_token')}"
-        for tenant, teams in (("acme", ("search", "sales")), ("globex", ("search",))):
-            assert client.post("/v1/tenants", json={"id": tenant, "name": tenant}).status_code == 201
-            for team in teams:
-                made = client.post(f"/v1/tenants/{tenant}/teams", json={"id": team, "name": team})
-                assert made.status_code == 201
+    with client_of(ControlSettings(data=tmp_path, database_url=control_database_url)) as client:
         yield client
 
 

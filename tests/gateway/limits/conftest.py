@@ -9,9 +9,15 @@ from gateway.limits.memory_store import MemoryStore
 from gateway.limits.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.counting import Counting, CountingFactory, ManualClock
+from tests.gateway.limits.leaping_loop import LeapingLoop
 from tests.gateway.limits.told_clock import ToldClock
 
 START_NS = 1_773_480_413_589_793_238  # 2026-03-14 09:26:53.6 UTC, in the midst of every window
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """asyncio's loop, which tests of several gateways let leap over what they would wait for."""
+    return {"asyncio": LeapingLoop}
 
 
 @asynccontextmanager

@@ -1,26 +1,68 @@
-"""Several gateways in one process against one Redis, in real time."""
+"""Several gateways in one process against one Redis, in the time of a loop that leaps over what nobody waits for."""
 
 import asyncio
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
+from backends.counters.connection import CountersConnection
+from backends.counters.server_clock import ServerClock
 from gateway.limits.base import Line, Mark, Shortage
 from gateway.limits.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
+from tests.gateway.limits.leaping_loop import LeapingLoop
+
+_MONOTONIC_START_NS = 86_400_000_000_000
+_UNIX_START_NS = 1_773_480_413_589_793_238  # 2026-03-14 09:26:53.6 UTC, in the midst of every window
+_TOLD_TIME = 7  # its place in a batch
+
+
+def now_ns() -> int:
+    """Give the time in nanoseconds since 1970, at gateways and at Redis."""
+    return _UNIX_START_NS + LeapingLoop.running().passed_ns()
+
+
+def now_seconds() -> float:
+    return now_ns() / 1e9
+
+
+def monotonic_ns() -> int:
+    """Give what a gateway takes for its monotonic clock."""
+    return _MONOTONIC_START_NS + LeapingLoop.running().passed_ns()
+
+
+class TellingConnection:
+    """A connection to a Redis that is told with each batch what time it is when the batch arrives."""
+
+    def __init__(self, connection: CountersConnection) -> None:
+        self._connection = connection
+
+    async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
+        batch = msgspec.msgpack.decode(payload)
+        batch[_TOLD_TIME] = now_ns() // 1000
+        with LeapingLoop.running().in_real_time():
+            return await self._connection.run_batch(keys, msgspec.msgpack.encode(batch))
+
+    async def close(self) -> None:
+        with LeapingLoop.running().in_real_time():
+            await self._connection.close()
 
 
 class Gateways:
     """Stores that share a namespace, each at work in the background."""
 
     def __init__(self, server: RedisServer, **settings: Any) -> None:
+        LeapingLoop.running().leap()
         self._url = server.url
         self._settings = {"namespace": server.namespace(), "expiry_seconds": 4.0, "timeout_seconds": 1.0, **settings}
         self._running: dict[RedisStore, asyncio.Task[None]] = {}
 
     async def start(self, name: str, **settings: Any) -> RedisStore:
-        store = RedisStore(self._url, name, **{**self._settings, **settings})
+        clock = ServerClock(monotonic_ns, now_ns)
+        store = RedisStore(self._url, name, **{"clock": clock, "wall_ns": now_ns, **self._settings, **settings})
+        store._courier._connection = TellingConnection(store._courier._connection)  # type: ignore[assignment]
         try:
             await store.start()
         except BaseException:
@@ -48,19 +90,19 @@ class Gateways:
 
 async def admit(store: RedisStore, lines: list[Line], claimant: str = "") -> list[Mark] | Shortage:
     """Take all lines or none, as a gateway does."""
-    now_ns = time.time_ns()
-    if any(counter.room(now_ns, claimant) < amount for counter, amount in lines):
-        shortage = await store.seek_room(lines, claimant, now_ns)
+    at_ns = now_ns()
+    if any(counter.room(at_ns, claimant) < amount for counter, amount in lines):
+        shortage = await store.seek_room(lines, claimant, at_ns)
         if shortage is not None:
             return shortage
-        now_ns = time.time_ns()
-    return [counter.take(amount, now_ns, claimant) for counter, amount in lines]
+        at_ns = now_ns()
+    return [counter.take(amount, at_ns, claimant) for counter, amount in lines]
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Say that something takes no longer."""
-    began = time.monotonic()
+    began = now_seconds()
     yield
-    taken = time.monotonic() - began
+    taken = now_seconds() - began
     assert taken <= seconds, f"it took {taken:.3f} s, at most {seconds:g} were allowed"

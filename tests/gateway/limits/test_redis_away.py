@@ -1,7 +1,6 @@
 """What holds while Redis is away or slow, and what is made good when it is back."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,11 +11,12 @@ from gateway.limits.base import Shortage
 from gateway.settings import GatewaySettings
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit, slots
-from tests.gateway.limits.redis_gateways import Gateways, admit, at_most
+from tests.gateway.limits.redis_gateways import Gateways, admit, at_most, now_ns
 
 pytestmark = pytest.mark.service
 
 AWAY = "the shared counters are away"
+EXPIRY_SECONDS = 4.0
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def server(redis_server: RedisServer) -> AsyncIterator[RedisServer]:
 
 @pytest.fixture
 async def gateways(server: RedisServer) -> AsyncIterator[Gateways]:
-    opened = Gateways(server, expiry_seconds=1.0, timeout_seconds=0.1)
+    opened = Gateways(server, expiry_seconds=EXPIRY_SECONDS, timeout_seconds=1.0)
     yield opened
     await opened.close()
 
@@ -44,7 +44,7 @@ async def test_rules_that_refuse_say_so_and_rules_that_share_go_on_with_a_share(
     await happens(lambda: first.status()["reachable"] is False, "noticing")
     refusing, sharing = first.open(budget(1000), ""), first.open(limit(100, "minute"), "")
     slotted = first.open(slots(4), "")
-    await asyncio.sleep(1.0)  # grants have ended by now
+    await asyncio.sleep(EXPIRY_SECONDS)  # grants have ended by now
     with at_most(0.05):
         refused = await admit(first, [(refusing, 1)])
     assert isinstance(refused, Shortage)
@@ -69,7 +69,7 @@ async def test_a_limit_may_refuse_and_a_budget_may_share(gateways: Gateways, ser
     assert not isinstance(taken, Shortage)
     server.kill()
     await happens(lambda: store.status()["reachable"] is False, "noticing")
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(EXPIRY_SECONDS)
     refused = await admit(store, [(limited, 1)])
     assert isinstance(refused, Shortage) and refused.reason == AWAY
     assert isinstance(await admit(store, [(shared, 601)]), Shortage)
@@ -99,7 +99,7 @@ async def test_lost_data_are_told_anew_before_anybody_is_granted_anything(gatewa
             counter = store.open(rule, "")
             taken = await admit(store, [(counter, amount)])
             assert not isinstance(taken, Shortage)
-            counter.settle(taken[0], amount, amount, time.time_ns())
+            counter.settle(taken[0], amount, amount, now_ns())
     server.kill()
     await happens(lambda: first.status()["reachable"] is False, "noticing")
     server.start()
@@ -115,7 +115,7 @@ async def test_lost_data_are_told_anew_before_anybody_is_granted_anything(gatewa
 
 
 async def test_no_request_waits_longer_than_the_timeout_for_a_redis_that_hangs(gateways: Gateways, server: RedisServer):
-    store = await gateways.start("a")
+    store = await gateways.start("a", timeout_seconds=0.1)
     counter = store.open(budget(1000), "")
     server.hold_up()
     with at_most(0.2):
@@ -131,7 +131,7 @@ async def test_no_request_waits_longer_than_the_timeout_for_a_redis_that_hangs(g
 
 
 async def test_a_batch_that_was_done_and_not_answered_is_not_done_twice(gateways: Gateways, server: RedisServer):
-    first, second = await gateways.start("a"), await gateways.start("b")
+    first, second = await gateways.start("a", timeout_seconds=0.25), await gateways.start("b")
     rule = limit(1000, "minute")
     counter = first.open(rule, "")
     for _ in range(3):
@@ -141,7 +141,7 @@ async def test_a_batch_that_was_done_and_not_answered_is_not_done_twice(gateways
         server.hold_up()  # what was sent is done when it goes on, after the sender has lost patience
         taken = await asking
         if not isinstance(taken, Shortage):
-            counter.settle(taken[0], 50, 0, time.time_ns())
+            counter.settle(taken[0], 50, 0, now_ns())
         await asyncio.sleep(0.2)
         server.go_on()
         await happens(lambda: first.status()["reachable"] is True, "coming back")
@@ -159,11 +159,11 @@ async def test_a_gateway_cut_off_for_longer_than_its_expiry_uses_no_grant_that_o
     counter = store.open(slots(100), "")
     for _ in range(10):
         assert not isinstance(await admit(store, [(counter, 1)]), Shortage)
-    await happens(lambda: counter.room(time.time_ns()) > 0, "leasing ahead")
+    await happens(lambda: counter.room(now_ns()) > 0, "leasing ahead")
     server.hold_up()
-    await asyncio.sleep(0.85)  # of a life of a second
+    await asyncio.sleep(0.85 * EXPIRY_SECONDS)
     refusing = replace(slots(100), when_away="refuse")
-    assert store.open(refusing, "").room(time.time_ns()) <= 0
+    assert store.open(refusing, "").room(now_ns()) <= 0
     server.go_on()
     await happens(lambda: store.status()["reachable"] is True, "coming back")
     assert not isinstance(await admit(store, [(counter, 90)]), Shortage)

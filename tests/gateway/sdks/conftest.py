@@ -1,33 +1,23 @@
 """A gateway in front of a real engine host, with a model that chats, one that calls tools, and an embedder."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-from backends.engine.settings import BUILTIN_PATH
-from tests.gateway.host_process import HostProcess, tiny_model
+from tests.gateway.host_process import MODEL, TOOLS_MODEL, HostProcess
 
-CHAT, TOOLS, EMBEDDER = "tollkeeper-5m", "tiny-tools", "minilm-l6-v2"
+CHAT, TOOLS, EMBEDDER = MODEL, TOOLS_MODEL, "minilm-l6-v2"
 KEY = "tk-" + "A" * 43
-# Names tools and reasoning, so that the host parses both.
-TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
-    "<tool_call>{% endif %}{% if think %}<think>\n{% endif %}{# until </think> #}"
-)
 
 
 @pytest.fixture(scope="session")
-def host_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run `python -m backends.engine` with the three; give its URL."""
-    data = tmp_path_factory.mktemp("sdks")
-    models = {CHAT: BUILTIN_PATH, TOOLS: tiny_model(data / "model", TEMPLATE)}
-    process = HostProcess(data, models, embedder=True)
-    yield process.url
-    process.kill()
+def host_url(engine_host: HostProcess) -> str:
+    """Give the URL of a `python -m backends.engine` with the three."""
+    return engine_host.url
 
 
 @pytest.fixture

@@ -59,6 +59,21 @@ def test_rows_with_different_adapters_in_one_batch_answer_as_their_merged_models
     assert plain[0] != plain[1] != plain[2]
 
 
+def test_a_request_whose_adapter_is_unloaded_before_its_first_step_is_refused_and_others_go_on(
+    llama, make_engine, tmp_path
+):
+    save_adapter(llama, tmp_path / "red", 1)
+    engine = make_engine(llama.path, adapters=(("red", tmp_path / "red"),))
+    prompt = random_ids(random.Random(5), 20)
+    engine.submit(request(1, prompt, max_tokens=3, adapter="red"))
+    engine.submit(request(2, prompt, max_tokens=3))
+    engine.unload_adapter("red")  # accepted, and not in use yet
+    answers = run(engine, [request(3, prompt, max_tokens=3)])
+    ids = [number.to_bytes(16, "big") for number in (1, 2, 3)]
+    assert answers[ids[0]].account.error_code == "unknown_adapter"
+    assert [len(answers[one].token_ids) for one in ids[1:]] == [3, 3]
+
+
 def test_one_adapters_cache_is_not_anothers(llama, make_engine, tmp_path):
     save_adapter(llama, tmp_path / "red", 1)
     engine = make_engine(llama.path, adapters=(("red", tmp_path / "red"),))
