@@ -28,5 +28,5 @@ ENV PATH=/venv/bin:$PATH \
     TOLLKEEPER_HOST=0.0.0.0
 WORKDIR /app
 USER tollkeeper
-EXPOSE 8080 8081 4318 8501
+EXPOSE 8080 8081 4317 4318 8501
 CMD ["python", "-m", "gateway"]

@@ -19,6 +19,7 @@ from contracts.records import EVENT_PREFIX
 CONTENT_TYPE: Final = "application/x-protobuf"
 LOGS_PATH: Final = "/v1/logs"
 TRACES_PATH: Final = "/v1/traces"
+METRICS_PATH: Final = "/v1/metrics"
 
 PackedRecord = tuple[str, int, bytes]  # event name, time in Unix nanoseconds, packed record
 

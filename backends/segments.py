@@ -82,11 +82,11 @@ class SegmentLog:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._open_files.callback(os.close, _hold(directory))
-            self._sizes = _segment_sizes(directory)  # ascending; the last one is being written
+            self._sizes = segment_sizes(directory)  # ascending; the last one is being written
             self._mend_last()
             self._cursor_file = SlotFile(directory / "cursor")
             self._open_files.callback(self._cursor_file.close)
-            cursor = _decode_cursor(self._cursor_file.value)
+            cursor = decode_cursor(self._cursor_file.value)
             number = max([*self._sizes, cursor.segment]) + 1
             self._enter(number, self._segment(number))
             self._open_files.callback(lambda: self._current.close())
@@ -369,11 +369,12 @@ def _hold(directory: Path) -> int:
     return descriptor
 
 
-def _segment_sizes(directory: Path) -> dict[int, int]:
+def segment_sizes(directory: Path) -> dict[int, int]:
+    """Give the segments in a directory, ascending, with their sizes in bytes."""
     found = sorted(path for path in directory.glob(f"*{_SUFFIX}") if path.stem.isdigit())
     return {int(path.stem): path.stat().st_size for path in found}
 
 
-def _decode_cursor(saved: bytes | None) -> Position:
+def decode_cursor(saved: bytes | None) -> Position:
     """Give the released place. Where none is known it is the beginning: repeated is better than lost."""
     return Position(0, 0) if saved is None or len(saved) != _CURSOR.size else Position(*_CURSOR.unpack(saved))

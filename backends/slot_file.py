@@ -68,6 +68,15 @@ class SlotFile:
         os.fsync(self._descriptor)
 
 
+def read_slots(path: Path) -> bytes | None:
+    """Give the value of a slot file that another process may be writing; `None` where there is none."""
+    try:
+        whole = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return max((_decode(whole[slot * SLOT_BYTES :][:SLOT_BYTES]) for slot in range(_SLOTS)), key=lambda one: one[0])[1]
+
+
 def _decode(slot: bytes) -> tuple[int, bytes | None]:
     """Give a slot's sequence and value; sequence 0 where it was never written or is damaged."""
     if len(slot) < _HEADER.size:

@@ -2,26 +2,26 @@
 
 import logging
 import random
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from backends.secret_files import SecretFiles
 from backends.segments import SegmentLog
 from backends.store.address import StoreAddress
-from backends.store.client import StoreClient
+from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
+from backends.store.location import FollowingStore, StoreLocation
+from backends.store.turns import StoreTurns
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
+from collector.exporters.insert_plan import PlanFile
+from collector.exporters.planner import InsertPlanner
 from collector.health import Health
-from collector.pipeline import Pipeline
-from collector.processors.logs import LogsProcessor
-from collector.processors.spans import SpansProcessor
-from collector.receivers.bodies import InflightBytes
-from collector.receivers.otlp_http import BodyLimits, OtlpHttpReceiver
+from collector.receiving import Receiving
 from collector.servers import Listener, bind, serve_until_signal
 from collector.settings import CollectorSettings
 from collector.spool import Spool
+from collector.state import CollectorState
 
 _log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
@@ -47,36 +47,40 @@ class Collector:
         dead_letters = DeadLetters(
             settings.spool_directory, max_bytes=settings.dead_letter_max_bytes, counters=counters
         )
-        pipeline = Pipeline({"logs": LogsProcessor(), "traces": SpansProcessor()}, self._spool, counters)
+        self._receiving = Receiving(settings, self._spool, counters)
+        store = FollowingStore(address, StoreLocation(settings.data))
+        plan_file = PlanFile(settings.spool_directory / "insert.plan")
         self._exporter = ClickHouseExporter(
             self._spool,
-            pipeline.process,
-            StoreClient(address),
+            InsertPlanner(self._spool, plan_file, BatchClaims(store), counters),
+            self._receiving.pipeline.process,
+            store,
             arrow_batch,
             dead_letters,
             counters,
             random.Random(),
+            StoreTurns(settings.data),
         )
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="receiver")
-        limits = BodyLimits(
-            settings.collector_max_body_bytes,
-            settings.collector_max_decompressed_bytes,
-            settings.collector_body_timeout_seconds,
-        )
-        inflight = InflightBytes(settings.collector_max_inflight_bytes)
-        receiver = OtlpHttpReceiver(pipeline, counters, limits, inflight, self._executor)
-        health = Health(self._spool, self._exporter, dead_letters, counters)
+        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters))
         self._listeners = [
-            Listener(bound, app) for bound, app in zip(self._sockets, (receiver.app(), health.app()), strict=True)
+            Listener(bound, app)
+            for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)
         ]
 
     async def run(self) -> None:
         """Receive and export until SIGTERM or SIGINT; then flush for at most five seconds."""
         otlp, health = (bound.getsockname()[1] for bound in self._sockets)
-        _log.info("collector started otlp_http_port=%d health_port=%d waiting_bytes=%d", otlp, health, self.waiting)
+        _log.info(
+            "collector started otlp_http_port=%d otlp_grpc_port=%d health_port=%d waiting_bytes=%d",
+            otlp,
+            self._receiving.grpc_port,
+            health,
+            self.waiting,
+        )
+        self._receiving.start()
         self._exporter.start()
         await serve_until_signal(self._listeners)
-        self._executor.shutdown()
+        self._receiving.stop()
         ended = self._exporter.stop(FLUSH_SECONDS)
         _log.info("collector stopped waiting_bytes=%d", self.waiting)
         if ended:

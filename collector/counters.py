@@ -1,46 +1,78 @@
-"""What the collector counts about itself; its health page shows all of it."""
+"""What the collector counts about itself; its health page and its metrics show all of it."""
 
 import threading
 from collections import Counter
+from typing import Final
+
+OTHER_TENANTS: Final = "other"
+_MAX_TENANTS: Final = 1000
 
 
 class Counters:
-    """Counts by cause, since the process began. May be used from several threads."""
+    """Counts by cause, since the process began. May be used from several threads.
 
-    def __init__(self) -> None:
+    What is lost or put right is counted by tenant besides, where that is known; after a thousand of them the rest is
+    counted together as "other", so that no sender fills memory with names.
+    """
+
+    def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:
         self._lock = threading.Lock()
         self._received: Counter[str] = Counter()
         self._exported: Counter[str] = Counter()
-        self._rejected: Counter[str] = Counter()
-        self._noticed: Counter[str] = Counter()
+        self._rejected: Counter[tuple[str, str]] = Counter()
+        self._noticed: Counter[tuple[str, str]] = Counter()
+        self._max_tenants = max_tenants
+        self._tenants: set[str] = set()
 
     def received(self, signal: str, records: int) -> None:
         """Count records acknowledged, by signal."""
-        self._add(self._received, signal, records)
+        if records:
+            with self._lock:
+                self._received[signal] += records
 
     def exported(self, table: str, rows: int) -> None:
         """Count rows the store has taken, by table."""
-        self._add(self._exported, table, rows)
+        if rows:
+            with self._lock:
+                self._exported[table] += rows
 
-    def rejected(self, cause: str, records: int = 1) -> None:
-        """Count records, or whole requests, that were not taken, by cause."""
-        self._add(self._rejected, cause, records)
+    def rejected(self, cause: str, records: int = 1, *, tenant: str = "") -> None:
+        """Count records, or whole requests, that were not taken, by cause; `tenant` is "" where it is not known."""
+        self._add(self._rejected, cause, tenant, records)
 
-    def noticed(self, what: str, times: int = 1) -> None:
+    def noticed(self, what: str, times: int = 1, *, tenant: str = "") -> None:
         """Count what was put right or is merely worth knowing: clamped times, dropped duplicates, retries."""
-        self._add(self._noticed, what, times)
+        self._add(self._noticed, what, tenant, times)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
-        """Give all counts by group and name."""
+        """Give all counts by group and name, over all tenants."""
         with self._lock:
             return {
                 "received": dict(self._received),
                 "exported": dict(self._exported),
-                "rejected": dict(self._rejected),
-                "noticed": dict(self._noticed),
+                "rejected": _by_name(self._rejected),
+                "noticed": _by_name(self._noticed),
             }
 
-    def _add(self, counter: Counter[str], name: str, amount: int) -> None:
-        if amount:
-            with self._lock:
-                counter[name] += amount
+    def by_tenant(self) -> dict[str, dict[tuple[str, str], int]]:
+        """Give what was rejected and noticed by (name, tenant)."""
+        with self._lock:
+            return {"rejected": dict(self._rejected), "noticed": dict(self._noticed)}
+
+    def _add(self, counter: Counter[tuple[str, str]], name: str, tenant: str, amount: int) -> None:
+        if not amount:
+            return
+        with self._lock:
+            if tenant and tenant not in self._tenants:
+                if len(self._tenants) < self._max_tenants:
+                    self._tenants.add(tenant)
+                else:
+                    tenant = OTHER_TENANTS
+            counter[name, tenant] += amount
+
+
+def _by_name(counter: Counter[tuple[str, str]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for (name, _), amount in counter.items():
+        found[name] += amount
+    return dict(found)

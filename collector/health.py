@@ -1,7 +1,5 @@
-"""The collector's health as JSON, on a port of its own: it answers also when the receivers are saturated."""
+"""The collector's health and metrics, on a port of their own: it answers also when the receivers are saturated."""
 
-import time
-from collections.abc import Callable
 from typing import Final, Literal
 
 from starlette.applications import Starlette
@@ -9,10 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from collector.counters import Counters
-from collector.dead_letters import DeadLetters
-from collector.exporters.clickhouse import ClickHouseExporter
-from collector.spool import Spool
+from collector.metrics import CollectorMetrics
+from collector.state import CollectorState
 
 Status = Literal["ok", "store_unreachable", "spool_nearly_full", "spool_full"]
 NEARLY_FULL: Final = 0.8
@@ -21,51 +17,47 @@ NEARLY_FULL: Final = 0.8
 class Health:
     """Reads the collector's state. /health is 200 while the process lives; /ready is 503 when the spool is full."""
 
-    def __init__(
-        self,
-        spool: Spool,
-        exporter: ClickHouseExporter,
-        dead_letters: DeadLetters,
-        counters: Counters,
-        clock_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._spool = spool
-        self._exporter = exporter
-        self._dead_letters = dead_letters
-        self._counters = counters
-        self._clock_ns = clock_ns
+    def __init__(self, state: CollectorState) -> None:
+        self._state = state
+        self._metrics = CollectorMetrics(state)
 
     def app(self) -> Starlette:
         """Build the ASGI application."""
-        return Starlette(routes=[Route("/health", self._health), Route("/ready", self._ready)])
+        return Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+                Route("/metrics", self._metrics.page),
+            ]
+        )
 
     def status(self) -> Status:
         """Name the worst that is wrong."""
-        if self._spool.is_full:
+        if self._state.spool.is_full:
             return "spool_full"
-        if self._spool.pending_bytes >= NEARLY_FULL * self._spool.max_bytes:
+        if self._state.spool.pending_bytes >= NEARLY_FULL * self._state.spool.max_bytes:
             return "spool_nearly_full"
-        if self._exporter.store_reachable is False:
+        if self._state.exporter.store_reachable is False:
             return "store_unreachable"
         return "ok"
 
     def report(self) -> dict[str, object]:
         """Give everything worth knowing; `oldest_age_seconds` is `None` when nothing waits."""
-        counts = self._counters.snapshot()
-        oldest = self._spool.oldest_received_at_ns()
+        counts = self._state.counters.snapshot()
         return {
             "status": self.status(),
-            "store_reachable": self._exporter.store_reachable,
-            "spool_bytes": self._spool.pending_bytes,
-            "spool_max_bytes": self._spool.max_bytes,
-            "oldest_age_seconds": None if oldest is None else max(self._clock_ns() - oldest, 0) / 1e9,
+            "store_reachable": self._state.exporter.store_reachable,
+            "spool_bytes": self._state.spool.pending_bytes,
+            "spool_max_bytes": self._state.spool.max_bytes,
+            "oldest_age_seconds": self._state.queue_age_seconds(),
+            "export_lag_seconds": self._state.exporter.lag_seconds,
             "received_records": counts["received"],
             "exported_records": sum(counts["exported"].values()),
             "exported": counts["exported"],
             "rejected": counts["rejected"],
             "noticed": counts["noticed"],
-            "dead_letters": self._dead_letters.written,
-            "corrupt_entries": self._spool.corrupt_entries,
+            "dead_letters": self._state.dead_letters.written,
+            "corrupt_entries": self._state.spool.corrupt_entries,
         }
 
     async def _health(self, _: Request) -> JSONResponse:

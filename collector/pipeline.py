@@ -1,19 +1,43 @@
-"""The road of a batch: received -> judged -> spooled, then acknowledged -> processed -> exported -> released."""
+"""The road of a batch: received -> admitted -> spooled, then acknowledged -> processed -> exported -> released."""
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+from collector.arrival import Arrival, ArrivalStep
 from collector.counters import Counters
-from collector.processors.signal import SignalProcessor, Survey
+from collector.processors.signal import SignalProcessor
 from collector.rows import Processed
 from collector.spool import Signal, Spool, SpooledBatch
+from contracts.errors import InvalidRequest
 from contracts.ids import uuid7
+
+UNREADABLE: Final = "unreadable_record"
+_DIGEST_BYTES: Final = 16
+_TIMED_SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a sender is told: how many records came, how many will never be stored, and why."""
+
+    records: int
+    rejected: int
+    reason: str
+
+
+class RowStep(Protocol):
+    """One step between spool and store; called by the exporter's thread alone."""
+
+    def apply(self, processed: Processed, batch: SpooledBatch) -> None:
+        """Change rows in place. Their number and order stay: a batch is repeated by its rows' places."""
 
 
 class Pipeline:
-    """Receivers call `accept` in one thread; the exporter reads the spool and calls `process` in another."""
+    """Receivers call `accept` from their threads; the exporter reads the spool and calls `process` in its own."""
 
     def __init__(
         self,
@@ -21,33 +45,79 @@ class Pipeline:
         spool: Spool,
         counters: Counters,
         clock_ns: Callable[[], int] = time.time_ns,
+        *,
+        arrival_steps: Sequence[ArrivalStep] = (),
+        row_steps: Sequence[RowStep] = (),
     ) -> None:
         self.processors = processors
         self._spool = spool
         self._counters = counters
         self._clock_ns = clock_ns
+        self._arrival_steps = arrival_steps
+        self._row_steps = row_steps
         self._one_writer = threading.Lock()
 
-    def accept(self, signal: Signal, body: bytes, *, is_json: bool) -> Survey:
+    def accept(self, signal: Signal, body: bytes, *, is_json: bool) -> Receipt:
         """Take an export request: when this returns, all of it is on disk or was there before. Blocks on the disk.
 
         A sender's batch id is kept; what has none is given one here, so that it too is exported exactly once.
-        Raises InvalidRequest, LimitExceeded (spool full) or Unavailable (disk failing); then nothing was kept.
+        Raises InvalidRequest, LimitExceeded (spool full, a tenant's quota) or Unavailable (disk failing); then
+        nothing was kept. Records that cannot be read are left out and told, the others taken.
         """
+        arrival = self._read(signal, body, is_json)
+        if arrival.records == 0:
+            return Receipt(0, 0, "")
+        for step in self._arrival_steps:
+            step.admit(arrival)
+        self.keep(signal, arrival.message, arrival.body)
+        self._counters.received(signal, arrival.records)
+        for cause, records in arrival.rejected.items():
+            if cause == UNREADABLE:  # a step counts its own, by tenant
+                self._counters.rejected(cause, records)
+        return Receipt(arrival.records, arrival.rejected.total(), "; ".join(arrival.reasons))
+
+    def keep(self, signal: Signal, message: Any, body: bytes | None = None) -> None:
+        """Put a request on disk. `body` is it as bytes, where it is known. Raises as `accept` does."""
         processor = self.processors[signal]
-        message = processor.parse_json(body) if is_json else processor.parse(body)
-        survey = processor.survey(message)
-        if survey.records == 0:
-            return survey
+        parts = processor.split(message, message.SerializeToString() if body is None else body)
         now = self._clock_ns()
-        parts = processor.split(message, message.SerializeToString() if is_json else body)
-        batches = [SpooledBatch(own or str(uuid7(now)), signal, now, part) for own, part in parts]
+        batches = [self._batch(own, signal, now, part) for own, part in parts]
         with self._one_writer:
             fresh = self._spool.put(batches)
         self._counters.noticed("duplicate_batches", len(batches) - fresh)
-        self._counters.received(signal, survey.records)
-        return survey
 
     def process(self, batch: SpooledBatch) -> Processed:
         """Make rows of a spooled batch."""
-        return self.processors[batch.signal].process(batch)
+        processed = self.processors[batch.signal].process(batch)
+        for step in self._row_steps:
+            step.apply(processed, batch)
+        return processed
+
+    def _read(self, signal: Signal, body: bytes, is_json: bool) -> Arrival:
+        processor = self.processors[signal]
+        lost = 0
+        sound: bytes | None = body
+        if is_json:
+            message, sound = processor.parse_json(body), None
+        else:
+            try:
+                message = processor.parse(body)
+            except InvalidRequest:
+                sound, lost = processor.salvage(body)
+                message = processor.parse(sound)
+        survey = processor.survey(message)
+        arrival = Arrival(processor, message, sound, survey.records + lost)
+        if survey.unreadable + lost:
+            arrival.rejected["unreadable"] = survey.unreadable
+            arrival.rejected[UNREADABLE] = lost
+            arrival.reasons.append(f"{survey.unreadable + lost} of {arrival.records} records cannot be read")
+        return arrival
+
+    def _batch(self, own: str, signal: Signal, now_ns: int, payload: bytes) -> SpooledBatch:
+        """Name a batch. A foreign sender's retry is known by its bytes: spans and points carry their times.
+
+        Log lines need not have one, and two that say the same are two.
+        """
+        if not own and signal in _TIMED_SIGNALS:
+            own = hashlib.blake2b(payload, digest_size=_DIGEST_BYTES).hexdigest()
+        return SpooledBatch(own or str(uuid7(now_ns)), signal, now_ns, payload, bool(own))

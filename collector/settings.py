@@ -1,16 +1,60 @@
 """The collector's settings, read from TOLLKEEPER_* variables."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.segments import Fsync
+from collector.processors.redaction import PATTERNS, What
 
 Port = Annotated[int, Field(ge=0, le=65535)]  # 0: any free port
 Bytes = Annotated[int, Field(gt=0)]
+Bound = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 _MIB = 1 << 20
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Take a comma-separated list apart."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def quotas_of(text: str) -> dict[str, float]:
+    """Read `tenant=records per second`, comma-separated. Raises ValueError."""
+    found: dict[str, float] = {}
+    for part in listed(text):
+        tenant, _, number = part.rpartition("=")
+        try:
+            found[tenant] = float(number)
+        except ValueError as error:
+            raise ValueError(f"{part!r} is not tenant=number") from error
+        if not tenant or not 0 <= found[tenant] < math.inf:
+            raise ValueError(f"{part!r} is not tenant=number")
+    return found
+
+
+def redactions(text: str) -> tuple[What, ...]:
+    """Read what to redact. Raises ValueError on what is not known."""
+    known = {str(name): name for name in PATTERNS}
+    if unknown := [part for part in listed(text) if part not in known]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(known)}")
+    return tuple(known[part] for part in listed(text))
+
+
+def _checked(read: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        read(text)
+        return text
+
+    return AfterValidator(check)
+
+
+Quotas = Annotated[str, _checked(quotas_of)]
+Redacted = Annotated[str, _checked(redactions)]
 
 
 class CollectorSettings(BaseSettings):
@@ -21,6 +65,7 @@ class CollectorSettings(BaseSettings):
     data: Path = Path(".tollkeeper")
     host: str = "127.0.0.1"
     collector_port: Port = 4318
+    otlp_grpc_port: Port = 4317
     collector_health_port: Port = 13133
 
     store_url: str = "http://127.0.0.1:8123"
@@ -37,6 +82,42 @@ class CollectorSettings(BaseSettings):
     collector_max_decompressed_bytes: Bytes = 64 * _MIB
     collector_max_inflight_bytes: Bytes = 128 * _MIB  # of bodies being received at one time
     collector_body_timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
+    collector_max_memory_bytes: Bytes = 768 * _MIB  # resident; beyond, senders are asked to come again
+
+    # Of foreign telemetry; packed records of gateways are never refused, limited or sampled.
+    collector_tenants: str = ""  # who may be named in it, comma-separated; empty: anybody
+    collector_tenant_records_per_second: NotNegative = 0.0  # of each tenant, over ten seconds; 0: no bound
+    collector_tenant_quotas: Quotas = ""  # the same for single tenants: "acme=5000,globex=100"
+    collector_redact: Redacted = "keys"  # in its values: "keys", "emails", comma-separated
+    collector_max_series: Bound = 2000  # of one tenant's, service's and metric's in an hour
+    collector_max_names: Bound = 2000  # of one tenant's and service's spans, of its metrics, of its events
+    collector_sample_share: Annotated[float, Field(ge=0, le=1)] = 1.0  # of ordinary traces; below 1 tails are sampled
+    collector_sample_slow_seconds: NotNegative = 10.0  # a trace with a span this long is kept
+    collector_sample_expensive_usd: NotNegative = 0.1  # ... or one of this cost
+    collector_sample_wait_seconds: NotNegative = 10.0  # from a trace's first span to its decision
+    collector_sample_max_bytes: Bytes = 64 * _MIB  # of spans that wait for it; beyond, the oldest are decided early
+    collector_scrape: str = ""  # URLs of Prometheus pages, comma-separated
+    collector_scrape_seconds: Annotated[float, Field(gt=0)] = 15.0
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Who may be named in foreign telemetry; empty: anybody."""
+        return listed(self.collector_tenants)
+
+    @property
+    def tenant_quotas(self) -> dict[str, float]:
+        """Give the records per second of the tenants that have a bound of their own."""
+        return quotas_of(self.collector_tenant_quotas)
+
+    @property
+    def redacted(self) -> tuple[What, ...]:
+        """What is replaced in values."""
+        return redactions(self.collector_redact)
+
+    @property
+    def scraped(self) -> tuple[str, ...]:
+        """The pages of Prometheus metrics to read."""
+        return listed(self.collector_scrape)
 
     @property
     def spool_directory(self) -> Path:

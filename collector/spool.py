@@ -14,18 +14,22 @@ from contracts.errors import LimitExceeded, Unavailable
 
 _log = logging.getLogger(__name__)
 
-Signal = Literal["logs", "traces"]
+Signal = Literal["logs", "traces", "metrics"]
 _RETRY_SECONDS: Final = 5.0
-_READ_ENTRIES: Final = 256
+MAX_READ_ENTRIES: Final = 256
 
 
 class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
-    """One batch as received: `payload` is a serialised OTLP export request of its signal."""
+    """One batch as received: `payload` is a serialised OTLP export request of its signal.
+
+    `is_named`: its sender gave it its id, and may send it to another collector under the same.
+    """
 
     batch_id: str
     signal: Signal
     received_at_ns: int
     payload: bytes
+    is_named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,9 @@ class Spool:
         self.arrived.set()
         return len(fresh)
 
-    def read(self, after: Position, *, max_bytes: int) -> list[SpoolEntry]:
-        """Read batches in the order they came; at least one where there is one."""
-        entries = self._log.read(after, max_entries=_READ_ENTRIES, max_bytes=max_bytes)
+    def read(self, after: Position, *, max_bytes: int, until: Position | None = None) -> list[SpoolEntry]:
+        """Read up to 256 batches in the order they came, none beyond `until`; at least one where there is one."""
+        entries = self._log.read(after, max_entries=MAX_READ_ENTRIES, max_bytes=max_bytes, until=until)
         return [SpoolEntry(entry.end, self._decode(entry.payload), entry.payload) for entry in entries]
 
     def release(self, upto: Position) -> None:
@@ -94,6 +98,11 @@ class Spool:
     def cursor(self) -> Position:
         """Where the batches begin that the store does not have."""
         return self._log.cursor
+
+    @property
+    def end(self) -> Position:
+        """The place after the last batch."""
+        return self._log.end
 
     @property
     def pending_bytes(self) -> int:

@@ -1,10 +1,9 @@
-"""Telemetry that is not a record of ours: anyone's spans and log lines, as rows. Times are Unix nanoseconds (UTC)."""
+"""Telemetry that is not a record of ours: anyone's spans, log lines and metrics, as rows. Times are Unix ns (UTC)."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class SpanRow:
+class SpanRow(msgspec.Struct, frozen=True, gc=False):
     """One span. Attribute names are in the spelling of `contracts/names.py`; values are text.
 
     The `event_*` lists run in parallel, one entry per event; the `link_*` lists likewise.
@@ -35,8 +34,7 @@ class SpanRow:
     link_attributes: list[dict[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
+class LogRow(msgspec.Struct, frozen=True, gc=False):
     """One log record or event."""
 
     tenant: str
@@ -54,3 +52,37 @@ class LogRow:
     resource_attributes: dict[str, str]
     scope_name: str
     scope_version: str
+
+
+class MetricRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One data point of one series. `kind` says which fields mean something; the others keep their defaults."""
+
+    tenant: str
+    name: str
+    kind: str  # "gauge", "sum", "histogram", "exponential_histogram", "summary"
+    unit: str
+    description: str
+    service: str
+    attributes: dict[str, str]
+    resource_attributes: dict[str, str]
+    scope_name: str
+    scope_version: str
+    started_at_ns: int
+    at_ns: int
+    value: float | None = None  # gauge and sum
+    is_monotonic: bool = False
+    temporality: str = ""  # "delta", "cumulative"
+    count: int | None = None
+    sum: float | None = None
+    min: float | None = None
+    max: float | None = None
+    bucket_counts: list[int] = []
+    bucket_bounds: list[float] = []
+    scale: int = 0  # exponential histograms from here
+    zero_count: int = 0
+    positive_offset: int = 0
+    positive_counts: list[int] = []
+    negative_offset: int = 0
+    negative_counts: list[int] = []
+    quantiles: list[float] = []  # summaries from here
+    quantile_values: list[float] = []

@@ -1,11 +1,12 @@
-"""From the spool to the store, in order, each batch exactly once."""
+"""From the spool to the store, in order, each batch exactly once, several to an insert."""
 
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol
 
 import msgspec
 
@@ -13,49 +14,76 @@ from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
 from collector.exporters.inserts import ArrowBuilder, RejectedRow, RowStore, insert_rows
+from collector.exporters.merged_batches import MergedBatches
+from collector.exporters.planner import InsertPlanner, PlannedInsert
 from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch, SpoolEntry
-from contracts.errors import TollkeeperError
+from contracts.errors import ConfigurationError, TollkeeperError
 
 _log = logging.getLogger(__name__)
 
 REJECTED_BY_STORE: Final = "rejected_by_store"
 UNREADABLE_BATCH: Final = "unreadable_batch"
 EXPORT_FAILED: Final = "export_failed"
-_READ_BYTES: Final = 8 << 20
 _IDLE_SECONDS: Final = 1.0
 _DISK_RETRY_SECONDS: Final = 1.0
 _MAX_FAILURES: Final = 5
+# An insert costs the store as much for one row as for thousands, so what trickles in is gathered for a moment.
+_GATHER_SECONDS: Final = 0.25
+_ENOUGH_BYTES: Final = 1 << 20
+
+
+class Turns(Protocol):
+    """Who may write to the store: this exporter, or a command that needs a moment without a batch in doubt."""
+
+    def turn(self) -> AbstractContextManager[Callable[[], None]]:
+        """Hold the right to one insert; what it gives is called when that is settled."""
+
+
+class NoTurns:
+    """Turns where nobody else writes."""
+
+    @contextmanager
+    def turn(self) -> Iterator[Callable[[], None]]:
+        """Give the right at once."""
+        yield lambda: None
 
 
 class ClickHouseExporter:
-    """Reads the spool in a thread of its own and inserts one batch after the other, one insert per table.
+    """Reads the spool in a thread of its own and inserts what waits, one insert per table.
 
     A store that does not answer, or has not been migrated yet, is tried again for ever; data it will never take
-    goes to the dead letters. A batch is released only when all of it is in one of the two places. The insert's
-    deduplication token is the batch id: a batch whose release was lost in a crash is inserted again, stored once.
+    goes to the dead letters. A batch is released only when all of it is in one of the two places. What is inserted
+    together, and under which token, is written down first: an insert whose release was lost in a crash is repeated
+    as it was, and stored once.
     """
 
     def __init__(
         self,
         spool: Spool,
+        planner: InsertPlanner,
         process: Callable[[SpooledBatch], Processed],
         store: RowStore,
         build: ArrowBuilder,
         dead_letters: DeadLetters,
         counters: Counters,
         source: random.Random,
+        turns: Turns | None = None,
     ) -> None:
         self._spool = spool
+        self._planner = planner
         self._process = process
         self._store = store
         self._build = build
         self._dead_letters = dead_letters
         self._counters = counters
+        self._turns = turns or NoTurns()
         self._backoff = Backoff(source)
         self._stopping = threading.Event()
         self._deadline = 0.0
+        self._gather_until = 0.0
         self._store_reachable: bool | None = None
+        self.lag_seconds: float | None = None  # from receipt to store, of the last insert's oldest batch
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
 
     @property
@@ -77,53 +105,86 @@ class ClickHouseExporter:
 
     def _run(self) -> None:
         while not self._is_over():
-            try:
-                entries = self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES)
-            except OSError as error:
-                self._wait_for_disk(error)
+            if self._spool.pending_bytes:
+                self._gather()
+                if not self._insert_next():
+                    return
                 continue
-            for entry in entries:
-                if self._is_over() or not self._export_surely(entry) or not self._release_surely(entry):
-                    return
-            if not entries:
-                if self._stopping.is_set():
-                    return
-                if not self._spool.arrived.wait(_IDLE_SECONDS):
-                    self._note_reachable(self._store.ping())
-                self._spool.arrived.clear()
+            if self._stopping.is_set():
+                return
+            if not self._spool.arrived.wait(_IDLE_SECONDS):
+                self._note_reachable(self._store.ping())
+            self._spool.arrived.clear()
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() and time.monotonic() >= self._deadline
 
-    def _export_surely(self, entry: SpoolEntry) -> bool:
-        """Export an entry, trying again until it is done; False when the collector is told to stop meanwhile."""
+    def _gather(self) -> None:
+        """Wait a moment for more, where little waits and the last insert was a moment ago."""
+        while (
+            (left := self._gather_until - time.monotonic()) > 0
+            and self._spool.pending_bytes < _ENOUGH_BYTES
+            and not self._stopping.is_set()
+        ):
+            self._spool.arrived.clear()
+            self._spool.arrived.wait(left)
+
+    def _insert_next(self) -> bool:
+        """Take what waits to the store and release it; False when the collector was told to stop before."""
+        began = time.monotonic()
+        is_done = False
+        try:
+            with self._turns.turn() as settle:
+                planned = self._export_surely()
+                is_done = planned is not None and self._release_surely(planned)
+                if planned is not None and is_done:
+                    settle()
+                    self._note_lag(planned)
+        except ConfigurationError as error:
+            _log.error("export waits code=%s reason=%s", error.error_code, error.message)
+            self._stopping.wait(_DISK_RETRY_SECONDS)
+        if not self._spool.pending_bytes:
+            self._gather_until = began + _GATHER_SECONDS
+        return is_done or not self._stopping.is_set()
+
+    def _export_surely(self) -> PlannedInsert | None:
+        """Export what is next, trying again until it is done.
+
+        Gives `None` when the collector is told to stop meanwhile, or where nothing waits after all.
+        """
         failures = 0
+        planned: PlannedInsert | None = None
         while True:
             try:
-                self._export(entry)
+                planned = planned or self._planner.next()
+                if planned is None:
+                    return None
+                self._export(planned, is_last_try=failures == _MAX_FAILURES - 1)
             except TollkeeperError as error:
                 self._note_reachable(False)
+                self._planner.forget_store()
                 self._counters.noticed("export_retries")
                 _log.warning("export waits code=%s reason=%s", error.error_code, error.message)
-            except Exception as error:  # the thread's edge: one batch we cannot handle must not end all exporting
+            except OSError as error:
+                self._wait_for_disk(error)
+            except Exception as error:  # the thread's edge: what we cannot handle must not end all exporting
                 failures += 1
-                _log.error(
-                    "export failed bytes=%d failures=%d error=%s", len(entry.raw), failures, type(error).__name__
-                )
-                if failures >= _MAX_FAILURES:
-                    self._bury(entry, EXPORT_FAILED, f"{type(error).__name__} {failures} times")
-                    return True
+                _log.error("export failed failures=%d error=%s", failures, type(error).__name__)
+                if failures >= _MAX_FAILURES and planned is not None:
+                    for entry in planned.entries:
+                        self._bury(entry, EXPORT_FAILED, f"{type(error).__name__} {failures} times")
+                    return planned
             else:
                 self._backoff.reset()
-                return True
+                return planned
             if self._stopping.is_set() or self._stopping.wait(self._backoff.next_seconds()):
-                return False
+                return None
 
-    def _release_surely(self, entry: SpoolEntry) -> bool:
-        """Release an exported entry, trying again while the spool's disk fails; False when told to stop meanwhile."""
+    def _release_surely(self, planned: PlannedInsert) -> bool:
+        """Release what was exported, trying again while the spool's disk fails; False when told to stop meanwhile."""
         while True:
             try:
-                self._spool.release(entry.end)
+                self._spool.release(planned.end)
                 return True
             except OSError as error:
                 # Not raised: it would end this thread, and with it all exporting, for a disk that is full for a while.
@@ -136,46 +197,63 @@ class ClickHouseExporter:
         _log.error("spool fails, trying again reason=%s", error.strerror)
         self._stopping.wait(_DISK_RETRY_SECONDS)
 
-    def _export(self, entry: SpoolEntry) -> None:
-        if entry.batch is None:
-            self._bury(entry, UNREADABLE_BATCH, "the spool entry is of an unknown kind or version")
-            return
-        batch_id = entry.batch.batch_id
-        processed = self._process(entry.batch)
+    def _export(self, planned: PlannedInsert, *, is_last_try: bool) -> None:
+        merged = MergedBatches()
+        lost: list[tuple[SpoolEntry, str, str]] = []
+        for entry in planned.entries:
+            if entry.batch is None:
+                lost.append((entry, UNREADABLE_BATCH, "the spool entry is of an unknown kind or version"))
+                continue
+            try:
+                processed = self._process(entry.batch)
+            except Exception as error:  # one batch that we cannot handle must not take its neighbours along
+                if not is_last_try:
+                    raise
+                lost.append((entry, EXPORT_FAILED, f"{type(error).__name__} {_MAX_FAILURES} times"))
+            else:
+                merged.add(entry.batch.batch_id, processed)
         rejected: list[RejectedRow] = []
-        for rows in processed.tables.values():
-            rejected += insert_rows(self._store, self._build, rows, batch_id)
+        for rows in merged.tables.values():
+            rejected += insert_rows(self._store, self._build, rows, planned.token)
             self._note_reachable(True)
-        self._account(batch_id, processed, rejected)
+        self._account(planned.token, merged, rejected)
+        for entry, cause, reason in lost:
+            self._bury(entry, cause, reason)
 
-    def _account(self, batch_id: str, processed: Processed, rejected: list[RejectedRow]) -> None:
+    def _account(self, token: str, merged: MergedBatches, rejected: list[RejectedRow]) -> None:
         """Count, and write dead letters: after the inserts, because those may have to be repeated."""
-        if rejected or processed.broken:
+        if rejected or merged.broken:
             _log.error(
-                "records will not be stored batch_id=%s rejected=%d broken=%d first=%s",
-                batch_id,
+                "records will not be stored token=%s rejected=%d broken=%d first=%s",
+                token,
                 len(rejected),
-                len(processed.broken),
-                rejected[0].reason if rejected else processed.broken[0].reason,
+                len(merged.broken),
+                rejected[0].reason if rejected else merged.broken[0][1].reason,
             )
-        for table, rows in processed.tables.items():
+        for table, rows in merged.tables.items():
             self._counters.exported(table, len(rows.rows) - sum(row.table == table for row in rejected))
-        for name, times in processed.noticed.items():
+        for name, times in merged.noticed.items():
             self._counters.noticed(name, times)
-        for broken in processed.broken:
+        for batch_id, broken in merged.broken:
             self._dead_letters.write(
                 broken.cause, broken.reason, batch_id=batch_id, index=broken.index, payload=broken.payload
             )
         for row in rejected:
+            batch_id, index = merged.origin(row.table, row.index)
             payload = msgspec.msgpack.encode(row.row)
             self._dead_letters.write(
-                REJECTED_BY_STORE, f"{row.table}: {row.reason}", batch_id=batch_id, index=row.index, payload=payload
+                REJECTED_BY_STORE, f"{row.table}: {row.reason}", batch_id=batch_id, index=index, payload=payload
             )
 
     def _bury(self, entry: SpoolEntry, cause: str, reason: str) -> None:
         batch_id = entry.batch.batch_id if entry.batch else ""
-        _log.error("batch will not be stored batch_id=%s cause=%s reason=%s", batch_id, cause, reason)
+        _log.error("batch will not be stored batch_id=%s cause=%s reason=%s", batch_id[:80], cause, reason)
         self._dead_letters.write(cause, reason, batch_id=batch_id, index=0, payload=entry.raw)
+
+    def _note_lag(self, planned: PlannedInsert) -> None:
+        received = [entry.batch.received_at_ns for entry in planned.entries if entry.batch]
+        if received:
+            self.lag_seconds = max(time.time_ns() - min(received), 0) / 1e9
 
     def _note_reachable(self, reachable: bool) -> None:
         if reachable is not self._store_reachable:

@@ -1,6 +1,6 @@
-"""One batch's rows into one table: by one insert where the store takes them all, by halves where it does not."""
+"""Batches' rows into one table: by one insert where the store takes them all, by halves where it does not."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -21,13 +21,16 @@ class RowStore(Protocol):
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
         """Insert rows once per token. Raises StoreUnavailable (try again) or StoreRefused (never will)."""
 
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Give a query's rows. Raises StoreUnavailable, ConfigurationError or StoreRefused."""
+
     def ping(self) -> bool:
         """Tell whether the store answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that will never be stored, by its place among its table's rows of the batch."""
+    """A row that will never be stored, by its place among the rows that were to be inserted."""
 
     table: str
     index: int
@@ -36,7 +39,7 @@ class RejectedRow:
 
 
 def insert_rows(store: RowStore, build: ArrowBuilder, rows: TableRows, token: str) -> Iterator[RejectedRow]:
-    """Insert a batch's rows, giving those the store will never take.
+    """Insert rows, giving those the store will never take.
 
     The halves and their tokens follow from the rows alone, so a repetition after a crash inserts nothing twice.
     Raises StoreUnavailable, or what else is no fault of the rows (credentials, a missing table), with part of the

@@ -2,44 +2,109 @@
 
 import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from contracts.names import CONTENT_ATTRIBUTES, CONTENT_EVENT_PREFIX, CONTENT_FAMILIES, OLD_SPELLINGS
+from contracts.dialects import CONTENT_EVENT_PREFIX, reading_of
 
 MAX_ATTRIBUTES: Final = 128  # OpenTelemetry SDKs' own default limit
 MAX_VALUE_CHARACTERS: Final = 4096
 DROPPED_CONTENT: Final = "dropped_content"
 DROPPED_ATTRIBUTES: Final = "dropped_attributes"
 TRUNCATED_VALUE: Final = "truncated_value"
+REDACTED_VALUE: Final = "redacted_value"
+REDACTED: Final = "[redacted]"
+_REMEMBERED: Final = 32_768  # attributes of at most so many bytes: 15 MB at the most
+_REMEMBERED_VALUES: Final = 256  # of one name
+_REMEMBERED_BYTES: Final = 256
 
 _Json = str | bool | int | float | None | list["_Json"] | dict[str, "_Json"]
+
+
+class _Read(NamedTuple):
+    """An attribute as it is to be stored. `notice` says what was done to it; with `is_dropped` nothing is left."""
+
+    name: str
+    value: str
+    is_plain: bool  # nothing is to be weighed: the name is the current one, and nothing was done
+    is_current: bool
+    is_dropped: bool
+    notice: str
 
 
 def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
     """Give attributes as strings under their current names. What is left out or cut is told in `noticed`.
 
-    A current spelling wins over an old one of the same thing. Prompts and completions are always left out.
+    A current spelling wins over an old one of the same thing. Prompts and completions are always left out, the
+    values of credentials replaced.
     """
     found: dict[str, str] = {}
+    known = _MEMORY.known
     for attribute in attributes:
-        key = attribute.key
-        if key in CONTENT_ATTRIBUTES or CONTENT_FAMILIES.match(key):
-            noticed.append(DROPPED_CONTENT)
+        # Most attributes of a batch say what others have said: a look at their bytes is cheaper than at their fields.
+        packed = attribute.SerializeToString()
+        read = known.get(packed) or _MEMORY.learn(packed, attribute)
+        name = read[0]
+        if read[2] and len(found) < MAX_ATTRIBUTES:
+            found[name] = read[1]
             continue
-        name = OLD_SPELLINGS.get(key, key)
-        if name != key and name in found:
+        if read.is_dropped:
+            noticed.append(read.notice)
+        elif name in found and not read.is_current:
             continue
-        if len(found) >= MAX_ATTRIBUTES and name not in found:
+        elif len(found) >= MAX_ATTRIBUTES and name not in found:
             noticed.append(DROPPED_ATTRIBUTES)
-            continue
-        value = text_of(attribute.value)
-        if len(value) > MAX_VALUE_CHARACTERS:
-            noticed.append(TRUNCATED_VALUE)
-            value = value[:MAX_VALUE_CHARACTERS]
-        found[name] = value
+        else:
+            if read.notice:
+                noticed.append(read.notice)
+            found[name] = read.value
     return found
+
+
+class _Memory:
+    """Attributes by their bytes: what `_read` gives for them. It holds at most so many, and of one name so few values
+    that ids, which never come again, do not push out what does. Full, it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, _Read] = {}
+        self._values: dict[str, int] = {}  # how many are known, by name
+
+    def learn(self, packed: bytes, attribute: KeyValue) -> _Read:
+        """Read an attribute, and remember it where that may pay."""
+        read = _read(attribute)
+        values = self._values.get(read.name, 0)
+        if values < _REMEMBERED_VALUES and len(packed) <= _REMEMBERED_BYTES:
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+                self._values.clear()
+            self.known[packed] = read
+            self._values[read.name] = values + 1
+        return read
+
+
+_MEMORY: Final = _Memory()  # of a pure function: whoever reads an attribute reads the same
+
+
+def _read(attribute: KeyValue) -> _Read:
+    reading = reading_of(attribute.key)
+    if reading.is_plain:
+        value = text_of(attribute.value)
+        if len(value) <= MAX_VALUE_CHARACTERS:
+            return _Read(reading.name, value, True, True, False, "")
+        return _Read(reading.name, value[:MAX_VALUE_CHARACTERS], False, True, False, TRUNCATED_VALUE)
+    name, is_current = reading.name, reading.is_current
+    if reading.treatment == "drop":
+        return _Read(name, "", False, is_current, True, DROPPED_CONTENT)
+    if reading.treatment == "redact":
+        return _Read(name, REDACTED, False, is_current, False, REDACTED_VALUE)
+    value = text_of(attribute.value)
+    if reading.values:
+        value = reading.values.get(value.lower(), value)
+    if len(value) > MAX_VALUE_CHARACTERS:
+        return _Read(name, value[:MAX_VALUE_CHARACTERS], False, is_current, False, TRUNCATED_VALUE)
+    return _Read(name, value, False, is_current, False, "")
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
@@ -57,6 +122,9 @@ def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed
 
 def text_of(value: AnyValue) -> str:
     """Write a value as text: strings as they are, lists and maps as JSON, bytes as hexadecimal."""
+    text = value.string_value  # what most are; to ask for the kind first would take as long again
+    if text:
+        return text
     kind = value.WhichOneof("value")
     if kind == "string_value":
         return value.string_value

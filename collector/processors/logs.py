@@ -29,6 +29,8 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
 
     signal = "logs"
     parts = "resource_logs"
+    scopes = "scope_logs"
+    records = "log_records"
     request = ExportLogsServiceRequest
 
     def survey(self, message: ExportLogsServiceRequest) -> Survey:
@@ -38,6 +40,10 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
             records += 1
             unreadable += is_packed(record) and not is_plausible(record)
         return Survey(records, unreadable)
+
+    def is_ours(self, record: LogRecord) -> bool:
+        """Whether a log record is a packed record."""
+        return is_packed(record)
 
     def response(self, rejected: int, reason: str) -> ExportLogsServiceResponse:
         """Say how many records were rejected."""

@@ -1,6 +1,6 @@
 """Packed records: decoded, their times brought in range, sorted to their tables."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
@@ -22,6 +22,8 @@ from contracts.records import (
 )
 
 UNDECODABLE = "undecodable_record"
+_AT_A_MOMENT: Final = (KvRecord, DeviceRecord)  # tuples: a union would be made anew for every record
+_OF_SOMEBODY: Final = (RequestRecord, AttemptRecord)
 
 
 def is_packed(record: LogRecord) -> bool:
@@ -42,26 +44,27 @@ def read_packed(index: int, record: LogRecord, received_at_ns: int, processed: P
     packed = record.body.bytes_value
     try:
         decoded = decode_record(packed)
-        if EVENT_NAMES[type(decoded)] != record.event_name:
-            raise InvalidRecord(f"a packed {EVENT_NAMES[type(decoded)]} came as {record.event_name!r}")
+        kind = type(decoded)
+        if EVENT_NAMES[kind] != record.event_name:
+            raise InvalidRecord(f"a packed {EVENT_NAMES[kind]} came as {record.event_name!r}")
     except InvalidRecord as error:
         processed.broken.append(BrokenRecord(index, UNDECODABLE, error.message, packed))
         return
     row = _in_range(decoded, received_at_ns)
     if row is not decoded:
         processed.notice([CLAMPED])
-    processed.add(TABLES[type(row)], row)
+    processed.add(TABLES[kind], row)
 
 
 def _in_range(record: Record, received_at_ns: int) -> Record:
     """Give the record itself, or one with its time clamped; a request's says so in its tags."""
-    if isinstance(record, KvRecord | DeviceRecord):
+    if isinstance(record, _AT_A_MOMENT):
         at_ns = clamp_time(record.at_ns, received_at_ns)
         return record if at_ns == record.at_ns else msgspec.structs.replace(record, at_ns=at_ns)
     started_at_ns = clamp_time(record.started_at_ns, received_at_ns)
     if started_at_ns == record.started_at_ns:
         return record
     changes: dict[str, Any] = {"started_at_ns": started_at_ns}
-    if isinstance(record, RequestRecord | AttemptRecord):
+    if isinstance(record, _OF_SOMEBODY):
         changes["who"] = record.who.with_caller("", {CLOCK_TAG: f"clamped from {record.started_at_ns}"})
     return msgspec.structs.replace(record, **changes)

@@ -10,12 +10,14 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
 from backends.otlp import string_attribute
+from collector.processors.salvage import Unframed, class_of_field, salvage
 from collector.rows import Processed
 from collector.spool import Signal, SpooledBatch
 from contracts.errors import InvalidRequest
 from contracts.names import BATCH_ID
 
 M = TypeVar("M", bound=Message)
+_PARTS: Final = 1  # the field of every request's parts
 _HEXADECIMAL_IDS: Final = ("traceId", "spanId", "parentSpanId")
 
 
@@ -28,10 +30,15 @@ class Survey:
 
 
 class SignalProcessor(ABC, Generic[M]):
-    """Reads one signal's export requests. `parts` names the field whose items have a resource."""
+    """Reads one signal's export requests.
+
+    `parts` names the field whose items have a resource, `scopes` the one below, `records` the one that has the records.
+    """
 
     signal: ClassVar[Signal]
     parts: ClassVar[str]
+    scopes: ClassVar[str]
+    records: ClassVar[str]
     request: type[M]
 
     @abstractmethod
@@ -46,15 +53,57 @@ class SignalProcessor(ABC, Generic[M]):
     def response(self, rejected: int, reason: str) -> Message:
         """Give the answer to an export request, with OTLP's partial success where something was rejected."""
 
+    def is_ours(self, record: Any) -> bool:
+        """Whether a record is a packed one of a gateway's: never sampled, limited or changed."""
+        return False
+
+    def size(self, record: Any) -> int:
+        """Give how many records of the answer's counting one message is."""
+        return 1
+
+    def foreign_records(self, part: Any) -> int:
+        """Count the records of a part that are not ours."""
+        return sum(
+            self.size(record)
+            for scope in getattr(part, self.scopes)
+            for record in getattr(scope, self.records)
+            if not self.is_ours(record)
+        )
+
+    def drop_foreign(self, part: Any) -> int:
+        """Take the records that are not ours out of a part, and give how many they were."""
+        dropped = 0
+        for scope in getattr(part, self.scopes):
+            records = getattr(scope, self.records)
+            ours = [record for record in records if self.is_ours(record)]
+            dropped += sum(map(self.size, records)) - len(ours)
+            if len(ours) < len(records):
+                del records[:]
+                records.extend(ours)
+        return dropped
+
+    def salvage(self, body: bytes) -> tuple[bytes, int]:
+        """Give a body without the unreadable records, and their number. Raises InvalidRequest where none is left."""
+        try:
+            sound, lost = salvage(body, class_of_field(self.request, _PARTS))
+        except Unframed as error:
+            raise self._malformed(body) from error
+        if self.survey(self.parse(sound)).records == 0:
+            raise self._malformed(body)
+        return sound, lost
+
+    def _malformed(self, body: bytes) -> InvalidRequest:
+        return InvalidRequest(
+            f"the body of {len(body)} bytes is not a protobuf {self.request.DESCRIPTOR.name}",
+            code="malformed_protobuf",
+        )
+
     def parse(self, body: bytes) -> M:
         """Parse a protobuf body. Raises InvalidRequest."""
         try:
             return self.request.FromString(body)
         except DecodeError as error:
-            raise InvalidRequest(
-                f"the body of {len(body)} bytes is not a protobuf {self.request.DESCRIPTOR.name}",
-                code="malformed_protobuf",
-            ) from error
+            raise self._malformed(body) from error
 
     def parse_json(self, body: bytes) -> M:
         """Parse an OTLP/JSON body: protobuf's JSON, but with ids in hexadecimal. Raises InvalidRequest."""
@@ -72,13 +121,18 @@ class SignalProcessor(ABC, Generic[M]):
     def split(self, message: M, body: bytes) -> list[tuple[str, bytes]]:
         """Split a request by the senders' batch ids: (id or '', body) of each, in the order they appear.
 
-        A gateway's request is one batch; a collector in front of us may have merged several senders' into one.
+        A gateway's request is one batch; a collector in front of us may have merged several senders' into one. Parts
+        without a record are left out.
         """
         batches: dict[str, list[Any]] = {}
-        for part in getattr(message, self.parts):
-            batches.setdefault(string_attribute(part.resource, BATCH_ID), []).append(part)
-        if len(batches) <= 1:
-            return [(next(iter(batches), ""), body)]
+        given = getattr(message, self.parts)
+        kept = 0
+        for part in given:
+            if any(len(getattr(scope, self.records)) for scope in getattr(part, self.scopes)):
+                batches.setdefault(string_attribute(part.resource, BATCH_ID), []).append(part)
+                kept += 1
+        if len(batches) == 1 and kept == len(given):
+            return [(next(iter(batches)), body)]
         return [(own, self.request(**{self.parts: parts}).SerializeToString()) for own, parts in batches.items()]
 
 

@@ -27,6 +27,8 @@ class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
 
     signal = "traces"
     parts = "resource_spans"
+    scopes = "scope_spans"
+    records = "spans"
     request = ExportTraceServiceRequest
 
     def survey(self, message: ExportTraceServiceRequest) -> Survey:
@@ -76,36 +78,44 @@ def _row(
 ) -> SpanRow:
     noticed: list[str] = []
     attributes = attribute_map(span.attributes, noticed)
-    started_at_ns = clamp_time(span.start_time_unix_nano, received_at_ns)
-    ended_at_ns = clamp_time(span.end_time_unix_nano, received_at_ns)
-    if (started_at_ns, ended_at_ns) != (span.start_time_unix_nano, span.end_time_unix_nano):
+    stated_start_ns, stated_end_ns = span.start_time_unix_nano, span.end_time_unix_nano
+    started_at_ns = clamp_time(stated_start_ns, received_at_ns)
+    ended_at_ns = clamp_time(stated_end_ns, received_at_ns)
+    if started_at_ns != stated_start_ns or ended_at_ns != stated_end_ns:
         noticed.append(CLAMPED)
     if ended_at_ns < started_at_ns:
         noticed.append(NEGATIVE_DURATION)
+        ended_at_ns = started_at_ns
+    parent_span_id = span.parent_span_id
+    status, scope = span.status, scope_spans.scope
+    events, links = list(span.events), list(span.links)
     row = SpanRow(
         tenant=attributes.get(TENANT) or resource.get(TENANT, ""),
         started_at_ns=started_at_ns,
-        duration_ns=max(ended_at_ns - started_at_ns, 0),
+        duration_ns=ended_at_ns - started_at_ns,
         trace_id=span.trace_id,
         span_id=span.span_id,
-        parent_span_id=span.parent_span_id if len(span.parent_span_id) == 8 else b"",
+        parent_span_id=parent_span_id if len(parent_span_id) == 8 else b"",
         trace_state=span.trace_state,
         name=span.name,
         kind=_KINDS.get(span.kind, ""),
         service=resource.get(SERVICE_NAME, ""),
         resource_attributes=resource,
-        scope_name=scope_spans.scope.name,
-        scope_version=scope_spans.scope.version,
+        scope_name=scope.name,
+        scope_version=scope.version,
         attributes=attributes,
-        status=_STATUSES.get(span.status.code, "unset"),
-        status_message=span.status.message,
-        event_times_ns=[clamp_time(event.time_unix_nano, received_at_ns) for event in span.events],
-        event_names=[event.name for event in span.events],
-        event_attributes=[event_attribute_map(event.name, event.attributes, noticed) for event in span.events],
-        link_trace_ids=[link.trace_id for link in span.links],
-        link_span_ids=[link.span_id for link in span.links],
-        link_trace_states=[link.trace_state for link in span.links],
-        link_attributes=[attribute_map(link.attributes, noticed) for link in span.links],
+        status=_STATUSES.get(status.code, "unset"),
+        status_message=status.message,
+        event_times_ns=[clamp_time(event.time_unix_nano, received_at_ns) for event in events] if events else [],
+        event_names=[event.name for event in events] if events else [],
+        event_attributes=[event_attribute_map(event.name, event.attributes, noticed) for event in events]
+        if events
+        else [],
+        link_trace_ids=[link.trace_id for link in links] if links else [],
+        link_span_ids=[link.span_id for link in links] if links else [],
+        link_trace_states=[link.trace_state for link in links] if links else [],
+        link_attributes=[attribute_map(link.attributes, noticed) for link in links] if links else [],
     )
-    processed.notice(noticed)
+    if noticed:
+        processed.notice(noticed)
     return row

@@ -1,5 +1,6 @@
 """Bodies of export requests: read with a limit, inflated with a limit, counted while they are in memory."""
 
+import threading
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ _MAX_GZIP_MEMBERS = 64  # senders use one; each costs a copy of all that follows
 
 
 class InflightBytes:
-    """Bounds the bytes of bodies being received at one time. Used from the event loop only."""
+    """Bounds the bytes of bodies being received at one time. For any thread."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.held = 0
+        self.lock = threading.Lock()
 
     @contextmanager
     def lease(self) -> Iterator["Lease"]:
@@ -25,7 +27,8 @@ class InflightBytes:
         try:
             yield lease
         finally:
-            self.held -= lease.held
+            with self.lock:
+                self.held -= lease.held
 
 
 class Lease:
@@ -37,18 +40,17 @@ class Lease:
 
     def grow_to(self, size: int) -> None:
         """Hold at least `size` bytes. Raises LimitExceeded (429, code memory_pressure) beyond the bound."""
-        more = size - self.held
-        if more <= 0:
-            return
-        if self._inflight.held + more > self._inflight.max_bytes:
-            raise LimitExceeded(
-                f"the collector is receiving {self._inflight.held} of at most {self._inflight.max_bytes} bytes at "
-                "one time; send this batch again",
-                code="memory_pressure",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
-        self._inflight.held += more
-        self.held += more
+        with self._inflight.lock:
+            more = max(size - self.held, 0)
+            if more and self._inflight.held + more > self._inflight.max_bytes:
+                raise LimitExceeded(
+                    f"the collector is receiving {self._inflight.held} of at most {self._inflight.max_bytes} bytes at "
+                    "one time; send this batch again",
+                    code="memory_pressure",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+            self._inflight.held += more
+            self.held += more
 
 
 async def read_body(stream: AsyncIterator[bytes], declared: int | None, max_bytes: int, lease: Lease) -> bytes:

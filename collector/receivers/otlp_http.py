@@ -1,4 +1,4 @@
-"""OTLP over HTTP: POST /v1/logs and /v1/traces, protobuf or JSON, plain or gzip (OTLP specification 1.9)."""
+"""OTLP over HTTP: POST /v1/logs, /v1/traces and /v1/metrics, protobuf or JSON, plain or gzip (OTLP 1.9)."""
 
 import asyncio
 import logging
@@ -15,17 +15,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.otlp import CONTENT_TYPE, LOGS_PATH, TRACES_PATH
+from backends.otlp import CONTENT_TYPE, LOGS_PATH, METRICS_PATH, TRACES_PATH
 from collector.counters import Counters
-from collector.pipeline import Pipeline
-from collector.processors.signal import Survey
+from collector.pipeline import Pipeline, Receipt
 from collector.receivers.bodies import InflightBytes, inflate, read_body
+from collector.receivers.memory import MemoryLimiter
+from collector.receivers.status import status_bytes
 from collector.spool import Signal
 from contracts.errors import InvalidRequest, RequestTimeout, TollkeeperError, UnsupportedMediaType
 
 _log = logging.getLogger(__name__)
 JSON_TYPE: Final = "application/json"
-PATHS: Final[dict[str, Signal]] = {LOGS_PATH: "logs", TRACES_PATH: "traces"}
+PATHS: Final[dict[str, Signal]] = {LOGS_PATH: "logs", TRACES_PATH: "traces", METRICS_PATH: "metrics"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,19 @@ class OtlpHttpReceiver:
     """
 
     def __init__(
-        self, pipeline: Pipeline, counters: Counters, limits: BodyLimits, inflight: InflightBytes, executor: Executor
+        self,
+        pipeline: Pipeline,
+        counters: Counters,
+        limits: BodyLimits,
+        inflight: InflightBytes,
+        memory: MemoryLimiter,
+        executor: Executor,
     ) -> None:
         self._pipeline = pipeline
         self._counters = counters
         self._limits = limits
         self._inflight = inflight
+        self._memory = memory
         self._executor = executor
 
     def app(self) -> Starlette:
@@ -60,7 +68,7 @@ class OtlpHttpReceiver:
         async def export(request: Request) -> Response:
             is_json = _media_type(request) == JSON_TYPE
             try:
-                survey = await self._take(signal, request, is_json)
+                receipt = await self._take(signal, request, is_json)
             except TollkeeperError as error:
                 self._counters.rejected(error.error_code)
                 _log.warning("export refused signal=%s code=%s reason=%s", signal, error.error_code, error.message)
@@ -68,11 +76,11 @@ class OtlpHttpReceiver:
             except ClientDisconnect:
                 self._counters.rejected("sender_gone")
                 return Response(status_code=400)  # nobody reads it
-            return self._answer(signal, survey, is_json)
+            return self._answer(signal, receipt, is_json)
 
         return export
 
-    async def _take(self, signal: Signal, request: Request, is_json: bool) -> Survey:
+    async def _take(self, signal: Signal, request: Request, is_json: bool) -> Receipt:
         if not is_json and _media_type(request) != CONTENT_TYPE:
             raise UnsupportedMediaType(
                 f"content type {_media_type(request)[:80]!r} is not read here; send {CONTENT_TYPE} or {JSON_TYPE}"
@@ -80,21 +88,22 @@ class OtlpHttpReceiver:
         limits = self._limits
         encoding = request.headers.get("content-encoding", "").strip().lower()
         with self._inflight.lease() as lease:
+            self._memory.check()
             try:
                 async with asyncio.timeout(limits.timeout_seconds):
                     body = await read_body(request.stream(), _declared(request), limits.max_bytes, lease)
             except TimeoutError as error:
                 raise RequestTimeout(f"the body did not arrive within {limits.timeout_seconds:g} seconds") from error
 
-            def accept() -> Survey:
+            def accept() -> Receipt:
                 plain = inflate(body, encoding, limits.max_decompressed_bytes)
+                lease.grow_to(len(body) + len(plain) if plain is not body else len(body))
                 return self._pipeline.accept(signal, plain, is_json=is_json)
 
             return await asyncio.get_running_loop().run_in_executor(self._executor, accept)
 
-    def _answer(self, signal: Signal, survey: Survey, is_json: bool) -> Response:
-        reason = f"{survey.unreadable} of {survey.records} records cannot be read" if survey.unreadable else ""
-        return _message(self._pipeline.processors[signal].response(survey.unreadable, reason), is_json)
+    def _answer(self, signal: Signal, receipt: Receipt, is_json: bool) -> Response:
+        return _message(self._pipeline.processors[signal].response(receipt.rejected, receipt.reason), is_json)
 
 
 def _media_type(request: Request) -> str:
@@ -126,15 +135,4 @@ def _refusal(error: TollkeeperError, is_json: bool) -> Response:
         headers["Accept-Encoding"] = "gzip"
     if is_json:
         return JSONResponse({"message": error.message}, status_code=error.status, headers=headers)
-    text = error.message.encode()
-    status = b"\x12" + _varint(len(text)) + text  # field 2 of google.rpc.Status: message
-    return Response(status, status_code=error.status, media_type=CONTENT_TYPE, headers=headers)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return Response(status_bytes(error), status_code=error.status, media_type=CONTENT_TYPE, headers=headers)

@@ -62,12 +62,13 @@ class CollectorProcess:
     """`python -m collector` on free ports. It may be killed and started again on the same data directory."""
 
     def __init__(self, data: Path, **settings: object) -> None:
-        self.port, self.health_port = find_free_ports(2)
+        self.port, self.health_port, self.grpc_port = find_free_ports(3)
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},
             "TOLLKEEPER_DATA": str(data),
             "TOLLKEEPER_COLLECTOR_PORT": str(self.port),
             "TOLLKEEPER_COLLECTOR_HEALTH_PORT": str(self.health_port),
+            "TOLLKEEPER_OTLP_GRPC_PORT": str(self.grpc_port),
             **{f"TOLLKEEPER_{name.upper()}": str(value) for name, value in settings.items()},
         }
         self.log = data.parent / f"{data.name}.collector.log"

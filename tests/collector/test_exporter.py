@@ -4,7 +4,7 @@ import base64
 import errno
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.segments import SegmentLog
+from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
 from collector.exporters.clickhouse import ClickHouseExporter
+from collector.exporters.insert_plan import PlanFile
 from collector.exporters.inserts import insert_rows
+from collector.exporters.planner import InsertPlanner
 from collector.pipeline import Pipeline
 from collector.processors.logs import LogsProcessor
 from collector.rows import TableRows
@@ -48,6 +51,9 @@ class RefusingStore:
             raise StoreRefused("poisonous")
         self.kept.setdefault((table, deduplication_token), data)
 
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        return []  # a store without ordered claims: every batch goes alone
+
     def ping(self) -> bool:
         return True
 
@@ -64,8 +70,11 @@ class Parts:
         self.spool = Spool(SegmentLog(directory, max_bytes=1 << 24))
         self.dead_letters = DeadLetters(directory, max_bytes=1 << 20, counters=self.counters, clock_ns=lambda: 7)
         self.pipeline = Pipeline({"logs": LogsProcessor()}, self.spool, self.counters)
+        self.plan_file = PlanFile(directory / "insert.plan")
+        planner = InsertPlanner(self.spool, self.plan_file, BatchClaims(self.store), self.counters)
         self.exporter = ClickHouseExporter(
             self.spool,
+            planner,
             self.pipeline.process,
             self.store,
             arrow_batch,
@@ -87,6 +96,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     if parts.exporter._thread.is_alive():
         assert parts.exporter.stop(5.0)
     parts.spool.close()
+    parts.plan_file.close()
 
 
 def test_a_spooled_batch_is_inserted_under_its_own_id_and_released(

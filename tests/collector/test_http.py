@@ -197,7 +197,7 @@ def test_other_methods_and_paths_are_not_there(start_collector: Make) -> None:
     collector = start_collector()
     base = f"http://127.0.0.1:{collector.port}"
     assert collector.client.get(f"{base}/v1/logs").status_code == 405
-    assert collector.client.post(f"{base}/v1/metrics").status_code == 404
+    assert collector.client.post(f"{base}/v1/profiles").status_code == 404
 
 
 def test_a_chunked_body_without_a_length_is_held_to_the_limit(start_collector: Make) -> None:
@@ -285,7 +285,9 @@ def test_sigterm_ends_the_process_cleanly_and_keeps_what_waits(
     assert collector.health()["spool_bytes"] == held
 
 
-@pytest.mark.parametrize("variable", ["TOLLKEEPER_COLLECTOR_PORT", "TOLLKEEPER_COLLECTOR_HEALTH_PORT"])
+@pytest.mark.parametrize(
+    "variable", ["TOLLKEEPER_COLLECTOR_PORT", "TOLLKEEPER_COLLECTOR_HEALTH_PORT", "TOLLKEEPER_OTLP_GRPC_PORT"]
+)
 def test_a_port_in_use_is_one_line_that_names_the_variable(tmp_path: Path, variable: str) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -306,15 +308,20 @@ def test_an_unusable_data_directory_is_one_line(tmp_path: Path) -> None:
     assert started.stderr.count("\n") == 1
 
 
-def test_an_unusable_setting_is_one_line_that_names_the_variable(tmp_path: Path) -> None:
-    started = run_collector(tmp_path, {"TOLLKEEPER_SPOOL_MAX_BYTES": "much"})
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("TOLLKEEPER_SPOOL_MAX_BYTES", "much"), ("TOLLKEEPER_COLLECTOR_TENANT_QUOTAS", "acme=much")],
+)
+def test_an_unusable_setting_is_one_line_that_names_the_variable(tmp_path: Path, variable: str, value: str) -> None:
+    started = run_collector(tmp_path, {variable: value})
     assert started.returncode == 2
-    assert started.stderr.startswith("collector: TOLLKEEPER_SPOOL_MAX_BYTES: ")
+    assert started.stderr.startswith(f"collector: {variable}: ")
     assert started.stderr.count("\n") == 1
 
 
 def run_collector(data: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    free = {"TOLLKEEPER_COLLECTOR_PORT": "0", "TOLLKEEPER_COLLECTOR_HEALTH_PORT": "0", "TOLLKEEPER_DATA": str(data)}
+    ports = ("COLLECTOR_PORT", "COLLECTOR_HEALTH_PORT", "OTLP_GRPC_PORT")
+    free = {**{f"TOLLKEEPER_{name}": "0" for name in ports}, "TOLLKEEPER_DATA": str(data)}
     return subprocess.run(
         [sys.executable, "-m", "collector"],
         env={**os.environ, **free, **environment},

@@ -17,7 +17,7 @@ from collector.processors.spans import SpansProcessor
 from collector.processors.times import NEWEST_NS, OLDEST_NS, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.names import CONTENT_ATTRIBUTES, OLD_SPELLINGS
+from contracts.names import CONTENT_ATTRIBUTES, OLD_SPELLINGS, current_spelling
 from contracts.records import AttemptRecord, DeviceRecord, KvRecord, StepRecord, encode_record
 from contracts.telemetry import SpanRow
 
@@ -178,7 +178,7 @@ FOREIGN_CONTENT = [
     "name", ["gen_ai.prompt.name", "input.mime_type", "llm.model_name", "ai.response.id", "llm.provider"]
 )
 def test_what_only_sounds_like_content_is_kept(name: str) -> None:
-    assert only_span(attributes=[attribute(name, "value")]).attributes == {name: "value"}
+    assert only_span(attributes=[attribute(name, "value")]).attributes == {current_spelling(name): "value"}
 
 
 def test_an_event_of_a_message_keeps_its_names_and_loses_its_words() -> None:

@@ -22,7 +22,7 @@ from backends.otlp import TRACES_PATH, build_export_request
 from backends.store.client import StoreClient
 from backends.store.columns import STORE_TYPES
 from contracts.identity import Identity
-from contracts.names import LOGS, TRACES
+from contracts.names import LOGS, METRICS, TRACES
 
 Make = Callable[..., Any]
 
@@ -287,7 +287,7 @@ def test_sigterm_exports_what_was_acknowledged(
     assert count(reader, "requests", tenant) == 5
 
 
-@pytest.mark.parametrize("table", [TRACES, LOGS], ids=lambda table: str(table.name))
+@pytest.mark.parametrize("table", [TRACES, LOGS, METRICS], ids=lambda table: str(table.name))
 def test_the_columns_of_rows_are_those_of_the_migrated_table(reader: StoreClient, table: Any) -> None:
     found = reader.query(
         "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String} "

@@ -1,0 +1,70 @@
+"""Which batches of the spool go to the store together: on disk before the first try, the same after a crash."""
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from backends.segments import Position
+from backends.slot_file import SlotFile
+from contracts.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+
+class InsertPlan(msgspec.Struct, frozen=True, array_like=True):
+    """From the spool's cursor to `end` under one token, but for the entries that end at `left_out`.
+
+    Those belong to another collector. `first_received_at_ns` is the first readable batch's, and 0 without one.
+    """
+
+    token: str
+    end: tuple[int, int]
+    first_received_at_ns: int
+    left_out: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def end_at(self) -> Position:
+        """The place after the last of its batches."""
+        return Position(*self.end)
+
+
+class PlanFile:
+    """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
+
+    Raises ConfigurationError where the file cannot be made, and OSError where it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = SlotFile(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be written ({error.strerror}); "
+                "make room there, or choose another data directory with --data or TOLLKEEPER_DATA"
+            ) from error
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether no plan was ever written."""
+        return self._file.value is None
+
+    def save(self, plan: InsertPlan) -> None:
+        """Write the plan down."""
+        self._file.write(msgspec.msgpack.encode(plan))
+
+    def load(self, cursor: Position, end: Position) -> InsertPlan | None:
+        """Give the plan that a crash or a stop left unfinished; `cursor` and `end` are the spool's."""
+        saved = self._file.value
+        if saved is None:
+            return None
+        try:
+            plan = msgspec.msgpack.decode(saved, type=InsertPlan)
+        except msgspec.MsgspecError:
+            _log.error("the insert plan is damaged and is made anew; its batches may be stored twice")
+            return None
+        return plan if cursor < plan.end_at <= end else None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,91 @@
+"""What lies in a spool and its dead letters, read beside a running collector without disturbing it."""
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backends.segment_reader import SegmentReader
+from collector.spool import SpooledBatch
+
+_LETTER_FILES: Final = ("letters.1.jsonl", "letters.jsonl")  # the older first
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One thing that could not be stored. `payload` is what it was, as far as it is kept."""
+
+    at_ns: int
+    cause: str
+    reason: str
+    batch_id: str
+    index: int
+    payload: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class SpoolContents:
+    """What waits for the store. Times are Unix nanoseconds; `None` where nothing waits."""
+
+    segments: int = 0
+    disk_bytes: int = 0
+    waiting_bytes: int = 0
+    waiting_batches: Counter[str] = field(default_factory=Counter)  # by signal; "unreadable" besides
+    oldest_received_at_ns: int | None = None
+    newest_received_at_ns: int | None = None
+    damaged_stretches: int = 0
+
+
+def inspect_spool(directory: Path) -> SpoolContents:
+    """Read a spool. Raises ConfigurationError where it is not there or cannot be read."""
+    reader = SegmentReader(directory)
+    decoder = msgspec.msgpack.Decoder(SpooledBatch)
+    found = SpoolContents(segments=reader.segments, disk_bytes=reader.disk_bytes)
+    for entry in reader.waiting():
+        found.waiting_bytes += entry.end.offset - entry.start.offset
+        try:
+            batch = decoder.decode(entry.payload)
+        except msgspec.MsgspecError:
+            found.waiting_batches["unreadable"] += 1
+            continue
+        found.waiting_batches[batch.signal] += 1
+        at_ns = batch.received_at_ns
+        found.oldest_received_at_ns = min(at_ns, found.oldest_received_at_ns or at_ns)
+        found.newest_received_at_ns = max(at_ns, found.newest_received_at_ns or at_ns)
+    found.damaged_stretches = reader.damaged_stretches
+    return found
+
+
+def read_letters(directory: Path) -> Iterator[Letter]:
+    """Give the dead letters that are kept, the oldest first; a line that is cut short is passed over."""
+    for name in _LETTER_FILES:
+        try:
+            file = open(directory / name, "rb")
+        except FileNotFoundError:
+            continue
+        with file:
+            for line in file:
+                letter = _letter(line)
+                if letter is not None:
+                    yield letter
+
+
+def _letter(line: bytes) -> Letter | None:
+    try:
+        found: dict[str, Any] = json.loads(line)
+        payload = base64.b64decode(found["payload"])
+        return Letter(
+            int(found["at_ns"]),
+            str(found["cause"]),
+            str(found["reason"]),
+            str(found["batch_id"]),
+            int(found["index"]),
+            payload,
+        )
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -1,0 +1,109 @@
+"""OTLP over gRPC: the three services' Export, unary (OTLP specification 1.9)."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+
+from collector.counters import Counters
+from collector.pipeline import Pipeline
+from collector.receivers.bodies import InflightBytes
+from collector.receivers.memory import MemoryLimiter
+from collector.receivers.status import status_bytes
+from collector.spool import Signal
+from contracts.errors import BodyTooLarge, ConfigurationError, LimitExceeded, TollkeeperError, Unavailable
+
+_log = logging.getLogger(__name__)
+
+SERVICES: Final[dict[str, Signal]] = {
+    "opentelemetry.proto.collector.logs.v1.LogsService": "logs",
+    "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
+    "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
+}
+_THREADS: Final = 2  # they wait for the spool's disk; reading is the interpreter's, one at a time
+_CALLS: Final = 64  # beyond, gRPC itself answers RESOURCE_EXHAUSTED
+_STOP_SECONDS: Final = 2.0
+_IDLE_MS: Final = 30_000
+
+
+class OtlpGrpcReceiver:
+    """A gRPC server that hands requests on as bytes: they are parsed once, by the pipeline.
+
+    Answers once a request is on disk. RESOURCE_EXHAUSTED and UNAVAILABLE carry a RetryInfo where it is worth coming
+    again. `port` is the one that was bound. Raises ConfigurationError where it cannot be.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        counters: Counters,
+        memory: MemoryLimiter,
+        inflight: InflightBytes,
+        *,
+        host: str,
+        port: int,
+        max_bytes: int,
+    ) -> None:
+        self._pipeline = pipeline
+        self._counters = counters
+        self._memory = memory
+        self._inflight = inflight
+        options = (
+            ("grpc.max_receive_message_length", max_bytes),  # of the message as inflated
+            ("grpc.so_reuseport", 0),  # else a second collector would share the port instead of being told
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+        )
+        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
+        self._server = grpc.server(pool, options=options, maximum_concurrent_rpcs=_CALLS)
+        for service, signal in SERVICES.items():
+            handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._export(signal))
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            self.port: int = self._server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host} port {port}; stop what holds it or set TOLLKEEPER_OTLP_GRPC_PORT"
+            ) from error
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Take nothing more, and finish what is under way, for at most two seconds. Blocks."""
+        self._server.stop(_STOP_SECONDS).wait()
+
+    def _export(self, signal: Signal) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+        def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+            try:
+                with self._inflight.lease() as lease:
+                    self._memory.check()
+                    lease.grow_to(len(body))
+                    receipt = self._pipeline.accept(signal, body, is_json=False)
+            except TollkeeperError as error:
+                self._counters.rejected(error.error_code)
+                _log.warning("export refused signal=%s code=%s reason=%s", signal, error.error_code, error.message)
+                _abort(context, error)
+            return self._pipeline.processors[signal].response(receipt.rejected, receipt.reason).SerializeToString()
+
+        return export
+
+
+def _abort(context: grpc.ServicerContext, error: TollkeeperError) -> Any:
+    code = _code(error)
+    number: int = code.value[0]
+    context.set_trailing_metadata((("grpc-status-details-bin", status_bytes(error, number)),))
+    context.abort(code, error.message)
+
+
+def _code(error: TollkeeperError) -> grpc.StatusCode:
+    if isinstance(error, LimitExceeded):
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+    if isinstance(error, Unavailable):
+        return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, BodyTooLarge) or error.status < 500:
+        return grpc.StatusCode.INVALID_ARGUMENT
+    return grpc.StatusCode.INTERNAL

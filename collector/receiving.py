@@ -1,0 +1,110 @@
+"""The ways in, wired: receivers, the steps before the spool, and the pipeline they lead to."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from starlette.applications import Starlette
+
+from collector.arrival import ArrivalStep
+from collector.counters import Counters
+from collector.pipeline import Pipeline
+from collector.processors.cardinality import CardinalityLimiter
+from collector.processors.logs import LogsProcessor
+from collector.processors.metrics import MetricsProcessor
+from collector.processors.quotas import KnownTenants, TenantQuotas
+from collector.processors.redaction import Redaction
+from collector.processors.signal import SignalProcessor
+from collector.processors.spans import SpansProcessor
+from collector.processors.tail_sampling import SamplingPolicy, TailSampler
+from collector.receivers.bodies import InflightBytes
+from collector.receivers.memory import MemoryLimiter
+from collector.receivers.otlp_grpc import OtlpGrpcReceiver
+from collector.receivers.otlp_http import BodyLimits, OtlpHttpReceiver
+from collector.receivers.prometheus import PrometheusReceiver
+from collector.servers import bind
+from collector.settings import CollectorSettings
+from collector.spool import Signal, Spool
+
+
+class Receiving:
+    """Everything before the spool. Raises ConfigurationError where the gRPC port is unusable."""
+
+    def __init__(self, settings: CollectorSettings, spool: Spool, counters: Counters) -> None:
+        self._sampler = TailSampler(sampling_policy(settings), self._keep_spans, counters)
+        steps: tuple[ArrivalStep, ...] = (
+            KnownTenants(settings.tenants, counters),
+            TenantQuotas(settings.collector_tenant_records_per_second, settings.tenant_quotas, counters),
+            self._sampler,
+        )
+        processors: dict[Signal, SignalProcessor[Any]] = {
+            "logs": LogsProcessor(),
+            "traces": SpansProcessor(),
+            "metrics": MetricsProcessor(),
+        }
+        rows = (
+            Redaction(settings.redacted),
+            CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
+        )
+        self.pipeline = Pipeline(processors, spool, counters, arrival_steps=steps, row_steps=rows)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="receiver")
+        memory = MemoryLimiter(settings.collector_max_memory_bytes)
+        inflight = InflightBytes(settings.collector_max_inflight_bytes)
+        limits = BodyLimits(
+            settings.collector_max_body_bytes,
+            settings.collector_max_decompressed_bytes,
+            settings.collector_body_timeout_seconds,
+        )
+        self._http = OtlpHttpReceiver(self.pipeline, counters, limits, inflight, memory, self._executor)
+        if settings.otlp_grpc_port:  # asked first: gRPC says in a line of its own what is wrong, and not what to do
+            bind(settings.host, settings.otlp_grpc_port, "TOLLKEEPER_OTLP_GRPC_PORT").close()
+        self._grpc = OtlpGrpcReceiver(
+            self.pipeline,
+            counters,
+            memory,
+            inflight,
+            host=settings.host,
+            port=settings.otlp_grpc_port,
+            max_bytes=settings.collector_max_decompressed_bytes,
+        )
+        self._prometheus = PrometheusReceiver(
+            settings.scraped,
+            self.pipeline,
+            counters,
+            every_seconds=settings.collector_scrape_seconds,
+        )
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that was bound for gRPC."""
+        return self._grpc.port
+
+    def http_app(self) -> Starlette:
+        """Build the application of the HTTP port."""
+        return self._http.app()
+
+    def start(self) -> None:
+        """Begin to receive by gRPC, to scrape and to sample; HTTP is served by who asked for its application."""
+        self._sampler.start()
+        self._grpc.start()
+        self._prometheus.start()
+
+    def stop(self) -> None:
+        """Take nothing more, finish what is under way, and put what is held on disk. Blocks for some seconds."""
+        self._prometheus.stop()
+        self._grpc.stop()
+        self._executor.shutdown()
+        self._sampler.stop()
+
+    def _keep_spans(self, request: Any) -> None:
+        self.pipeline.keep("traces", request)
+
+
+def sampling_policy(settings: CollectorSettings) -> SamplingPolicy:
+    """Give the tail sampler's policy."""
+    return SamplingPolicy(
+        share=settings.collector_sample_share,
+        slow_seconds=settings.collector_sample_slow_seconds,
+        expensive_usd=settings.collector_sample_expensive_usd,
+        wait_seconds=settings.collector_sample_wait_seconds,
+        max_bytes=settings.collector_sample_max_bytes,
+    )

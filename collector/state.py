@@ -1,0 +1,26 @@
+"""The parts of a collector that its health and its metrics tell of."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from collector.counters import Counters
+from collector.dead_letters import DeadLetters
+from collector.exporters.clickhouse import ClickHouseExporter
+from collector.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """What waits, what was lost, and how the way to the store is."""
+
+    spool: Spool
+    exporter: ClickHouseExporter
+    dead_letters: DeadLetters
+    counters: Counters
+    clock_ns: Callable[[], int] = time.time_ns
+
+    def queue_age_seconds(self) -> float | None:
+        """Give the age of the oldest batch that the store does not have; `None` where nothing waits."""
+        oldest = self.spool.oldest_received_at_ns()
+        return None if oldest is None else max(self.clock_ns() - oldest, 0) / 1e9

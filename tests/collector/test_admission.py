@@ -1,0 +1,296 @@
+"""What may stop, thin out or change foreign telemetry on its way in; packed records pass all of it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from backends.segments import SegmentLog
+from collector.arrival import Arrival
+from collector.counters import Counters
+from collector.pipeline import Pipeline
+from collector.processors.cardinality import CardinalityLimiter
+from collector.processors.logs import LogsProcessor
+from collector.processors.metrics import MetricsProcessor
+from collector.processors.quotas import KnownTenants, TenantQuotas
+from collector.processors.redaction import Redaction
+from collector.processors.spans import SpansProcessor
+from collector.processors.tail_sampling import SamplingPolicy, TailSampler
+from collector.receivers.memory import MemoryLimiter
+from collector.rows import Processed
+from collector.spool import Spool, SpooledBatch
+from contracts.errors import LimitExceeded
+from tests.collector.otlp_samples import NOW, gauge_request, key_values, span_request
+
+Make = Callable[..., Any]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def spans_of(tenant: str, count: int) -> bytes:
+    resource = {"tollkeeper.tenant.id": tenant} if tenant else {}
+    return span_request(*({"name": f"n{number}"} for number in range(count)), resource=resource).SerializeToString()
+
+
+def pipeline_of(spool: Spool, counters: Counters, *steps: Any) -> Pipeline:
+    processors = {"logs": LogsProcessor(), "traces": SpansProcessor(), "metrics": MetricsProcessor()}
+    return Pipeline(processors, spool, counters, arrival_steps=steps)  # type: ignore[arg-type]  # each of its own kind
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(SegmentLog(tmp_path / "spool", max_bytes=1 << 20))
+
+
+def spooled_spans(spool: Spool) -> list[str]:
+    return [
+        row.name
+        for entry in spool.read(spool.cursor, max_bytes=1 << 20)
+        if entry.batch is not None
+        for row in SpansProcessor().process(entry.batch).tables["traces"].rows
+    ]
+
+
+# --- quotas -----------------------------------------------------------------------------------------------
+
+
+def test_a_tenant_beyond_its_quota_is_asked_to_come_again_and_others_are_not(spool: Spool) -> None:
+    clock, counters = Clock(), Counters()
+    pipeline = pipeline_of(spool, counters, TenantQuotas(1.0, {"rich": 1000.0}, counters, clock))
+    assert pipeline.accept("traces", spans_of("poor", 10), is_json=False).rejected == 0
+    with pytest.raises(LimitExceeded, match="tenant 'poor' has sent more than its 1 records per second") as refused:
+        pipeline.accept("traces", spans_of("poor", 1), is_json=False)
+    assert (refused.value.error_code, refused.value.retry_after_seconds) == ("tenant_quota", 1.0)
+    assert pipeline.accept("traces", spans_of("rich", 11), is_json=False).rejected == 0
+    clock.now += 1.0
+    assert pipeline.accept("traces", spans_of("poor", 1), is_json=False).rejected == 0
+
+
+def test_of_a_mixed_request_the_part_beyond_its_quota_is_refused_in_part(spool: Spool) -> None:
+    counters = Counters()
+    pipeline = pipeline_of(spool, counters, TenantQuotas(1.0, {}, counters, Clock()))
+    pipeline.accept("traces", spans_of("poor", 20), is_json=False)
+    receipt = pipeline.accept("traces", spans_of("poor", 2) + spans_of("other", 3), is_json=False)
+    assert (receipt.records, receipt.rejected) == (5, 2)
+    assert receipt.reason == "tenant 'poor' has sent more than its 1 records per second"
+    assert counters.snapshot()["rejected"]["tenant_quota"] == 2
+    assert len(spooled_spans(spool)) == 23
+
+
+def test_packed_records_are_never_limited(spool: Spool, batch_of: Make, request_record: Make) -> None:
+    counters = Counters()
+    steps = (KnownTenants(["nobody"], counters), TenantQuotas(0.001, {}, counters, Clock()))
+    pipeline = pipeline_of(spool, counters, *steps)
+    for number in range(3):
+        receipt = pipeline.accept("logs", batch_of(f"b{number}", *[request_record()] * 50), is_json=False)
+        assert (receipt.records, receipt.rejected) == (50, 0)
+
+
+def test_an_unknown_tenant_is_refused_in_part_and_telemetry_without_one_passes(spool: Spool) -> None:
+    counters = Counters()
+    pipeline = pipeline_of(spool, counters, KnownTenants(["acme"], counters))
+    body = spans_of("acme", 1) + spans_of("mallory", 2) + spans_of("", 3)
+    receipt = pipeline.accept("traces", body, is_json=False)
+    assert (receipt.records, receipt.rejected) == (6, 2)
+    assert receipt.reason == "tenant 'mallory' is not known here (TOLLKEEPER_COLLECTOR_TENANTS)"
+    assert len(spooled_spans(spool)) == 4
+    assert counters.snapshot()["rejected"] == {"unknown_tenant": 2}
+
+
+def test_a_foreign_batch_sent_again_is_known_by_its_bytes(spool: Spool) -> None:
+    counters = Counters()
+    pipeline = pipeline_of(spool, counters)
+    for _ in range(3):
+        assert pipeline.accept("traces", spans_of("acme", 2), is_json=False).rejected == 0
+    assert len(spooled_spans(spool)) == 2
+    assert counters.snapshot()["noticed"] == {"duplicate_batches": 2}
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("held", "is_refused"), [(99, False), (100, False), (101, True)])
+def test_beyond_its_memory_the_collector_asks_to_come_again(held: int, is_refused: bool) -> None:
+    limiter = MemoryLimiter(100, lambda: held)
+    if not is_refused:
+        limiter.check()
+        return
+    with pytest.raises(LimitExceeded, match="holds 101 of at most 100 bytes") as refused:
+        limiter.check()
+    assert refused.value.error_code == "memory_pressure"
+    assert refused.value.retry_after_seconds is not None
+
+
+def test_memory_is_looked_at_four_times_a_second_at_most() -> None:
+    clock, looks = Clock(), list[int]()
+    limiter = MemoryLimiter(100, lambda: looks.append(1) or 0, clock)  # type: ignore[func-returns-value]
+    for _ in range(10):
+        limiter.check()
+    clock.now += 0.25
+    limiter.check()
+    assert len(looks) == 2
+
+
+# --- tail sampling ----------------------------------------------------------------------------------------
+
+DRAWN, NOT_DRAWN = b"\xff" * 16, b"\x01" + bytes(15)
+
+
+class Sampling:
+    """A sampler that keeps half of the ordinary traces, after a second."""
+
+    def __init__(self, share: float = 0.5, max_bytes: int = 1 << 20) -> None:
+        self.clock, self.counters = Clock(), Counters()
+        self.kept: list[ExportTraceServiceRequest] = []
+        policy = SamplingPolicy(share, slow_seconds=2.0, expensive_usd=0.5, wait_seconds=1.0, max_bytes=max_bytes)
+        self.sampler = TailSampler(policy, self.kept.append, self.counters, self.clock)
+
+    def send(self, *spans: Mapping[str, Any]) -> list[str]:
+        """Send a request and give the names of the spans that go on at once."""
+        message = span_request(*spans, resource={"service.name": "app"}, scope="s")
+        arrival = Arrival(SpansProcessor(), message, message.SerializeToString(), len(spans))
+        self.sampler.admit(arrival)
+        return names_of(arrival.message)
+
+    def decided(self) -> list[str]:
+        self.clock.now += 1.0
+        self.sampler.decide()
+        return [name for request in self.kept for name in names_of(request)]
+
+
+def names_of(request: ExportTraceServiceRequest) -> list[str]:
+    return [span.name for part in request.resource_spans for scope in part.scope_spans for span in scope.spans]
+
+
+@pytest.mark.parametrize(
+    ("span", "is_kept"),
+    [
+        ({"trace_id": NOT_DRAWN}, False),
+        ({"trace_id": DRAWN}, True),
+        ({"trace_id": NOT_DRAWN, "status": {"code": 2}}, True),
+        ({"trace_id": NOT_DRAWN, "status": {"code": 1}}, False),
+        ({"trace_id": NOT_DRAWN, "start_time_unix_nano": NOW - 2_000_000_000}, True),
+        ({"trace_id": NOT_DRAWN, "start_time_unix_nano": NOW - 1_999_999_999}, False),
+        ({"trace_id": NOT_DRAWN, "attributes": {"gen_ai.usage.cost.amount": 0.5}}, True),
+        ({"trace_id": NOT_DRAWN, "attributes": {"gen_ai.usage.cost.amount": 0.49}}, False),
+    ],
+    ids=["ordinary", "drawn", "faulty", "fine", "slow", "nearly slow", "expensive", "nearly expensive"],
+)
+def test_errors_slow_expensive_and_drawn_traces_are_kept_whole(span: Mapping[str, Any], is_kept: bool) -> None:
+    sampling = Sampling()
+    other = {"trace_id": span["trace_id"], "name": "other"}
+    assert sampling.send(other) == []
+    assert sampling.send({**span, "name": "telling"}) == []
+    assert sampling.decided() == (["other", "telling"] if is_kept else [])
+    assert sampling.counters.snapshot()["rejected"] == ({} if is_kept else {"sampled_out": 2})
+
+
+def test_nothing_is_decided_before_its_time() -> None:
+    sampling = Sampling()
+    sampling.send({"trace_id": DRAWN})
+    sampling.clock.now += 0.999
+    sampling.sampler.decide()
+    assert sampling.kept == []
+
+
+def test_a_late_span_follows_the_decision_and_a_late_error_is_kept() -> None:
+    sampling = Sampling()
+    sampling.send({"trace_id": DRAWN}, {"trace_id": NOT_DRAWN})
+    sampling.decided()
+    late = sampling.send(
+        {"trace_id": DRAWN, "name": "a"},
+        {"trace_id": NOT_DRAWN, "name": "b"},
+        {"trace_id": NOT_DRAWN, "name": "c", "status": {"code": 2}},
+    )
+    assert late == ["a", "c"]
+
+
+def test_a_drawn_span_says_for_what_share_it_stands_and_keeps_whose_it_is() -> None:
+    sampling = Sampling()
+    sampling.send({"trace_id": DRAWN}, {"trace_id": NOT_DRAWN, "status": {"code": 2}})
+    sampling.decided()
+    (request,) = sampling.kept
+    (part,) = request.resource_spans
+    assert part.resource.attributes[0].value.string_value == "app"
+    drawn, faulty = part.scope_spans[0].spans
+    assert (drawn.attributes[0].key, drawn.attributes[0].value.double_value) == ("tollkeeper.sampled.share", 0.5)
+    assert not faulty.attributes
+
+
+def test_what_waits_is_bounded_and_the_oldest_is_decided_early() -> None:
+    sampling = Sampling(max_bytes=1)
+    sampling.send({"trace_id": DRAWN})
+    sampling.sampler.decide()
+    assert len(sampling.kept) == 1
+
+
+def test_without_sampling_and_for_other_signals_requests_pass_untouched() -> None:
+    assert Sampling(share=1.0).send({"trace_id": NOT_DRAWN, "name": "n"}) == ["n"]
+    message = gauge_request("m", ({}, 1.0))
+    arrival = Arrival(MetricsProcessor(), message, b"as sent", 1)
+    Sampling().sampler.admit(arrival)
+    assert (arrival.message, arrival.body) == (message, b"as sent")
+
+
+# --- cardinality and redaction ----------------------------------------------------------------------------
+
+
+def rows_after(step: Any, processor: Any, message: Any, received_at_ns: int = NOW) -> Processed:
+    batch = SpooledBatch("b", processor.signal, received_at_ns, message.SerializeToString())
+    processed: Processed = processor.process(batch)
+    step.apply(processed, batch)
+    return processed
+
+
+def test_series_beyond_the_bound_go_to_an_overflow_bucket_until_the_hour_is_over() -> None:
+    limiter = CardinalityLimiter(max_series=2, max_names=10)
+    message = gauge_request("m", *(({"id": str(number % 4)}, 1.0) for number in range(8)))
+    processed = rows_after(limiter, MetricsProcessor(), message)
+    assert [row.attributes.get("id") for row in processed.tables["metrics"].rows] == ["0", "1", None, None] * 2
+    assert processed.tables["metrics"].rows[2].attributes == {"otel.metric.overflow": "true"}
+    assert processed.noticed == {"overflow_series": 4}
+    later = rows_after(limiter, MetricsProcessor(), gauge_request("m", ({"id": "3"}, 1.0)), NOW + 3_600_000_000_000)
+    assert later.noticed == {}
+
+
+def test_names_beyond_the_bound_are_called_overflow_and_say_what_they_were() -> None:
+    limiter = CardinalityLimiter(max_series=2, max_names=2)
+    processed = rows_after(limiter, SpansProcessor(), span_request(*({"name": f"n{number}"} for number in range(3))))
+    assert [row.name for row in processed.tables["traces"].rows] == ["n0", "n1", "overflow"]
+    assert processed.tables["traces"].rows[2].attributes == {"tollkeeper.original.name": "n2"}
+    for number in range(3):
+        metrics = rows_after(limiter, MetricsProcessor(), gauge_request(f"m{number}", ({}, 1.0)))
+    assert metrics.tables["metrics"].rows[0].name == "overflow"
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "expected"),
+    [
+        (["keys"], "used sk-abcdefghijklmnop1234 here", "used [key] here"),
+        (["keys"], "Bearer abcdefghijklmnop1234", "[key]"),
+        (["keys"], "risk-averse and sk-short", "risk-averse and sk-short"),
+        (["keys"], "ada@example.com", "ada@example.com"),
+        (["emails"], "from ada@example.com.", "from [email]."),
+        (["keys", "emails"], "AKIAABCDEFGHIJKLMNOP of ada@example.com", "[key] of [email]"),
+        ([], "sk-abcdefghijklmnop1234", "sk-abcdefghijklmnop1234"),
+    ],
+)
+def test_secrets_in_values_are_replaced(what: Any, text: str, expected: str) -> None:
+    message = span_request({"attributes": {"a": text}, "status": {"code": 2, "message": text}}, resource={"r": text})
+    event = message.resource_spans[0].scope_spans[0].spans[0].events.add(name="e")
+    event.attributes.extend(key_values({"said": text}))
+    (row,) = rows_after(Redaction(what), SpansProcessor(), message).tables["traces"].rows
+    assert row.attributes == {"a": expected}
+    assert (row.status_message, row.resource_attributes, row.event_attributes) == (
+        expected,
+        {"r": expected},
+        [{"said": expected}],
+    )

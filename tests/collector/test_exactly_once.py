@@ -1,0 +1,121 @@
+"""Exactly once against the real store: killed between a table and its views, and filled by two collectors at once."""
+
+import random
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from backends.store.batch_claims import BatchClaims
+from backends.store.client import StoreClient
+from backends.store.columns import arrow_batch
+from contracts.identity import Identity
+from contracts.names import REQUESTS
+
+Make = Callable[..., Any]
+
+ROLLUPS = ("requests_minute", "requests_hour", "requests_day", "latency_day")
+OF_ROLLUPS = ("tenant_cost_day", "model_latency_day")
+# Between the table's own commit and the views that come after it in the alphabet: the longest that the engine sleeps.
+SLOW_VIEW = "CREATE MATERIALIZED VIEW a_slow_view (x UInt8) ENGINE = Null AS SELECT sleep(3) AS x FROM {}"
+BETWEEN = "SELECT (SELECT count() FROM requests) > (SELECT sum(requests) FROM requests_minute) AS is_between"
+DAYS = "SELECT sum(requests) AS n FROM requests_day"
+
+
+def counts(reader: StoreClient) -> dict[str, int]:
+    found = {}
+    for table in ("requests", *ROLLUPS, *OF_ROLLUPS):
+        column = "count()" if table == "requests" else "sum(requests)"
+        (row,) = reader.query(f"SELECT {column} AS n FROM {table}")  # the names are the test's own
+        found[table] = int(str(row["n"]))
+    return found
+
+
+def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_table_and_its_views(
+    start_collector: Make, new_store: Any, request_record: Make, batch_of: Make, eventually: Make, tmp_path: Path
+) -> None:
+    address = new_store.address("writer")
+    behind = {"store_url": address.url, "store_user": address.user, "store_password": address.password}
+    one, two = (start_collector(tmp_path / name, **behind) for name in ("one", "two"))
+    batches = [
+        batch_of(str(uuid.uuid4()), *[request_record(who=Identity("acme")) for _ in range(20)]) for _ in range(10)
+    ]
+    for body in batches[:7]:
+        assert one.post(body).status_code == 200
+    for body in reversed(batches[3:]):  # four of them a sender was not answered for, and sent again elsewhere
+        assert two.post(body).status_code == 200
+    one.kill()
+    two.kill()
+    new_store.start()
+    new_store.migrate()
+    client = new_store.client()
+    client.command(SLOW_VIEW.format("requests"))
+    one.start()
+
+    eventually(lambda: client.query(BETWEEN)[0]["is_between"], "rows in the table that are not in its views", 60)
+    new_store.kill()
+    one.kill()
+    new_store.start()
+    found = counts(client)
+    assert found["requests"] > found["requests_minute"], "the store died too late to show anything"
+    client.command("DROP VIEW a_slow_view")
+    one.start()
+    two.start()
+    for collector in (one, two):
+        eventually(lambda: collector.health()["spool_bytes"] == 0, "the export", 60)  # noqa: B023  # awaited in the round
+    assert counts(client) == dict.fromkeys(("requests", *ROLLUPS, *OF_ROLLUPS), 200)
+    assert (
+        one.health()["noticed"].get("batches_of_another_collector", 0)
+        + two.health()["noticed"].get("batches_of_another_collector", 0)
+        == 4
+    )
+    client.close()
+
+
+def test_a_rollup_of_a_rollup_is_completed_too_when_the_store_dies_before_it(
+    new_store: Any, request_record: Make, eventually: Make
+) -> None:
+    new_store.start()
+    new_store.migrate()
+    client, writer = new_store.client(), new_store.client()
+    client.command(SLOW_VIEW.format("requests_day"))
+    rows = arrow_batch(REQUESTS, [request_record() for _ in range(10)])
+    with ThreadPoolExecutor(1) as pool:
+        cut = pool.submit(writer.insert_arrow, "requests", rows, deduplication_token="one")
+        eventually(lambda: client.query(DAYS)[0]["n"] == 10, "the day's rows", 60)
+        new_store.kill()
+        assert cut.exception() is not None
+    new_store.start()
+    assert counts(client)["tenant_cost_day"] == 0, "the store died too late to show anything"
+    client.command("DROP VIEW a_slow_view")
+    for _ in range(2):
+        writer.insert_arrow("requests", rows, deduplication_token="one")
+        assert counts(client) == dict.fromkeys(("requests", *ROLLUPS, *OF_ROLLUPS), 10)
+    client.close()
+    writer.close()
+
+
+def test_of_collectors_that_claim_at_the_same_time_exactly_one_gets_each_batch(store: Any) -> None:
+    batches = [f"{uuid.uuid4()} 'quoted' \\ \n{number}" for number in range(30)]
+
+    def claim(number: int) -> set[str]:
+        client, chance, ours = store.client(), random.Random(number), set[str]()
+        for _ in range(6):
+            some = chance.sample(batches, 12)
+            ours |= BatchClaims(client).claim(dict.fromkeys(some, number + 1))
+        client.close()
+        return ours
+
+    with ThreadPoolExecutor(4) as pool:
+        owned = list(pool.map(claim, range(4)))
+    again = [BatchClaims(store.client()).claim(dict.fromkeys(batches, number + 1)) for number in range(4)]
+    assert sorted(batch for ours in again for batch in ours) == sorted(batches)
+    for ours, later in zip(owned, again, strict=True):
+        assert ours <= later
+    client = store.client()
+    client.command("OPTIMIZE TABLE batch_claims FINAL")
+    assert BatchClaims(client).are_ordered()
+    merged = [BatchClaims(client).claim(dict.fromkeys(batches, number + 1)) for number in range(4)]
+    assert merged == again
+    client.close()

@@ -1,0 +1,129 @@
+"""`tollkeeper spool inspect`: what waits for the store, and what could not be stored and why."""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from backends.segment_reader import SegmentReader
+from collector.inspection import Letter, SpoolContents, inspect_spool, read_letters
+from contracts.errors import InvalidRecord
+from contracts.records import event_name_of
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+app = typer.Typer(help="What waits on disk for the store.", no_args_is_help=True)
+
+_TIME_BYTES: Final = 8  # before each record of the gateway's dead letters
+
+
+@app.callback()
+def _group() -> None:
+    """Make `inspect` a command of its own name also while it is the only one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The collector's spool and dead letters, and the records that the gateway has set aside, by event."""
+
+    contents: SpoolContents
+    causes: Counter[str]
+    last: list[Letter]
+    set_aside: Counter[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it for machines; times in ISO 8601."""
+        contents = self.contents
+        return {
+            "segments": contents.segments,
+            "disk_bytes": contents.disk_bytes,
+            "waiting_bytes": contents.waiting_bytes,
+            "waiting_batches": dict(contents.waiting_batches),
+            "oldest_received_at": _iso(contents.oldest_received_at_ns),
+            "newest_received_at": _iso(contents.newest_received_at_ns),
+            "damaged_stretches": contents.damaged_stretches,
+            "dead_letters": dict(self.causes),
+            "last_dead_letters": [
+                {
+                    "at": _iso(letter.at_ns),
+                    "cause": letter.cause,
+                    "reason": letter.reason,
+                    "batch_id": letter.batch_id,
+                    "index": letter.index,
+                    "bytes": len(letter.payload),
+                }
+                for letter in self.last
+            ],
+            "gateway_dead_letters": dict(self.set_aside),
+        }
+
+
+@app.command("inspect")
+def inspect_command(
+    data: Data = DEFAULT_DATA,
+    letters: Annotated[int, typer.Option(min=0, help="How many of the last dead letters to show.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show what waits for the store and what could not be stored. Changes nothing; the collector may run meanwhile.
+
+    Payloads are not shown: they may hold what a log line or a span says of a person.
+    """
+    with one_line_errors():
+        found = inspect(data, letters)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found)
+
+
+def inspect(data: Path, letters: int) -> Inspection:
+    """Read a data directory's spool and dead letters. Raises ConfigurationError where there is no spool."""
+    directory = data / "spool"
+    contents = inspect_spool(directory)
+    causes: Counter[str] = Counter()
+    last: deque[Letter] = deque(maxlen=letters)
+    for letter in read_letters(directory):
+        causes[letter.cause] += 1
+        last.append(letter)
+    set_aside: Counter[str] = Counter()
+    for kept in sorted(data.glob("journal*/dead-letters")):
+        for entry in SegmentReader(kept).waiting():
+            try:
+                set_aside[event_name_of(entry.payload[_TIME_BYTES:])] += 1
+            except InvalidRecord:
+                set_aside["unreadable"] += 1
+    return Inspection(contents, causes, list(last), set_aside)
+
+
+def _print(found: Inspection) -> None:
+    contents = found.contents
+    waiting = ", ".join(f"{number} of {signal}" for signal, number in sorted(contents.waiting_batches.items()))
+    lines = [
+        f"spool: {contents.segments} segments, {contents.disk_bytes} bytes on disk",
+        f"waiting: {contents.waiting_bytes} bytes; batches: {waiting or 'none'}",
+    ]
+    if contents.oldest_received_at_ns is not None:
+        lines.append(f"received: {_iso(contents.oldest_received_at_ns)} to {_iso(contents.newest_received_at_ns)}")
+    if contents.damaged_stretches:
+        lines.append(
+            f"damaged: {contents.damaged_stretches} stretches cannot be read (one may be a batch being written)"
+        )
+    lines.append("dead letters: " + (_counts(found.causes) or "none"))
+    lines.append("set aside by the gateway: " + (_counts(found.set_aside) or "none"))
+    Console().print(Text("\n".join(lines)))
+    if found.last:
+        rows = found.as_json()["last_dead_letters"]
+        print_table(("at", "cause", "batch_id", "index", "bytes", "reason"), rows, lambda row, name: str(row[name]), "")
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common())
+
+
+def _iso(at_ns: int | None) -> str | None:
+    return None if at_ns is None else datetime.fromtimestamp(at_ns / 1e9, UTC).isoformat(timespec="milliseconds")
