@@ -62,7 +62,9 @@ def latencies(store: StoreClient, scope: Scope, *, ttft_samples: int, gap_sample
 def _read(store: StoreClient, scope: Scope, name: str, method: Method) -> LatencyTable:
     days = scope.whole_days
     total, groups = Latency(), {}
-    for row in store.query(query(name), {**scope.parameters(), "first_day": days.start_s, "end_day": days.end_s}):
+    source = "requests_recent" if scope.is_recent and scope.tenant is None else "requests"
+    parameters = {**scope.parameters(), "first_day": days.start_s, "end_day": days.end_s, "source": source}
+    for row in store.query(query(name), parameters):
         latency = Latency(
             ttft=_quantiles(row["ttft_samples"], row["ttft_levels"], unit_ns=1),
             gap=_quantiles(row["gap_samples"], row["gap_levels"], unit_ns=GAP_UNIT_NS),

@@ -19,6 +19,7 @@ _GRAIN_SECONDS: Final[dict[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 8
 # How long the store keeps the finer rollups (migrations/clickhouse, 0005): older ranges are answered from coarser ones.
 MINUTES_KEPT: Final = timedelta(days=7)
 HOURS_KEPT: Final = timedelta(days=90)
+RECENT_KEPT: Final = timedelta(hours=72)  # requests in the order of time (0013)
 _MARGIN: Final = timedelta(hours=2)  # for rounding outward, and a clock that runs ahead of the store's
 
 _MINUTES_UP_TO: Final = timedelta(hours=6)
@@ -127,6 +128,11 @@ class Scope:
         length = (self.end - self.start).total_seconds()
         grain = _GRAIN_SECONDS[self.grain]
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)
+
+    @property
+    def is_recent(self) -> bool:
+        """Say whether the store still holds the range's requests in the order of time (`requests_recent`)."""
+        return self.asked_at - self.covered.start <= RECENT_KEPT - _MARGIN
 
     @property
     def step_origin(self) -> int:

@@ -1,4 +1,7 @@
-"""`python -m migrations [--only control|store]`: bring database and store to head, one line per thing done."""
+"""`python -m migrations`: bring database and store to head, one line per thing done.
+
+With `--only control` or `--only store` the other is left alone; with `--cluster NAME` the store is of several nodes.
+"""
 
 import argparse
 import sys
@@ -16,13 +19,22 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
     """Migrate; 0 when all is at head, 2 where it cannot be."""
     parser = argparse.ArgumentParser(prog="python -m migrations", description=__doc__)
     parser.add_argument("--only", choices=("control", "store"), help="leave the other one alone")
-    only: str | None = parser.parse_args(arguments).only
+    parser.add_argument("--cluster", metavar="NAME", help="the store's cluster, over whose nodes tables are spread")
+    given = parser.parse_args(arguments)
+    only: str | None = given.only
     try:
         settings = MigrationSettings()
+        cluster: str = given.cluster or settings.store_cluster
         if only != "store":
             migrate_database(settings.database_address, say=say)
         if only != "control":
-            migrate_store(settings.store_address, read_migrations(), wait_seconds=settings.store_wait_seconds, say=say)
+            migrate_store(
+                settings.store_address,
+                read_migrations(),
+                wait_seconds=settings.store_wait_seconds,
+                say=say,
+                cluster=cluster,
+            )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()

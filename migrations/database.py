@@ -24,8 +24,8 @@ def alembic_config() -> Config:
     return config
 
 
-def migrate_database(url: str, *, say: Callable[[str], None]) -> None:
-    """Upgrade the database to head, one line per revision through `say`. Safe to repeat.
+def migrate_database(url: str, *, say: Callable[[str], None], revision: str = "head") -> None:
+    """Upgrade the database to head, or to an earlier revision, one line per revision through `say`. Safe to repeat.
 
     Raises NewerSchema where it is at a revision this code does not know, ControlUnavailable where it does not
     answer, ConfigurationError where its directory cannot be written or a migration fails.
@@ -44,7 +44,7 @@ def migrate_database(url: str, *, say: Callable[[str], None]) -> None:
             return
         config.attributes["database"] = database
         config.attributes["say"] = say
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
     except (CommandError, DBAPIError) as error:
         raise ConfigurationError(
             f"the control database {database.shown_url} could not be migrated ({type(error).__name__}); "

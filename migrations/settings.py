@@ -21,6 +21,7 @@ class MigrationSettings(BaseSettings):
     store_database: str = Field(default="tollkeeper", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
     store_user: str | None = None  # None: `writer`
     store_password: SecretStr | None = None  # None: the secrets file `store_writer`
+    store_cluster: str = ""  # empty: one server
     store_wait_seconds: float = Field(default=30.0, ge=0)  # for a store that is just starting
 
     @property

@@ -15,10 +15,12 @@ from typing import Final
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
+from migrations.cluster import ClusterRendering
 
 SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _POLL_SECONDS: Final = 0.1
+_STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
 _RECORD_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
@@ -77,22 +79,29 @@ def migrate_store(
     *,
     wait_seconds: float,
     say: Callable[[str], None],
+    cluster: str = "",
 ) -> None:
-    """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read and write.
+    """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
 
-    Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema where the store has
-    a migration this code does not know, ConfigurationError where an applied file has changed since.
+    With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
+    (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
+    where the store has a migration this code does not know, ConfigurationError where an applied file has changed.
     """
-    _create_database(address, wait_seconds)
-    client = StoreClient(address)
+    rendering = ClusterRendering(cluster) if cluster else None
+    _create_database(address, wait_seconds, rendering)
+    client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
     try:
-        client.command(_RECORD_TABLE)
+        client.command(rendering.record_table if rendering else _RECORD_TABLE)
         rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
         applied = {int(str(row["version"])): row for row in rows}
         _check_history(migrations, applied)
         missing = [migration for migration in migrations if migration.version not in applied]
-        for migration in missing:
-            for statement in migration.statements():
+        for migration in migrations:
+            # Also of those that are applied: what follows depends on which tables they made.
+            statements = list(rendering.statements(migration.statements()) if rendering else migration.statements())
+            if migration not in missing:
+                continue
+            for statement in statements:
                 client.command(statement)
             client.command(
                 "INSERT INTO schema_migrations (version, name, checksum) "
@@ -106,13 +115,14 @@ def migrate_store(
         client.close()
 
 
-def _create_database(address: StoreAddress, wait_seconds: float) -> None:
+def _create_database(address: StoreAddress, wait_seconds: float, rendering: ClusterRendering | None) -> None:
+    statement = rendering.database if rendering else "CREATE DATABASE IF NOT EXISTS {name:Identifier}"
     server = StoreClient(replace(address, database="default"))
     deadline = time.monotonic() + wait_seconds
     try:
         while True:
             try:
-                server.command("CREATE DATABASE IF NOT EXISTS {name:Identifier}", {"name": address.database})
+                server.command(statement, {"name": address.database})
                 return
             except StoreUnavailable:
                 if time.monotonic() >= deadline:

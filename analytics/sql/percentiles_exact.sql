@@ -1,5 +1,6 @@
 -- Exact percentiles of time to first token (ns) and of every gap between tokens (10 us units) by tenant and model,
 -- and of all together (is_total = 1): each value is one that was measured, the one at rank floor(level * count).
+-- {source} is requests, where a tenant's rows lie together, or requests_recent, where an hour's do.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
@@ -8,7 +9,7 @@ SELECT
     quantilesExact(0.5, 0.95, 0.99)(ttft_ns) AS ttft_levels,
     sum(length(gaps)) AS gap_samples,
     quantilesExactArray(0.5, 0.95, 0.99)(gaps) AS gap_levels
-FROM requests
+FROM {source:Identifier}
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})

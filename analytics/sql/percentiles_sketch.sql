@@ -1,9 +1,10 @@
 -- Percentiles within 1 % of each value (DDSketch): whole days from the daily rollup's states, the hours before
--- and after them from the rows, so that the answer covers the same range as an exact one.
+-- and after them from the rows, so that the answer covers the same range as an exact one. All tenants together
+-- (is_total = 1) are read from their own rollup, which has a state for each model instead of each tenant and model.
 -- A state merges only with its own levels: all that the rollup keeps (0.5, 0.9, 0.95, 0.99), of which three are used.
 -- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none.
 SELECT
-    grouping(tenant) AS is_total,
+    is_total,
     tenant,
     model,
     sum(ttft_count) AS ttft_samples,
@@ -14,14 +15,34 @@ SELECT
     [gap_kept[1], gap_kept[3], gap_kept[4]] AS gap_levels
 FROM
 (
-    SELECT tenant, model, ttft_count, ttft_state, gap_count, gap_state
-    FROM requests_day
+    SELECT 0 AS is_total, tenant, model, ttft_count, ttft_state, gap_count, gap_state
+    FROM latency_day
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     UNION ALL
+    SELECT 1 AS is_total, '' AS tenant, '' AS model, ttft_count, ttft_state, gap_count, gap_state
+    FROM
+    (
+        SELECT ttft_count, ttft_state, gap_count, gap_state
+        FROM latency_day
+        WHERE {tenant:Nullable(String)} IS NOT NULL
+            AND toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+            AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        UNION ALL
+        SELECT ttft_count, ttft_state, gap_count, gap_state
+        FROM model_latency_day
+        WHERE {tenant:Nullable(String)} IS NULL
+            AND toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    )
+    UNION ALL
     SELECT
+        grouping(tenant) AS is_total,
         tenant,
         model,
         count(ttft_ns) AS ttft_count,
@@ -35,6 +56,6 @@ FROM
             AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-    GROUP BY tenant, model
+    GROUP BY GROUPING SETS ((), (tenant, model))
 )
-GROUP BY GROUPING SETS ((), (tenant, model))
+GROUP BY is_total, tenant, model

@@ -1,5 +1,6 @@
 """What holds for all queries, and the values that filters offer."""
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -20,14 +21,20 @@ from contracts.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 NO_TIME_RANGE = {"distinct"}  # a row per value, not per request
+READ = re.compile(
+    r"FROM (requests|\{rollup:Identifier\}|\{source:Identifier\}|distinct_values|latency_day|tenant_cost_day)(?!\w)"
+)
+# A table without tenants in it: it may not answer for one.
+READ_ALL_TENANTS = re.compile(r"FROM model_latency_day\n *WHERE \{tenant:Nullable\(String\)\} IS NULL\n")
 
 
 @pytest.mark.parametrize("name", query_names())
 def test_every_query_says_what_it_asks_and_can_be_held_to_one_tenant(name: str) -> None:
     text = query(name)
     assert text.startswith("-- ")
-    reads = text.count("FROM requests") + text.count("FROM {rollup:Identifier}") + text.count("FROM distinct_values")
-    assert reads > 0
+    reads, all_tenants = len(READ.findall(text)), len(READ_ALL_TENANTS.findall(text))
+    assert reads + all_tenants > 0
+    assert text.count("model_latency_day") == all_tenants
     assert text.count("{tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)}") == reads
     if name not in NO_TIME_RANGE:
         assert text.count(" >= toDateTime") >= reads and text.count(" < toDateTime") >= reads

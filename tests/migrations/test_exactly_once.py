@@ -18,7 +18,18 @@ from contracts.usage import Usage
 # Rows of a past week would expire from the rollup by minutes, so the batches are of now.
 NOW_NS = time.time_ns() // 10**9 * 10**9
 MINUTE_NS = 60 * 10**9
-DERIVED = ("requests", "requests_minute", "requests_hour", "requests_day", "distinct_values")
+# What is filled from what: a table, and the one whose inserts its view sees.
+SOURCES = {
+    "requests_minute": "requests",
+    "requests_hour": "requests",
+    "requests_day": "requests",
+    "distinct_values": "requests",
+    "requests_recent": "requests",
+    "latency_day": "requests",
+    "model_latency_day": "latency_day",
+    "tenant_cost_day": "requests_day",
+}
+DERIVED = ("requests", *SOURCES)
 
 
 def request_batch(seed: int, rows: int = 50) -> list[RequestRecord]:
@@ -50,7 +61,7 @@ def contents(client: Any, tables: tuple[str, ...] = DERIVED) -> dict[str, str]:
         )
         names = [str(row["name"]) for row in rows]
         assert names
-        final = "" if table == "requests" else "FINAL"
+        final = "" if table in ("requests", "requests_recent") else "FINAL"
         plain = ", ".join(f"hex({name})" if name.endswith("_state") else name for name in names)
         found[table] = json.dumps(client.query(f"SELECT {plain} FROM {table} {final} ORDER BY ALL"), default=str)
     return found
@@ -77,7 +88,7 @@ def test_a_batch_that_reached_the_table_but_not_the_rollups_is_completed(new_sto
     new_store.migrate()
     client = new_store.client()
     batch = arrow_batch(REQUESTS, request_batch(seed=3))
-    views = [f"{table}_from_requests" for table in DERIVED[1:]]
+    views = [f"{table}_from_{source}" for table, source in SOURCES.items()]
     client.insert_arrow("requests", batch, deduplication_token="reference")
     reference = contents(client)
     for table in DERIVED:
@@ -108,7 +119,14 @@ def test_batches_retried_across_kills_are_present_exactly_once(new_store: Any) -
         client.insert_arrow("requests", batch, deduplication_token=f"kill-{round_number}")
         sent += 2000
     assert client.query("SELECT count() AS n FROM requests") == [{"n": sent}]
-    for table in ("requests_minute", "requests_hour", "requests_day"):
+    for table in (
+        "requests_minute",
+        "requests_hour",
+        "requests_day",
+        "latency_day",
+        "model_latency_day",
+        "tenant_cost_day",
+    ):
         assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": sent}], table
     client.close()
 

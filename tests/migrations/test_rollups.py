@@ -93,17 +93,18 @@ def test_a_request_falls_in_the_bucket_it_started_in(empty_store: Any, offset_ns
     client.close()
 
 
-def test_daily_sketches_are_within_one_percent(empty_store: Any) -> None:
+@pytest.mark.parametrize("table", ["latency_day", "model_latency_day"])
+def test_daily_sketches_are_within_one_percent(empty_store: Any, table: str) -> None:
     values = [1000 + 37 * i for i in range(2000)]
     records = [
         made(MIDNIGHT_NS + i, ttft_ns=v * 1000, duration_ns=v * 2000, gaps=pack_gaps([v])) for i, v in enumerate(values)
     ]
-    client = fill(empty_store, "sketch", records[:1000])
-    client.insert_arrow("requests", arrow_batch(REQUESTS, records[1000:]), deduplication_token="sketch-2")
+    client = fill(empty_store, f"sketch-{table}", records[:1000])
+    client.insert_arrow("requests", arrow_batch(REQUESTS, records[1000:]), deduplication_token=f"sketch-{table}-2")
     levels = (0.01, 0.5, 0.9, 0.95, 0.99)
     (row,) = client.query(
         f"SELECT quantilesDDMerge{levels}(ttft_state) AS ttft, quantilesDDMerge{levels}(gap_state) AS gap, "
-        f"quantilesDDMerge{levels}(duration_state) AS duration FROM requests_day"
+        f"quantilesDDMerge{levels}(duration_state) AS duration FROM {table}"
     )
     for level, ttft, gap, duration in zip(levels[1:], row["ttft"], row["gap"], row["duration"], strict=True):
         exact = sorted(values)[int(level * (len(values) - 1))]
@@ -115,7 +116,7 @@ def test_daily_sketches_are_within_one_percent(empty_store: Any) -> None:
 
 def test_requests_without_a_first_token_are_not_in_its_sketch(empty_store: Any) -> None:
     client = fill(empty_store, "no-ttft", [made(MIDNIGHT_NS), made(MIDNIGHT_NS, ttft_ns=5000)])
-    (row,) = client.query("SELECT quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(ttft_state) AS ttft FROM requests_day")
+    (row,) = client.query("SELECT quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(ttft_state) AS ttft FROM latency_day")
     assert row["ttft"][0] == pytest.approx(5000, rel=0.011)
     client.close()
 
