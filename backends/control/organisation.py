@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from contracts.control import ApiKey, Project, Team, Tenant
+from contracts.control.organisation import CONTENT_SETTING
 from contracts.errors import Conflict, NotFound
 
 
@@ -18,6 +19,7 @@ class TenantChange:
     time_zone: str | None = None
     weight: int | None = None
     is_active: bool | None = None
+    keeps_content: bool | None = None
 
 
 def create_tenant(
@@ -59,12 +61,14 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
     """Change a tenant. One that is not active keeps its rows and has all its keys refused."""
     values = {
         name: value
-        for name in ("name", "time_zone", "weight", "is_active")
+        for name in ("name", "time_zone", "weight", "is_active", CONTENT_SETTING)
         if (value := getattr(change, name)) is not None
     }
     entry = begin_change(session, author, "tenant.update", tenant_id)
     tenant = get_tenant(session, tenant_id)
     entry.detail = {"before": {name: getattr(tenant, name) for name in values}, "after": dict(values)}
+    if CONTENT_SETTING in values:
+        tenant.settings = {**tenant.settings, CONTENT_SETTING: values.pop(CONTENT_SETTING)}
     for name, value in values.items():
         setattr(tenant, name, value)
     session.flush()

@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from backends.control.sound_rows import SoundRows
 from contracts.control import Budget, Limit, Tenant
+from contracts.control.organisation import keeps_content
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 from contracts.limits import BudgetSpec, Level, LimitSpec, Period, QueueSpec, Scope, TenantSpec, WhenAway, WhenUnpriced
@@ -106,6 +107,10 @@ def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
 
 def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:
     """Read all tenants, inactive ones too, by id; those that cannot be read are left out and named."""
-    wanted = select(Tenant.id, Tenant.weight, Tenant.time_zone, Tenant.is_active)
-    specs = rows.build("tenant", wanted, (Tenant.id,), lambda row: TenantSpec(*row))
+    wanted = select(Tenant.id, Tenant.weight, Tenant.time_zone, Tenant.is_active, Tenant.settings)
+    specs = rows.build("tenant", wanted, (Tenant.id,), _tenant_spec)
     return {spec.id: spec for spec in specs}
+
+
+def _tenant_spec(row: Any) -> TenantSpec:
+    return TenantSpec(row[0], row[1], row[2], row[3], keeps_content(row[4]))

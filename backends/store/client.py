@@ -2,8 +2,10 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from io import IOBase
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 import clickhouse_connect
@@ -26,6 +28,7 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 60
+_PIECE_BYTES: Final = 1 << 20
 
 # ClickHouse's error numbers (src/Common/ErrorCodes.cpp) that decide what a caller should do.
 _MIGRATE: Final = {60: "a table is missing", 81: "the database is missing", 16: "a column is missing"}
@@ -125,6 +128,7 @@ class StoreClient:
             "deduplicate_blocks_in_dependent_materialized_views": 1,
             "insert_deduplicate": 1,
             "async_insert": 0,  # asynchronous inserts lose the token
+            "distributed_foreground_insert": 1,  # on a cluster: acknowledged when the shards have it
             "max_threads": 1,  # a batch is one block, also when it is repeated; and small batches cost half the CPU
             "max_partitions_per_insert_block": 500,  # one late batch may touch each day of the 400 that are kept
         }
@@ -132,6 +136,48 @@ class StoreClient:
             self._connected().insert_arrow(table, data, settings=settings)
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._translated(error, f"an insert of {data.num_rows} rows into {table}") from error
+
+    def stream(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        form: str = "Native",
+    ) -> Iterator[bytes]:
+        """Give the result of a SELECT in pieces of its bytes, in one of ClickHouse's formats, as it comes.
+
+        A failure half-way may end the bytes early without an error: whoever needs them whole compares a digest.
+        """
+        try:
+            source = cast(
+                IOBase,
+                self._connected().raw_stream(
+                    sql, parameters=dict(parameters or {}), settings=dict(settings or {}), fmt=form
+                ),
+            )
+            with closing(source):
+                while piece := source.read(_PIECE_BYTES):
+                    yield piece
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, "a query") from error
+
+    def insert_stream(
+        self,
+        table: str,
+        columns: Sequence[str],
+        pieces: Iterable[bytes],
+        *,
+        settings: Mapping[str, object] | None = None,
+        form: str = "Native",
+    ) -> None:
+        """Insert what `stream` gave. Not to be repeated where it fails: part of it may be stored."""
+        try:
+            self._connected().raw_insert(
+                table, list(columns), (piece for piece in pieces), settings=dict(settings or {}), fmt=form
+            )
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._translated(error, f"an insert into {table}") from error
 
     def ping(self) -> bool:
         """Say whether the store answers; never raises."""

@@ -101,7 +101,7 @@ def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.El
         profile="default",
         quota="default",
         grants=(
-            f"GRANT SHOW, SELECT, INSERT, ALTER, CREATE, DROP, TRUNCATE, OPTIMIZE, UNDROP TABLE ON {database}.*",
+            f"GRANT SHOW, SELECT, INSERT, ALTER, CREATE, DROP, TRUNCATE, OPTIMIZE, UNDROP TABLE, CHECK ON {database}.*",
             "GRANT TABLE ENGINE ON *",
         ),
     )

@@ -16,6 +16,7 @@ from contracts.records import (
     EVENT_PREFIX,
     MAX_GAP_UNITS,
     AttemptRecord,
+    ContentRecord,
     DeviceRecord,
     GpuShare,
     KvRecord,
@@ -174,12 +175,13 @@ def test_a_payload_that_spells_another_kinds_tag_fools_nobody(text):
         StepRecord: StepRecord(engine=text, sequence=0, started_at_ns=0, busy_ns=0),
         KvRecord: KvRecord(engine=text, sequence=0, at_ns=0, event="cleared"),
         DeviceRecord: DeviceRecord(host=text, sequence=0, at_ns=0, device=text),
+        ContentRecord: ContentRecord(request_id=sixteen, started_at_ns=0, tenant=text, prompt=text),
     }
     assert {kind: event_name_of(encode_record(record)) for kind, record in disguised.items()} == EVENT_NAMES
 
 
 def test_every_kind_has_its_own_tag_and_event_name():
-    assert len(set(TAGS)) == len(set(EVENT_NAMES.values())) == len(KINDS) == 5
+    assert len(set(TAGS)) == len(set(EVENT_NAMES.values())) == len(KINDS) == 6
     assert all(name == EVENT_PREFIX + tag.split(".")[0] for name, tag in zip(EVENT_NAMES.values(), TAGS, strict=True))
 
 
@@ -231,6 +233,7 @@ FIRST_VERSION = {
     StepRecord: ("engine", "sequence", "started_at_ns", "busy_ns", "gap_ns", "kind", "gap_cause", "forward_ns"),
     KvRecord: ("engine", "sequence", "at_ns", "event", "block_hashes", "parent_hash", "block_size", "medium"),
     DeviceRecord: ("host", "sequence", "at_ns", "device", "device_model", "device_index", "parent", "vendor"),
+    ContentRecord: ("request_id", "started_at_ns", "tenant", "model", "encoding", "prompt", "completion"),
 }
 
 

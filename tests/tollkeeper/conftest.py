@@ -12,6 +12,8 @@ import uvicorn
 
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
+from tests.second_store import other_store as other_store
+from tests.second_store import second_store as second_store
 from tollkeeper.installation import Installation
 
 

@@ -1,0 +1,121 @@
+"""A tenant or an end user leaves the control database, or is written out of it."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Table, and_, delete, or_, select, update
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.organisation import get_tenant
+from contracts.control import AuditEntry, Base, Budget, BudgetEvent, BudgetState, Limit, Tenant
+from contracts.errors import Conflict
+
+_SECRET: Final = frozenset({"digest", "password_digest"})  # of no use to whom it is about, and of some to a thief
+_ERASED: Final = "erased"
+
+
+def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
+    """Delete an inactive tenant with all that is its own, and take its name out of the audit; gives how many rows.
+
+    Raises NotFound, and Conflict while it is active: its keys must be refused before its rows go, or they come back.
+    """
+    begin_change(session, author, "tenant.erase", _ERASED, {"sha256": hashlib.sha256(tenant_id.encode()).hexdigest()})
+    tenant = get_tenant(session, tenant_id)
+    if tenant.is_active:
+        raise Conflict(f"tenant {tenant_id!r} is active; refuse its keys first, by is_active false")
+    rows = sum(len(found) for table, found in export_tenant(session, tenant_id) if table != AuditEntry.__tablename__)
+    for table in Base.metadata.sorted_tables:
+        if table.name != Tenant.__tablename__ and "tenant_id" in table.columns and not _goes_with_tenant(table):
+            session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
+    session.delete(tenant)
+    _forget_in_audit(session, or_(*(_of_tenant(tenant_id))))
+    session.flush()
+    return rows
+
+
+def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> int:
+    """Delete what counts or restricts an end user of a tenant, and take the name out of the audit; gives how many rows.
+
+    What the tenant as a whole has spent is counted elsewhere and stays. Raises NotFound on the tenant.
+    """
+    begin_change(session, author, "user.erase", tenant_id, {"sha256": hashlib.sha256(user.encode()).hexdigest()})
+    get_tenant(session, tenant_id)
+    rules: list[str] = []
+    for kind in (Limit, Budget):
+        of_user = (kind.tenant_id == tenant_id, kind.level == "user", kind.subject == user)
+        rules += session.scalars(select(kind.id).where(*of_user))
+    rows = 0
+    for table, where in _of_user(tenant_id, user):
+        found = session.execute(select(table).where(where)).all()
+        session.execute(delete(table).where(where))
+        rows += len(found)
+    for rule in rules:
+        _forget_in_audit(session, AuditEntry.subject == f"{tenant_id}/{rule}")
+    session.flush()
+    return rows
+
+
+def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[str]]]:
+    """Give a tenant's rows by table, as JSON lines without digests of secrets; tables without are left out."""
+    of_its_budgets = select(Budget.id).where(Budget.tenant_id == tenant_id)
+    for table in Base.metadata.sorted_tables:
+        if table.name == Tenant.__tablename__:
+            where: ColumnElement[bool] = table.columns["id"] == tenant_id
+        elif "tenant_id" in table.columns:
+            where = table.columns["tenant_id"] == tenant_id
+        elif "budget_id" in table.columns:
+            where = table.columns["budget_id"].in_(of_its_budgets)
+        elif table.name == AuditEntry.__tablename__:
+            where = or_(*_of_tenant(tenant_id))
+        else:
+            continue
+        if lines := _lines(session, table, where):
+            yield table.name, lines
+
+
+def export_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[str, list[str]]]:
+    """Give what counts or restricts an end user of a tenant, as `export_tenant` does."""
+    for table, where in _of_user(tenant_id, user):
+        if lines := _lines(session, table, where):
+            yield table.name, lines
+
+
+def _of_user(tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """Give the tables that name end users, with the rows of this one; what refers to others comes first."""
+    by_user = select(Budget.id).where(Budget.tenant_id == tenant_id, Budget.level == "user")
+    for kind in (BudgetEvent, BudgetState):
+        yield kind.__table__, and_(kind.subject == user, kind.budget_id.in_(by_user))  # type: ignore[misc]  # a Table
+    for rule in (Budget, Limit):
+        yield (
+            rule.__table__,  # type: ignore[misc]  # as above
+            and_(rule.tenant_id == tenant_id, rule.level == "user", rule.subject == user),
+        )
+
+
+def _of_tenant(tenant_id: str) -> list[ColumnElement[bool]]:
+    return [AuditEntry.subject == tenant_id, AuditEntry.subject.startswith(f"{tenant_id}/", autoescape=True)]
+
+
+def _goes_with_tenant(table: Table) -> bool:
+    return any(
+        key.column.table.name == Tenant.__tablename__ and key.ondelete == "CASCADE" for key in table.foreign_keys
+    )
+
+
+def _forget_in_audit(session: Session, where: ColumnElement[bool]) -> None:
+    """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing."""
+    session.execute(update(AuditEntry).where(where).values(subject=_ERASED, detail={}))
+
+
+def _lines(session: Session, table: Table, where: ColumnElement[bool]) -> list[str]:
+    return [
+        json.dumps({name: _plain(value) for name, value in row._mapping.items() if name not in _SECRET}, sort_keys=True)
+        for row in session.execute(select(table).where(where))
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | dict | list | None) else str(value)

@@ -1,0 +1,68 @@
+"""Whose a batch is: of all collectors that have it in their spools, the one whose claim the store saw first.
+
+A sender that is not answered sends its batch again, perhaps to another collector. Inserts that hold one batch would be
+known by its id; those that hold several are not. So every collector writes down what it is about to insert, looks who
+has, and leaves out what another claimed before.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import pyarrow
+
+TABLE: Final = "batch_claims"
+# The first claim committed wins; of several in one block, which one collector wrote, the first received.
+WINNERS: Final = (
+    "SELECT batch_id, argMin(received_at_ns, (_block_number, received_at_ns)) AS first_received_at_ns FROM batch_claims"
+)
+_LOOK: Final = f"{WINNERS} WHERE batch_id IN {{ids:Array(String)}} GROUP BY batch_id"
+_ENGINE: Final = "SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
+_MAX_ID_CHARACTERS: Final = 64  # a longer id is known by its digest
+
+
+class ClaimStore(Protocol):
+    """The part of the store's client that claims need."""
+
+    def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
+        """Insert rows; raises what StoreClient does."""
+
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Give a query's rows; raises what StoreClient does."""
+
+
+class BatchClaims:
+    """Claims batches in one store. Every method raises what the store's client does."""
+
+    def __init__(self, store: ClaimStore) -> None:
+        self._store = store
+
+    def are_ordered(self) -> bool:
+        """Say whether the store orders claims: a replicated table numbers its blocks before they are committed."""
+        return [row["engine"] for row in self._store.query(_ENGINE, {"name": TABLE})] == ["MergeTree"]
+
+    def claim(self, received_at_ns: Mapping[str, int]) -> set[str]:
+        """Claim batches, by id and when they were received here (Unix nanoseconds); give the ids that are ours.
+
+        A batch that is ours once is so for as long as claims are kept, however often this is repeated.
+        """
+        if not received_at_ns:
+            return set()
+        names = {batch_id: _name(batch_id) for batch_id in received_at_ns}
+        data = pyarrow.table(
+            {
+                "batch_id": pyarrow.array(list(names.values()), pyarrow.string()),
+                "received_at_ns": pyarrow.array(list(received_at_ns.values()), pyarrow.uint64()),
+            }
+        )
+        # Claims have no window of tokens: one that is repeated is one more row, and changes nothing.
+        self._store.insert_arrow(TABLE, data, deduplication_token="claim")
+        rows = self._store.query(_LOOK, {"ids": list(names.values())})
+        first = {str(row["batch_id"]): row["first_received_at_ns"] for row in rows}
+        return {batch_id for batch_id, at_ns in received_at_ns.items() if first.get(names[batch_id]) == at_ns}
+
+
+def _name(batch_id: str) -> str:
+    if len(batch_id) <= _MAX_ID_CHARACTERS:
+        return batch_id
+    return hashlib.sha256(batch_id.encode()).hexdigest()

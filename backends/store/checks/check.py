@@ -1,0 +1,53 @@
+"""Everything that can be asked of a store's contents, of one moment, while the store is in use."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from backends.store.checks.finding import Finding
+from backends.store.checks.parts import damaged_parts
+from backends.store.checks.rollups import differing_rollups
+from backends.store.checks.sequences import missing_numbers
+from backends.store.checks.tokens import TokenLines, token_findings, token_lines
+from backends.store.client import StoreClient
+from backends.store.retention import list_rules
+from backends.store.snapshot import snapshot_of
+from backends.store.tables import CLAIMS, list_tables, list_views
+from backends.store.turns import StoreTurns
+
+DEFAULT_HOURS: Final = 24
+
+
+class CheckReport(msgspec.Struct, frozen=True):
+    """What was found, and the token lines of every replica and hour, closed or not."""
+
+    findings: list[Finding]
+    tokens: list[TokenLines]
+
+
+def check_store(client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None]) -> CheckReport:
+    """Check parts, numbers, rollups, and the tokens of the last hours. Raises as `snapshot_of` does.
+
+    A damaged table is named and not asked further: what it would answer is no finding of its own.
+    """
+    tables = list_tables(client)
+    say(f"checksums of {len(tables)} tables")
+    damaged = damaged_parts(client, tables)
+    broken = {finding.where for finding in damaged}
+    sound = [table for table in tables if table.name not in broken and table.name != CLAIMS]
+    names = {table.name for table in sound}
+    views = [view for view in list_views(client) if {view.source, view.target} <= names]
+    rules = list_rules(client) if "retention" in names else []
+    findings, lines = list(damaged), list[TokenLines]()
+    with snapshot_of(client, turns, sound, is_copied=False) as snapshot:
+        if {"requests", "attempts"} <= names:
+            say("numbers of engines, hosts and tries")
+            findings += missing_numbers(client, snapshot)
+        say(f"{len(views)} rollups against their base")
+        findings += differing_rollups(client, snapshot, views, rules)
+        if {"engine_steps", "requests"} <= names:
+            say(f"tokens of the last {hours} hours")
+            lines = token_lines(client, snapshot, rules, hours)
+            findings += token_findings(lines)
+    return CheckReport(findings, lines)

@@ -1,0 +1,21 @@
+"""One thing that is not as it should be."""
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal[
+    "damaged_part", "sequence_gap", "sequence_doubled", "attempts_missing", "rollup_differs", "tokens_differ"
+]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was found (`kind`), in which table or of which replica (`where`), and the figures."""
+
+    kind: Kind
+    where: str
+    detail: str
+
+    def line(self) -> str:
+        """Give it as one line."""
+        return f"{self.kind} {self.where}: {self.detail}"

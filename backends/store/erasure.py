@@ -1,0 +1,214 @@
+"""A tenant's or an end user's rows leave the store for good: rewritten on disk, not merely hidden.
+
+Sums stay true. A tenant's rows go from the facts and from every rollup. What a GPU did for it stays in the GPU's ledger
+without its name, because that has to close. An end user's name and what was said go; the requests stay, nameless,
+because bills are made of them: no rollup knows users, so none changes.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from backends.store.client import StoreClient
+from backends.store.tables import COPY_PREFIX, StoreTable, list_tables, list_views, quoted
+from backends.store.transfer import attach
+from backends.store.turns import StoreTurns
+
+_SYNC: Final = {"mutations_sync": 2}
+_NAMELESS_LABELS: Final = "CAST(map() AS Map(LowCardinality(String), String))"
+# What a request's row says that leads to a person, and what it says then.
+_NAMES: Final = {
+    "end_user": "''",
+    "tags": _NAMELESS_LABELS,
+    "conversation_id": "''",
+    "run_id": "''",
+    "trace_id": "''",
+    "span_id": "''",
+}
+_STEPS: Final = "engine_steps"
+_GPU_LEDGER: Final = "engine_tenant_minutes"
+_NO_REQUEST: Final = "toUUID('00000000-0000-0000-0000-000000000000')"
+_OF_TENANT: Final = "tenant = {tenant:String}"
+_OF_USER: Final = "tenant = {tenant:String} AND end_user = {user:String}"
+_REQUESTS_OF_USER: Final = f"SELECT request_id FROM requests WHERE {_OF_USER}"
+_TRACES_OF_USER: Final = f"SELECT trace_id FROM requests WHERE {_OF_USER} AND trace_id != ''"
+# Foreign telemetry names a user in whatever attribute it likes.
+_NAMED_IN: Final = "has(mapValues(attributes), {user:String}) OR has(mapValues(resource_attributes), {user:String})"
+
+
+def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Callable[[str], None]) -> int:
+    """Erase a tenant; gives how many rows were deleted or lost its name, a line per table through `say`.
+
+    To be repeated safely. Keys must be refused before, and what gateways and the collector still hold must have
+    arrived, else it comes after.
+    """
+    bound = {"tenant": tenant}
+    changed = 0
+    for table in list_tables(client):
+        if table.name == _STEPS:
+            changed += _forget_in_steps(client, bound, say)
+        elif table.name == _GPU_LEDGER:
+            changed += _forget_in_ledger(client, turns, table, tenant, say)
+        elif "tenant" in table.columns and "sequence" in table.columns:
+            # Numbers without a hole are how a loss is known: the row stays, and says nothing.
+            emptied = {"tenant": "''", "block_hashes": "[]", "parent_hash": "NULL"}
+            changed += _update(client, table, emptied, _OF_TENANT, bound, say)
+        elif "tenant" in table.columns:
+            changed += _delete(client, table, _OF_TENANT, bound, say)
+    with turns.alone():
+        _sum_up_anew(client, turns, say)
+    return changed
+
+
+def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str], None]) -> int:
+    """Erase an end user of a tenant; gives how many rows were deleted or lost the name, a line per table."""
+    bound = {"tenant": tenant, "user": user}
+    tables = {table.name: table for table in list_tables(client)}
+    of_requests = f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})"
+    changed = _delete(client, tables["content"], of_requests, bound, say)
+    for name in ("traces", "logs"):
+        where = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
+        changed += _delete(client, tables[name], where, bound, say)
+    changed += _delete(client, tables["metrics"], f"{_OF_TENANT} AND ({_NAMED_IN})", bound, say)
+    # Last: the rows above are found by these.
+    named = [table for table in tables.values() if "end_user" in table.columns]
+    for table in sorted(named, key=lambda table: table.name == "requests"):
+        changed += _update(client, table, _NAMES, _OF_USER, bound, say)
+    return changed
+
+
+def export_tenant(client: StoreClient, tenant: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Give a tenant's rows as JSON lines in pieces, with their table's name; tables without any are left out."""
+    for table in list_tables(client):
+        if "tenant" in table.columns:
+            yield from _export(client, table, _OF_TENANT, {"tenant": tenant})
+
+
+def export_user(client: StoreClient, tenant: str, user: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Give the rows of an end user as `export_tenant` does: requests, tries, what was said, spans and log lines."""
+    bound = {"tenant": tenant, "user": user}
+    for table in list_tables(client):
+        if "end_user" in table.columns:
+            yield from _export(client, table, _OF_USER, bound)
+        elif table.name == "content":
+            yield from _export(client, table, f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})", bound)
+        elif table.name in ("traces", "logs"):
+            where = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
+            yield from _export(client, table, where, bound)
+        elif table.name == "metrics":
+            yield from _export(client, table, f"{_OF_TENANT} AND ({_NAMED_IN})", bound)
+
+
+def _export(
+    client: StoreClient, table: StoreTable, where: str, bound: dict[str, str]
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    if _count(client, table, where, bound):
+        # Sketches are no text: what they say is given instead.
+        columns = ", ".join(
+            f"finalizeAggregation(`{name}`) AS `{name}`" if kind.startswith("AggregateFunction") else f"`{name}`"
+            for name, kind in table.columns.items()
+        )
+        asked = f"SELECT {columns} FROM {quoted(table.name)}{table.final} WHERE {where}"
+        yield table.name, client.stream(asked, bound, form="JSONEachRow")
+
+
+def _count(client: StoreClient, table: StoreTable, where: str, bound: dict[str, str]) -> int:
+    (row,) = client.query(f"SELECT count() AS rows FROM {quoted(table.name)} WHERE {where}", bound)
+    return int(str(row["rows"]))
+
+
+def _delete(
+    client: StoreClient, table: StoreTable, where: str, bound: dict[str, str], say: Callable[[str], None]
+) -> int:
+    rows = _count(client, table, where, bound)
+    if rows:
+        client.command(f"ALTER TABLE {quoted(table.name)} DELETE WHERE {where}", bound, settings=_SYNC)
+        say(f"{table.name}: {rows} rows deleted")
+    return rows
+
+
+def _update(
+    client: StoreClient,
+    table: StoreTable,
+    emptied: dict[str, str],
+    where: str,
+    bound: dict[str, str],
+    say: Callable[[str], None],
+) -> int:
+    rows = _count(client, table, where, bound)
+    if rows:
+        values = ", ".join(f"`{name}` = {value}" for name, value in emptied.items() if name in table.columns)
+        client.command(f"ALTER TABLE {quoted(table.name)} UPDATE {values} WHERE {where}", bound, settings=_SYNC)
+        say(f"{table.name}: {rows} rows without a name now")
+    return rows
+
+
+def _forget_in_steps(client: StoreClient, bound: dict[str, str], say: Callable[[str], None]) -> int:
+    """Take the tenant and its requests out of steps that others were served in as well."""
+    where = "has(tenants, {tenant:String})"
+    (row,) = client.query(f"SELECT count() AS rows FROM {_STEPS} WHERE {where}", bound)
+    rows = int(str(row["rows"]))
+    if rows:
+        client.command(
+            f"ALTER TABLE {_STEPS} UPDATE "
+            f"request_ids = arrayMap((id, name) -> if(name = {{tenant:String}}, {_NO_REQUEST}, id), request_ids, "
+            "arrayResize(tenants, length(request_ids), '')), "
+            "tenants = arrayMap(name -> if(name = {tenant:String}, '', name), tenants) "
+            f"WHERE {where}",
+            bound,
+            settings=_SYNC,
+        )
+        say(f"{_STEPS}: {rows} rows without the name now")
+    return rows
+
+
+def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], None]) -> None:
+    """Make rollups over all tenants again, from rollups by tenant that are kept as long: the one that left was in them.
+
+    Made beside, and taken in while nothing else arrives.
+    """
+    tables = {table.name: table for table in list_tables(client)}
+    for view in list_views(client):
+        source, target = tables[view.source], tables[view.target]
+        is_over_all = "tenant" in source.columns and "tenant" not in target.columns
+        if not is_over_all or not (source.kept_seconds is None or source.kept_seconds == target.kept_seconds):
+            continue
+        beside = f"{COPY_PREFIX}anew_{target.name}"
+        columns = ", ".join(f"`{name}`" for name in target.columns)
+        with turns.held():
+            client.command(f"DROP TABLE IF EXISTS {quoted(beside)} SYNC")
+            client.command(f"CREATE TABLE {quoted(beside)} AS {quoted(target.name)}")
+            client.command(
+                f"INSERT INTO {quoted(beside)} ({columns}) SELECT {columns} FROM ({view.select})",
+                settings={"max_partitions_per_insert_block": 0},
+            )
+            client.command(f"TRUNCATE TABLE {quoted(target.name)}")
+            attach(client, target.name, beside)
+            client.command(f"DROP TABLE IF EXISTS {quoted(beside)} SYNC")
+        say(f"{target.name}: summed up anew")
+
+
+def _forget_in_ledger(
+    client: StoreClient, turns: StoreTurns, table: StoreTable, tenant: str, say: Callable[[str], None]
+) -> int:
+    """Book what GPUs did for the tenant under no name: its name is part of the key, so the rows are written anew.
+
+    While that is done nothing else arrives. The new rows are known by what they are made of, so a repetition after a
+    crash between the two writes nothing twice.
+    """
+    bound = {"tenant": tenant}
+    with turns.held():
+        rows = _count(client, table, _OF_TENANT, bound)
+        if rows:
+            columns = ", ".join(f"`{name}`" for name in table.columns)
+            values = ", ".join("''" if name == "tenant" else f"`{name}`" for name in table.columns)
+            asked = f"SELECT {values} FROM {quoted(table.name)} FINAL WHERE {_OF_TENANT}"
+            token = hashlib.sha256(b"".join(client.stream(f"{asked} ORDER BY ALL", bound))).hexdigest()
+            client.command(
+                f"INSERT INTO {quoted(table.name)} ({columns}) {asked} ORDER BY ALL",
+                bound,
+                settings={"insert_deduplication_token": f"erased-{token}", "max_partitions_per_insert_block": 0},
+            )
+            client.command(f"ALTER TABLE {quoted(table.name)} DELETE WHERE {_OF_TENANT}", bound, settings=_SYNC)
+            say(f"{table.name}: {rows} rows without the name now")
+    return rows

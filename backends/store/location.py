@@ -1,0 +1,118 @@
+"""Where the store is now, after a move: a file in the data directory that the collector follows while it runs."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from backends.store.address import StoreAddress
+from backends.store.client import Row, StoreClient
+from contracts.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_FILE: Final = "store-moved.json"
+
+
+class StoreLocation:
+    """What `store move` wrote down: from which store to which. It holds for the store it was moved from alone."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / _FILE
+
+    def write(self, moved_from: StoreAddress, moved_to: StoreAddress) -> None:
+        """Say that the store has moved. The file holds the new store's password: its mode is 0600."""
+        draft = self._path.with_suffix(".draft")
+        facts = {
+            "from": {"url": moved_from.url, "database": moved_from.database},
+            "to": {
+                "url": moved_to.url,
+                "database": moved_to.database,
+                "user": moved_to.user,
+                "password": moved_to.password,
+            },
+        }
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(json.dumps(facts, indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError as error:
+            raise ConfigurationError(f"{self._path} cannot be written ({error.strerror})") from error
+
+    def current(self, configured: StoreAddress) -> StoreAddress:
+        """Give where the configured store is now. Raises ConfigurationError where the file cannot be read."""
+        try:
+            facts = json.loads(self._path.read_text())
+            if facts["from"] != {"url": configured.url, "database": configured.database}:
+                return configured
+            new = {name: str(facts["to"][name]) for name in ("url", "database", "user", "password")}
+        except FileNotFoundError:
+            return configured
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self._path} says where the store was moved to, and cannot be read ({type(error).__name__}); "
+                "set TOLLKEEPER_STORE_URL to where it is and remove the file"
+            ) from error
+        return replace(configured, **new)
+
+    def changed_ns(self) -> int:
+        """Give when the file was written last, in nanoseconds; 0 without one."""
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+class FollowingStore:
+    """A store's client that goes on at another store when that has moved. For one thread at a time.
+
+    A move is written down only while no batch is under way (see `turns`), so none is ever split between two stores.
+    """
+
+    def __init__(self, configured: StoreAddress, location: StoreLocation) -> None:
+        self._configured = configured
+        self._location = location
+        self._seen_ns = -1
+        self._client: StoreClient | None = None
+
+    def insert_arrow(self, table: str, data: "pyarrow.Table", *, deduplication_token: str) -> None:
+        """Insert a batch as `StoreClient.insert_arrow` does."""
+        self._current().insert_arrow(table, data, deduplication_token=deduplication_token)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> list[Row]:
+        """Ask as `StoreClient.query` does."""
+        return self._current().query(sql, parameters, settings=settings)
+
+    def ping(self) -> bool:
+        """Say whether the store answers; never raises."""
+        try:
+            return self._current().ping()
+        except ConfigurationError:
+            return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+
+    def _current(self) -> StoreClient:
+        changed_ns = self._location.changed_ns()
+        if self._client is None or changed_ns != self._seen_ns:
+            address = self._location.current(self._configured)
+            if self._client is None or address != self._client.address:
+                self.close()
+                self._client = StoreClient(address)
+            self._seen_ns = changed_ns
+        return self._client

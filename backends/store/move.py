@@ -1,0 +1,80 @@
+"""A store moves while it is written to: a copy of all, then of what arrived meanwhile, then the collector goes over.
+
+Rows arrive with the store's own time on them, so what came between two moments can be told. Only for the last of it,
+some hundred milliseconds' worth, does the collector wait: its spool holds what comes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backends.store.client import StoreClient
+from backends.store.location import StoreLocation
+from backends.store.snapshot import cut, drop_copies, snapshot_of
+from backends.store.tables import StoreTable, list_tables
+from backends.store.transfer import copy_arrivals, load_table, read_table, require_empty
+from backends.store.turns import StoreTurns
+from contracts.errors import ConfigurationError
+
+_MOST_ROUNDS = 10
+_FEW_ROWS = 20_000  # are copied in less time than a collector's spool notices
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """What was moved: rows by table as they stood at first, and how many came while that was copied."""
+
+    rows: dict[str, int]
+    arrived_rows: int
+
+
+def move_store(
+    source: StoreClient,
+    target: StoreClient,
+    turns: StoreTurns,
+    location: StoreLocation,
+    say: Callable[[str], None],
+) -> MoveReport:
+    """Copy everything into an empty, migrated store and lead the collector there; a line per table through `say`.
+
+    Until the last step nothing has changed for anyone: after a failure the old store goes on, and the new one is to
+    be emptied before another try. Raises CopyDiffers, ConfigurationError on stores that do not fit, StoreUnavailable.
+    """
+    if source.address.url == target.address.url and source.address.database == target.address.database:
+        raise ConfigurationError(f"the store is at {source.address.shown_url} already; name another with --to")
+    drop_copies(target)
+    tables = _common_tables(source, target)
+    require_empty(target, tables, f"the store at {target.address.shown_url}")
+    rows: dict[str, int] = {}
+    with snapshot_of(source, turns, tables) as snapshot:
+        upto = snapshot.at
+        for table in tables:
+            digest = snapshot.digest(source, table)
+            load_table(target, table, read_table(source, table, snapshot.rows_of(table)), digest)
+            rows[table.name] = digest.rows
+            say(f"{table.name}: {digest.rows} rows copied, checksum {digest.checksum:016x} on both sides")
+    bases = [table for table in tables if table.is_base]
+    arrived = 0
+    for _ in range(_MOST_ROUNDS):
+        with turns.held():
+            after, upto = upto, cut(source)
+        came = sum(copy_arrivals(source, target, table, after, upto) for table in bases)
+        arrived += came
+        if came <= _FEW_ROWS:
+            break
+    with turns.held():
+        last = cut(source)
+        arrived += sum(copy_arrivals(source, target, table, upto, last) for table in bases)
+        location.write(source.address, target.address)
+    say(f"{arrived} rows arrived meanwhile and were copied; the collector writes to {target.address.shown_url} now")
+    return MoveReport(rows, arrived)
+
+
+def _common_tables(source: StoreClient, target: StoreClient) -> list[StoreTable]:
+    here, there = list_tables(source), {table.name: table for table in list_tables(target)}
+    for table in here:
+        if table.name not in there or there[table.name].columns != table.columns:
+            raise ConfigurationError(
+                f"table {table.name} is not the same at {target.address.shown_url}; both stores must be migrated by "
+                "the same version: run `python -m migrations` on each"
+            )
+    return here

@@ -1,0 +1,107 @@
+"""All tables of a store at one moment, held while the store goes on: clones that share their files with them.
+
+A clone costs milliseconds and no disk, so a collector waits that long and no longer; what reads the clones may take
+its time.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from backends.store.client import StoreClient
+from backends.store.digests import TableDigest, digest_of
+from backends.store.tables import CLAIMS, COPY_PREFIX, StoreTable, list_tables, quoted, rows_of
+from backends.store.turns import StoreTurns
+
+_LEFTOVERS: Final = (
+    "SELECT name FROM system.tables WHERE database = currentDatabase() AND startsWith(name, {prefix:String})"
+)
+_NOW: Final = "SELECT now64(3) AS at"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSnapshot:
+    """The tables as they were at the store's time `at`: every row that arrived until then, and none after."""
+
+    tables: tuple[StoreTable, ...]
+    filled: frozenset[str]  # the names of those with rows, which alone are cloned
+    at: datetime
+
+    def rows_of(self, table: StoreTable) -> str:
+        """Give what follows FROM for a table's rows as they were."""
+        if table.name == CLAIMS:  # the order of its blocks is not in a clone; what came later is left out
+            until = f"ingested_at <= toDateTime64('{self.at:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
+            return rows_of(table, where=until)
+        return rows_of(table, clone_of(table))
+
+    def digest(self, client: StoreClient, table: StoreTable) -> TableDigest:
+        """Digest a table as it was."""
+        return digest_of(client, table, self.rows_of(table)) if table.name in self.filled else TableDigest(0, 0)
+
+
+@contextmanager
+def snapshot_of(
+    client: StoreClient, turns: StoreTurns, tables: Sequence[StoreTable] = (), *, is_copied: bool = True
+) -> Iterator[StoreSnapshot]:
+    """Hold the collector for as long as cloning takes, and give the clones; they are dropped at the end.
+
+    `tables` empty: all. `is_copied`: what expires while they are read stays, else a copy would differ. What an earlier
+    one left behind, killed, is dropped first. Raises as `StoreTurns.held` and `StoreTurns.alone` do.
+    """
+    with turns.alone():
+        drop_copies(client)
+        chosen = tuple(tables) or tuple(list_tables(client))
+        try:
+            with turns.held():
+                filled = [table for table in chosen if has_rows(client, table.name)]
+                snapshot = StoreSnapshot(chosen, frozenset(table.name for table in filled), cut(client))
+                cloned = [table for table in filled if table.name != CLAIMS]
+                for table in cloned:
+                    client.command(f"CREATE TABLE {quoted(clone_of(table))} CLONE AS {quoted(table.name)}")
+            for table in cloned if is_copied else ():
+                keep_expired(client, table, clone_of(table))
+            yield snapshot
+        finally:
+            drop_copies(client)
+
+
+def clone_of(table: StoreTable) -> str:
+    """Give the name of a table's clone."""
+    return f"{COPY_PREFIX}of_{table.name}"
+
+
+def cut(client: StoreClient) -> datetime:
+    """Give the store's time when that has passed: what arrives after this has returned is later.
+
+    To be called while the collector is held, so that what came before has arrived.
+    """
+    (first,) = client.query(_NOW)
+    while True:
+        (now,) = client.query(_NOW)
+        if now["at"] > first["at"]:  # type: ignore[operator]  # both are datetimes
+            at = first["at"]
+            assert isinstance(at, datetime)
+            return at
+        time.sleep(0.001)
+
+
+def has_rows(client: StoreClient, name: str) -> bool:
+    """Say whether a table holds anything."""
+    (row,) = client.query("SELECT count() AS rows FROM {name:Identifier}", {"name": name})
+    return bool(row["rows"])
+
+
+def keep_expired(client: StoreClient, table: StoreTable, copy: str) -> None:
+    """Let a copy keep what expires meanwhile: it is compared with what was copied."""
+    if table.ttl:
+        client.command("ALTER TABLE {copy:Identifier} REMOVE TTL", {"copy": copy})
+
+
+def drop_copies(client: StoreClient) -> None:
+    """Drop every table that a snapshot or a copy has made."""
+    names = [quoted(str(row["name"])) for row in client.query(_LEFTOVERS, {"prefix": COPY_PREFIX})]
+    if names:
+        client.command(f"DROP TABLE IF EXISTS {', '.join(names)} SYNC")

@@ -1,0 +1,99 @@
+"""Rows from one store into another, table by table, proven equal before they are taken in.
+
+A whole table goes into one that stands beside its own, is compared there, and is then attached partition by partition:
+views see nothing of it, so rollups are copied as they are, and a copy that failed half-way leaves nothing behind.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from backends.store.client import StoreClient
+from backends.store.digests import TableDigest, digest_of
+from backends.store.snapshot import has_rows, keep_expired
+from backends.store.tables import COPY_PREFIX, StoreTable, quoted, rows_of
+from contracts.errors import ConfigurationError, TollkeeperError
+
+_PARTITIONS: Final = "SELECT DISTINCT _partition_id AS id FROM {name:Identifier} ORDER BY id"
+_BLOCK_ROWS: Final = 16_384  # of a few hundred gaps: some ten megabytes
+READ_SETTINGS: Final = {"max_block_size": _BLOCK_ROWS, "max_threads": 2}
+_WRITE_SETTINGS: Final = {
+    "max_insert_block_size": 16 * _BLOCK_ROWS,
+    "min_insert_block_size_rows": 16 * _BLOCK_ROWS,
+    "min_insert_block_size_bytes": 128 << 20,
+    "max_partitions_per_insert_block": 0,
+    "async_insert": 0,
+}
+SINCE: Final = "ingested_at > {after:DateTime64(3, 'UTC')} AND ingested_at <= {upto:DateTime64(3, 'UTC')}"
+
+
+class CopyDiffers(TollkeeperError):
+    """A copy is not what was copied. Nothing of it was taken in."""
+
+    code = "copy_differs"
+
+
+def read_table(client: StoreClient, table: StoreTable, rows: str) -> Iterable[bytes]:
+    """Give rows, in the words of `rows_of`, as bytes for `load_table`."""
+    return client.stream(f"SELECT {_listed(table)} FROM {rows}", settings=READ_SETTINGS)
+
+
+def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], wanted: TableDigest) -> None:
+    """Fill an empty table with what `read_table` gave. Raises CopyDiffers where it is not as it was there."""
+    if not wanted.rows:
+        return
+    beside = f"{COPY_PREFIX}for_{table.name}"
+    client.command("DROP TABLE IF EXISTS {beside:Identifier} SYNC", {"beside": beside})
+    client.command(f"CREATE TABLE {quoted(beside)} AS {quoted(table.name)}")
+    try:
+        keep_expired(client, table, beside)
+        client.insert_stream(beside, tuple(table.columns), pieces, settings=_WRITE_SETTINGS)
+        require_equal(table.name, wanted, digest_of(client, table, rows_of(table, beside)))
+        attach(client, table.name, beside)
+    finally:
+        client.command("DROP TABLE IF EXISTS {beside:Identifier} SYNC", {"beside": beside})
+
+
+def attach(client: StoreClient, name: str, beside: str) -> None:
+    """Take the parts of one table into another of the same columns, seen by no view; the one stays as it is."""
+    for row in client.query(_PARTITIONS, {"name": beside}):
+        client.command(f"ALTER TABLE {quoted(name)} ATTACH PARTITION ID '{row['id']}' FROM {quoted(beside)}")
+
+
+def copy_arrivals(source: StoreClient, target: StoreClient, table: StoreTable, after: datetime, upto: datetime) -> int:
+    """Copy a base table's rows that arrived after one moment and until another, with all that views make of them.
+
+    Gives how many. Raises CopyDiffers where they are not as they were.
+    """
+    window: Mapping[str, object] = {"after": after, "upto": upto}
+    arrivals = rows_of(table, where=SINCE)
+    wanted = digest_of(source, table, arrivals, window)
+    if not wanted.rows:
+        return 0
+    pieces = source.stream(f"SELECT {_listed(table)} FROM {arrivals}", window, settings=READ_SETTINGS)
+    target.insert_stream(table.name, tuple(table.columns), pieces, settings=_WRITE_SETTINGS)
+    require_equal(table.name, wanted, digest_of(target, table, arrivals, window))
+    return wanted.rows
+
+
+def require_empty(client: StoreClient, tables: Iterable[StoreTable], where: str) -> None:
+    """Raise ConfigurationError where one of the tables has rows."""
+    for table in tables:
+        if has_rows(client, table.name):
+            raise ConfigurationError(
+                f"{where} has rows in {table.name} already; name an empty database, "
+                "so that nothing is mixed with what is there"
+            )
+
+
+def require_equal(table: str, wanted: TableDigest, found: TableDigest) -> None:
+    """Raise CopyDiffers where two digests differ."""
+    if wanted != found:
+        raise CopyDiffers(
+            f"the copy of {table} has {found.rows} rows, checksum {found.checksum:016x}; "
+            f"what was copied has {wanted.rows} rows, checksum {wanted.checksum:016x}; nothing of it was taken in"
+        )
+
+
+def _listed(table: StoreTable) -> str:
+    return ", ".join(f"`{name}`" for name in table.columns)

@@ -1,0 +1,126 @@
+"""Who may write to the store now: an exporter, batch by batch, or a command that needs a moment without a batch.
+
+Files in the data directory, because the two are processes of their own, and the kernel lets go of the locks of one
+that dies. What it cannot tell, whether a batch was in doubt then, is kept as one byte beside.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError, StoreUnavailable
+
+_IN_DOUBT: Final = b"1"
+_SETTLED: Final = b"0"
+_POLL_SECONDS: Final = 0.01
+
+
+class StoreTurns:
+    """The right to write to one installation's store. Safe to share between threads and processes."""
+
+    def __init__(self, data: Path) -> None:
+        self._directory = data
+        self._gate = data / "store.gate"  # passed by whoever begins; so that many turns cannot starve a command
+        self._turn = data / "store.turn"
+        self._commands = data / "store.command"
+        self._counting = threading.Lock()
+        self._open_turns = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[Callable[[], None]]:
+        """Hold the right to write one batch, from its first try until it is released; waits while a command holds it.
+
+        What this gives is to be called when the batch is settled. One that is left in doubt, because the process
+        ends, is marked: the next turn is the same batch's.
+        """
+        gate = self._opened(self._gate)
+        work = self._opened(self._turn)
+        try:
+            fcntl.flock(gate, fcntl.LOCK_SH)
+            fcntl.flock(work, fcntl.LOCK_SH)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            with self._counting:
+                self._open_turns += 1
+                os.pwrite(work, _IN_DOUBT, 0)
+            is_settled = False
+
+            def settle() -> None:
+                nonlocal is_settled
+                is_settled = True
+
+            try:
+                yield settle
+            finally:
+                with self._counting:
+                    self._open_turns -= 1
+                    if is_settled and self._open_turns == 0:
+                        os.pwrite(work, _SETTLED, 0)
+        finally:
+            os.close(gate)
+            os.close(work)
+
+    @contextmanager
+    def held(self, patience_seconds: float = 30.0) -> Iterator[None]:
+        """Keep every batch waiting, with none begun and none in doubt.
+
+        Raises StoreUnavailable where a batch under way does not end in time, and ConfigurationError where a process
+        has ended in the middle of one: whether the store has it is not known until it is tried again.
+        """
+        deadline = time.monotonic() + patience_seconds
+        gate = self._opened(self._gate)
+        work = self._opened(self._turn)
+        try:
+            for descriptor in (gate, work):
+                self._lock(descriptor, deadline)
+            if os.pread(work, 1, 0) == _IN_DOUBT:
+                raise ConfigurationError(
+                    f"a collector on {self._directory} ended in the middle of a batch; start it, let it finish "
+                    "that batch, and try again"
+                )
+            yield
+        finally:
+            os.close(work)
+            os.close(gate)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the one command that makes copies of this store's tables: each drops what an earlier one left behind.
+
+        Raises ConfigurationError where another is at it.
+        """
+        descriptor = self._opened(self._commands)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigurationError(
+                    f"another command copies or checks the store of {self._directory}; try again when it has ended"
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(
+                        "the collector's batch under way does not end; does the store take it? Its log says"
+                    ) from error
+                time.sleep(_POLL_SECONDS)
+
+    def _opened(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be opened ({error.strerror}); name the collector's data directory with --data"
+            ) from error

@@ -1,0 +1,101 @@
+"""What was said, for tenants that want it kept: redacted, then journalled, after the client has its answer."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError
+from contracts.records import ContentRecord, encode_record
+from contracts.redaction import Redactor, read_patterns
+from contracts.said import answered, asked
+from gateway.answer_copy import AnswerCopy
+from gateway.journal import Journal
+from gateway.life import Life
+from gateway.reply import Reply
+
+_log = logging.getLogger(__name__)
+_ENCODING: Final = "redacted"
+_MOST_WAITING: Final = 1000  # exchanges that wait for redaction; beyond, they are counted and not kept
+
+
+class ContentKeeper:
+    """Keeps prompts and completions of tenants whose setting says so; nobody else's are looked at.
+
+    Content is no usage: where the journal has no room to spare, or too much waits, it is dropped and counted.
+    """
+
+    def __init__(self, journal: Journal, redactor: Redactor, max_bytes: int) -> None:
+        self._journal = journal
+        self._redactor = redactor
+        self._max_bytes = max_bytes
+        self._under_way: set[asyncio.Task[None]] = set()
+        self.kept = 0
+        self.dropped = 0
+
+    def wants(self, life: Life) -> bool:
+        """Say whether this request's tenant has its content kept."""
+        tenant = life.snapshot.tenants.get(life.who.tenant)
+        return tenant is not None and tenant.keeps_content and life.is_authenticated
+
+    def watch(self, reply: Reply) -> None:
+        """Have the answer copied as it leaves. A copy for the answer cache takes its place, and does as well."""
+        reply.copy_to(AnswerCopy(self._max_bytes))
+
+    def keep(self, life: Life, reply: Reply | None) -> None:
+        """Take what was asked and answered, and keep it soon; this takes no time that the client waits for."""
+        if life.outcome == "rejected":
+            return  # never sent to a model: a client that tries again and again must not fill a disk
+        if len(self._under_way) >= _MOST_WAITING:
+            self.dropped += 1
+            return
+        copied = None if reply is None else reply.copied()
+        sent = b"" if copied is None else copied[0] + copied[1]
+        body = life.body if len(life.body) <= self._max_bytes else b""
+        model = life.model.id if life.model else ""
+        work = self._redact_and_keep(life.id.bytes, life.started_at_ns, life.who.tenant, model, body, sent)
+        task = asyncio.get_running_loop().create_task(work, name="content")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._under_way)
+
+    async def _redact_and_keep(
+        self, request_id: bytes, started_at_ns: int, tenant: str, model: str, body: bytes, sent: bytes
+    ) -> None:
+        try:
+            # Off the loop: a long prompt takes milliseconds.
+            said = await asyncio.to_thread(self._redacted, body, sent)
+        except Exception as error:  # the task's edge; what could not be redacted is not kept, and not logged either
+            _log.error("content cannot be redacted", extra={"error": type(error).__name__})
+            self.dropped += 1
+            return
+        record = ContentRecord(
+            request_id=request_id,
+            started_at_ns=started_at_ns,
+            tenant=tenant,
+            model=model,
+            encoding=_ENCODING,
+            prompt=said[0],
+            completion=said[1],
+        )
+        is_kept = self._journal.append_all([(started_at_ns, encode_record(record))])
+        self.kept += is_kept
+        self.dropped += not is_kept
+
+    def _redacted(self, body: bytes, sent: bytes) -> tuple[str, str]:
+        return asked(body, self._redactor.redact_all), answered(sent, self._redactor.redact_all)
+
+
+def read_redactor(path: Path | None) -> Redactor:
+    """Give the redactor with the operator's patterns, where a file has any. Raises ConfigurationError."""
+    if path is None:
+        return Redactor()
+    try:
+        return Redactor(read_patterns(path.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"TOLLKEEPER_CONTENT_PATTERNS names {path}, which cannot be read ({type(error).__name__})"
+        ) from error

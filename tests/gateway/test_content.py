@@ -1,0 +1,84 @@
+"""What was said: kept for tenants that want it, redacted before it is written, and for nobody else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.records import ContentRecord
+from contracts.redaction import Redactor
+from gateway.content import ContentKeeper, read_redactor
+
+MAIL = "ada@example.org"
+KEPT = {"tenants": [{"id": "acme", "keeps_content": True}]}
+CHAT: dict[str, Any] = {"model": "scripted-1", "messages": [{"role": "user", "content": f"I am {MAIL}"}]}
+
+
+def content(gateway: Any) -> list[ContentRecord]:
+    return [record for record in gateway.records() if isinstance(record, ContentRecord)]
+
+
+def on_disk(gateway: Any) -> bytes:
+    return b"".join(file.read_bytes() for file in gateway.gateway.journal._log.directory.iterdir() if file.is_file())
+
+
+async def test_nothing_that_was_said_is_kept_unless_the_tenant_wants_it(start_gateway, kit):
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])))
+    answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+    assert answer.status == 200 and len(gateway.requests()) == 1
+    assert content(gateway) == [] and b"Hello! I am" not in on_disk(gateway) and b"ada" not in on_disk(gateway)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_was_said_is_redacted_before_it_is_written(start_gateway, kit, eventually, stream):
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))
+    answer = await gateway.ask(gateway.request(json.dumps({**CHAT, "stream": stream}).encode()))
+    assert answer.status == 200
+    await eventually(lambda: content(gateway))
+    [said], [record] = content(gateway), gateway.requests()
+    assert (said.request_id, said.tenant, said.model) == (record.request_id, "acme", "scripted-1")
+    assert said.encoding == "redacted"
+    assert json.loads(said.prompt)["messages"] == [{"role": "user", "content": "I am [email]"}]
+    assert "Hello! I am the scripted model" in said.completion
+    assert MAIL.encode() not in on_disk(gateway)
+
+
+async def test_what_is_refused_is_not_kept(start_gateway, kit):
+    limits = [
+        {"id": "none", "tenant": "acme", "level": "tenant", "metric": "requests", "window": "minute", "amount": 0}
+    ]
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), limits=limits, **KEPT))
+    answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+    assert answer.status == 429
+    await gateway.gateway.recorder.content.close()
+    assert content(gateway) == []
+
+
+async def test_plain_chats_of_such_a_tenant_are_seen_and_kept(start_gateway, kit, upstream, eventually):
+    upstream.always(upstream.whole({"choices": [{"index": 0, "message": {"role": "assistant", "content": MAIL}}]}))
+    target = kit.http_target(upstream.url)
+    gateway = await start_gateway(kit.configuration(("scripted-1", [target]), **KEPT))
+    for _ in range(2):
+        answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+        assert answer.status == 200 and answer.json["choices"][0]["message"]["content"] == MAIL
+    await eventually(lambda: len(content(gateway)) == 2)
+    assert all("[email]" in said.completion and MAIL not in said.completion for said in content(gateway))
+
+
+async def test_what_cannot_be_redacted_is_counted_and_not_written(start_gateway, kit, eventually, monkeypatch):
+    def broken(redactor: Redactor, text: str) -> str:
+        raise ValueError("of no pattern")
+
+    monkeypatch.setattr(Redactor, "redact", broken)
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))
+    answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+    assert answer.status == 200
+    keeper: ContentKeeper = gateway.gateway.recorder.content
+    await eventually(lambda: keeper.dropped == 1)
+    assert content(gateway) == [] and MAIL.encode() not in on_disk(gateway)
+
+
+def test_a_file_of_patterns_is_read_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "patterns").write_text("staff = EMP-[0-9]{4}\n")
+    assert read_redactor(tmp_path / "patterns").redact("EMP-1234") == "[staff]"

@@ -1,0 +1,31 @@
+"""A second store beside the one that all tests share."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def second_store(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    process = type(store)(tmp_path_factory.mktemp("second") / "tollkeeper")
+    try:
+        process.start()
+        process.migrate()
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def other_store(second_store: Any) -> Any:
+    """A second running, migrated store, without rows."""
+    client = second_store.client()
+    filled = client.query(
+        "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0 "
+        "AND name != 'schema_migrations'"
+    )
+    for row in filled:
+        client.command("TRUNCATE TABLE {name:Identifier}", {"name": row["name"]})
+    client.close()
+    return second_store

@@ -1,0 +1,53 @@
+"""Compiling is done where it can be, and leaves everything as it was where it cannot."""
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from backends.compiled import ROOT, CompiledModules, State
+from tollkeeper import compile as compiling
+from tollkeeper import doctor
+from tollkeeper.compile import HOT, CannotCompile, compile_modules, main
+
+
+def found(state: State, reason: str = "why") -> CompiledModules:
+    return CompiledModules(state, reason, {})
+
+
+def test_every_module_named_is_there_once() -> None:
+    assert [name for name in HOT if not (ROOT / f"{name}.py").is_file()] == []
+    assert len(set(HOT)) == len(HOT)
+
+
+def test_without_a_compiler_it_says_so_in_a_line_and_succeeds(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(compiling, "find_compiled", lambda **_: found("absent"))
+    assert main() == 0
+    assert "run interpreted: no C compiler is installed" in capsys.readouterr().out
+
+
+def test_without_headers_it_says_so(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    folder = tmp_path / "compiled"
+    with pytest.raises(CannotCompile, match="headers"):
+        compile_modules(("contracts/ids",), folder)
+    assert not folder.exists()
+
+
+def test_what_is_compiled_already_is_left(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(compiling, "find_compiled", lambda **_: found("compiled", "48 modules"))
+    monkeypatch.setattr(compiling, "compile_modules", lambda: pytest.fail("compiled again"))
+    assert main() == 0
+    assert "48 modules" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("compiled", "ok"), ("off", "ok"), ("stale", "warn"), ("absent", "warn")]
+)
+def test_the_doctor_tells_how_it_stands(monkeypatch, state: State, status: str) -> None:
+    monkeypatch.setattr(doctor, "find_compiled", lambda **_: found(state))
+    check = doctor._check_compiled({})
+    assert check.status == status and "why" in check.detail
+    assert ("make compile" in check.remedy) is (status == "warn")

@@ -1,0 +1,72 @@
+"""`tollkeeper retention`: for how long tables keep their rows, for everyone and for a tenant that wants less."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from backends.store.retention import apply_rules, list_rules, set_rule, set_table_days
+from backends.store.tables import list_tables
+from contracts.errors import ConfigurationError
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+app = typer.Typer(help="How long rows are kept.", no_args_is_help=True)
+
+_DAY_SECONDS: Final = 86_400
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Such as requests or content; `list` shows them.")]
+
+
+@app.command("set")
+def set_days(
+    table: TableName,
+    days: Annotated[int | None, typer.Option(min=1, help="For how many days.")] = None,
+    tenant: Annotated[str, typer.Option(help="For this tenant alone; left out: for everyone.")] = "",
+    default: Annotated[bool, typer.Option("--default", help="Take a tenant's rule away.")] = False,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+) -> None:
+    """Set a table's time. A tenant's rule is carried out by `apply`, everyone's by the store itself."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        if (days is None) != default or (default and not tenant):
+            raise ConfigurationError("give --days N, or --tenant TENANT with --default")
+        if tenant:
+            set_rule(opened.store, tenant, table, days)
+        else:
+            assert days is not None
+            set_table_days(opened.store, table, days)
+    whom = f"tenant {tenant}" if tenant else "everyone"
+    typer.echo(f"{table} keeps rows of {whom} " + (f"for {days} days" if days else "as it does for everyone"))
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
+    """List the tables' times and the tenants' rules."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        rows: list[dict[str, Any]] = [
+            {"table": table.name, "tenant": "", "keeps": table.ttl or "for good"} for table in list_tables(opened.store)
+        ]
+        rows += [
+            {"table": rule.table, "tenant": rule.tenant, "keeps": f"{rule.keep_seconds // _DAY_SECONDS} days"}
+            for rule in list_rules(opened.store)
+            if rule.keep_seconds
+        ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(("table", "tenant", "keeps"), rows, _cell, "no tables; run `python -m migrations`")
+
+
+@app.command("apply")
+def apply(data: Data = DEFAULT_DATA, store_url: StoreUrl = "") -> None:
+    """Delete what tenants' rules no longer keep. Call it once a day, by cron or a timer."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        rows = apply_rules(opened.store, datetime.now(UTC), typer.echo)
+    typer.echo(f"{rows} rows deleted")
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    return str(row[column])

@@ -1,0 +1,96 @@
+"""`tollkeeper store`: is it sound, and to another place with it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from backends.secret_files import SecretFiles
+from backends.store.address import StoreAddress
+from backends.store.checks.check import DEFAULT_HOURS, CheckReport, check_store
+from backends.store.move import move_store
+from migrations.store import migrate_store, read_migrations
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json
+
+app = typer.Typer(help="The telemetry store: check it, move it.", no_args_is_help=True)
+
+TARGET_PASSWORD = "TOLLKEEPER_STORE_MOVE_PASSWORD"
+
+
+@app.command("check")
+def check(
+    hours: Annotated[int, typer.Option(min=1, max=72, help="For how far back tokens are compared.")] = DEFAULT_HOURS,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look for damage, holes in numbers, rollups that are not their base, and tokens on nobody's account.
+
+    One named line for each finding, and status 1 where there is one.
+    """
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        say = _quiet if as_json else _remark
+        report = check_store(opened.store, opened.turns, hours, say)
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        _print(report)
+    raise typer.Exit(1 if report.findings else 0)
+
+
+@app.command("move")
+def move(
+    to: Annotated[str, typer.Option("--to", help="The other store's URL, such as http://127.0.0.1:8123.")],
+    to_database: Annotated[str, typer.Option("--to-database", help="The database there.")] = "tollkeeper",
+    to_user: Annotated[str, typer.Option("--to-user", help="A user who may create tables there.")] = "writer",
+    to_data: Annotated[
+        Path | None, typer.Option("--to-data", help="The other data directory, where that is an embedded store too.")
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything into another store while this one is used, and lead the collector there.
+
+    The other one's password is in TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
+    """
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        secrets = SecretFiles((to_data or data) / "secrets")
+        password = os.environ.get(TARGET_PASSWORD)
+        address = StoreAddress.resolve(to, to_database, "writer", secrets, user=to_user, password=password)
+        say = _quiet if as_json else typer.echo
+        migrate_store(address, read_migrations(), wait_seconds=0, say=_quiet)
+        target = opened.in_store(address)
+        try:
+            report = move_store(opened.store, target, opened.turns, opened.location, say)
+        finally:
+            target.close()
+    if as_json:
+        print_json({"to": to, "rows": report.rows, "arrived_rows": report.arrived_rows})
+    else:
+        typer.echo(
+            f"moved. From the next start on give every process TOLLKEEPER_STORE_URL={to}, "
+            "TOLLKEEPER_STORE_USER and TOLLKEEPER_STORE_PASSWORD, and restart the dashboard now; "
+            "then prove it: tollkeeper store check"
+        )
+
+
+def _print(report: CheckReport) -> None:
+    for line in report.tokens:
+        typer.echo(line.line())
+    for finding in report.findings:
+        typer.echo(finding.line())
+    if not report.findings:
+        typer.echo("sound: no damage, no hole, every rollup is its base, every token is on a line")
+
+
+def _remark(line: str) -> None:
+    typer.echo(f"checking {line}", err=True)
+
+
+def _quiet(line: str) -> None:
+    """Say nothing: what follows is for a machine."""
