@@ -3,39 +3,20 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 import httptools
-import msgspec
 
 from backends.http_head import LastHead
 from backends.http_origin import Origin
+from backends.http_timeouts import Timeouts
 from backends.tls import tls_refusal
-from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamTimeout
+from contracts.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
 
 # News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
 _STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
 _MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long to wait, in seconds: to connect, until the reply first gets on, until it does again, in total.
-
-    It gets on with each piece of its body, unless the receiver says that a piece only kept it alive.
-    """
-
-    connect: float = 5.0
-    first_byte: float = 300.0
-    between: float = 60.0
-    total: float = 1800.0
-
-    def __post_init__(self) -> None:
-        for name in ("connect", "first_byte", "between", "total"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"timeout {name!r} must be > 0 seconds, not {getattr(self, name)}")
 
 
 class StaleConnection(UpstreamBroken):
@@ -50,7 +31,7 @@ class Receiver(Protocol):
         """Take a piece. False: the reply has not got on by it, it was only kept alive."""
 
 
-class ChunkReceiver:
+class ChunkReceiver(Receiver, Protocol):
     """A receiver that knows some chunks of a body by their bytes, the framing of the chunked coding among them."""
 
     def chunk_taker(self) -> Callable[[bytes], bool] | None:
@@ -58,19 +39,26 @@ class ChunkReceiver:
 
         Asked after each chunk that came so; `None`: none is known. What is taken gets the reply on.
         """
-        return None
 
 
 OnEnd = Callable[[UpstreamError | None], None]
 """Told once how a reply ended: well, or with what went wrong."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request:
     """What is sent, and who takes the reply."""
 
-    head: bytes
-    body: bytes
-    receiver: Receiver
+    __slots__ = ("head", "body", "receiver")
+
+    def __init__(
+        self,
+        head: bytes,
+        body: bytes,
+        receiver: Receiver,
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.receiver = receiver
 
 
 class Home(Protocol):
@@ -84,8 +72,8 @@ class Home(Protocol):
     def forget(self, connection: "Connection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """One connection: idle, or carrying exactly one exchange."""
+class Connection:
+    """One connection: idle, or carrying exactly one exchange. An `asyncio.Protocol` in all but its base class."""
 
     def __init__(self, pool: Home, time: Callable[[], float] | None = None) -> None:
         """`time` is what `pool.clock` gives, for less."""
@@ -223,9 +211,9 @@ class Connection(asyncio.Protocol):
         self._take_chunk = None
 
     def on_chunk_complete(self) -> None:
-        receiver: object = self.receiver
-        if isinstance(receiver, ChunkReceiver):
-            self._take_chunk = receiver.chunk_taker()
+        ask: Callable[[], Callable[[bytes], bool] | None] | None = getattr(self.receiver, "chunk_taker", None)
+        if ask is not None:  # it is a ChunkReceiver
+            self._take_chunk = ask()
 
     def on_message_complete(self) -> None:
         self._take_chunk = None

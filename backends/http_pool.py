@@ -10,10 +10,11 @@ import logging
 import ssl
 from collections import deque
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
-from backends.http_connection import Connection, OnEnd, Receiver, Request, StaleConnection, Timeouts
+from backends.http_connection import Connection, OnEnd, Receiver, Request, StaleConnection
 from backends.http_origin import Origin
+from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls, tls_refusal
 from contracts.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 
@@ -191,8 +192,8 @@ class HttpPool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.timeouts.connect):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self, loop.time),
+                _, made = await loop.create_connection(
+                    lambda: cast(asyncio.Protocol, Connection(self, loop.time)),
                     self.origin.host,
                     self.origin.port,
                     ssl=self._tls,
@@ -207,7 +208,7 @@ class HttpPool:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {reason}") from error
-        return connection
+        return cast(Connection, made)
 
     async def _sweep(self) -> None:
         # One coarse timer for all connections: a timer per request would cost more than the parse.

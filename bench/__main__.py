@@ -18,9 +18,13 @@ BENCHMARKS: Final = (
     "failures",
     "answer_cache",
     "semantic",
+    "store",
     "gateway",
     "fuzz",
     "soak",
+    "collector",
+    "crash",
+    "away",
 )
 
 

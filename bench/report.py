@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from backends.compiled import find_compiled
+
 Better = Literal["higher", "lower"]
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -35,11 +37,12 @@ def commit() -> str:
 
 @cache
 def hardware() -> str:
-    """Describe the machine in one line: cores, processor, memory, GPUs."""
+    """Describe the machine in one line: cores, processor, memory, GPUs, and how the gateway's hot modules run on it."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") if shutil.which("nvidia-smi") else ""
     described = ", ".join(sorted(gpus.splitlines())) or "no GPU"
-    return f"{os.cpu_count()} cores {_processor()}, {memory_gib:.0f} GiB, {described}"
+    data_plane = "compiled" if find_compiled().state == "compiled" else "interpreted"
+    return f"{os.cpu_count()} cores {_processor()}, {memory_gib:.0f} GiB, {described}, data plane {data_plane}"
 
 
 def _processor() -> str:

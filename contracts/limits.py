@@ -187,6 +187,7 @@ class TenantSpec:
     weight: int = 1
     time_zone: str = "UTC"
     is_active: bool = True
+    keeps_content: bool = False  # what is said in its requests is kept, redacted
 
     def __post_init__(self) -> None:
         if not 1 <= self.weight <= 1000:

@@ -1,46 +1,47 @@
-"""The one module that knows `gen_ai.*` attribute names and the names of table columns.
+"""The names of our own spans' attributes and of table columns; others' spellings are in `dialects.py`.
 
 GenAI conventions are in development (semantic-conventions-genai, state of November 2026): every spelling lives
-here, new ones are written, old ones are read. A column is a name, a kind and the way to read it off a record;
-the store maps kinds to ClickHouse and Arrow types, and a test holds both against the migrated tables.
+in these two modules, new ones are written, old ones are read. A column is a name, a kind and where on a record it
+stands; the store maps kinds to ClickHouse and Arrow types, and a test holds both against the migrated tables.
 """
 
-import re
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, Final
 
 from contracts.columns import Column as Column
 from contracts.columns import ColumnKind as ColumnKind
 from contracts.columns import Table as Table
-from contracts.columns import field_reader as _field_reader
 from contracts.columns import fields as _fields
-from contracts.records import AttemptRecord, DeviceRecord, GpuShare, KvRecord, RequestRecord, StepRecord
-from contracts.telemetry import LogRow, SpanRow
+from contracts.dialects import CACHE_READ_TOKENS as CACHE_READ_TOKENS
+from contracts.dialects import CACHE_WRITE_TOKENS as CACHE_WRITE_TOKENS
+from contracts.dialects import CONTENT_ATTRIBUTES as CONTENT_ATTRIBUTES
+from contracts.dialects import CONTENT_EVENT_PREFIX as CONTENT_EVENT_PREFIX
+from contracts.dialects import CONTENT_FAMILIES as CONTENT_FAMILIES
+from contracts.dialects import CONVERSATION_ID as CONVERSATION_ID
+from contracts.dialects import COST_AMOUNT as COST_AMOUNT
+from contracts.dialects import COST_CURRENCY as COST_CURRENCY
+from contracts.dialects import COST_SOURCE as COST_SOURCE
+from contracts.dialects import FINISH_REASONS as FINISH_REASONS
+from contracts.dialects import INPUT_TOKENS as INPUT_TOKENS
+from contracts.dialects import OLD_SPELLINGS as OLD_SPELLINGS
+from contracts.dialects import OPERATION_NAME as OPERATION_NAME
+from contracts.dialects import OUTPUT_TOKENS as OUTPUT_TOKENS
+from contracts.dialects import PROVIDER_NAME as PROVIDER_NAME
+from contracts.dialects import REASONING_TOKENS as REASONING_TOKENS
+from contracts.dialects import REQUEST_CHOICE_COUNT as REQUEST_CHOICE_COUNT
+from contracts.dialects import REQUEST_MAX_TOKENS as REQUEST_MAX_TOKENS
+from contracts.dialects import REQUEST_MODEL as REQUEST_MODEL
+from contracts.dialects import REQUEST_STREAM as REQUEST_STREAM
+from contracts.dialects import REQUEST_TEMPERATURE as REQUEST_TEMPERATURE
+from contracts.dialects import RESPONSE_ID as RESPONSE_ID
+from contracts.dialects import RESPONSE_MODEL as RESPONSE_MODEL
+from contracts.dialects import TIME_TO_FIRST_CHUNK as TIME_TO_FIRST_CHUNK
+from contracts.dialects import current_spelling as current_spelling
+from contracts.records import AttemptRecord, ContentRecord, DeviceRecord, KvRecord, RequestRecord, StepRecord
+from contracts.telemetry import LogRow, MetricRow, SpanRow
 from contracts.usage import LEAVES
 
 # --- attributes of spans, foreign and our own -------------------------------------------------------------
 
-OPERATION_NAME: Final = "gen_ai.operation.name"
-PROVIDER_NAME: Final = "gen_ai.provider.name"
-REQUEST_MODEL: Final = "gen_ai.request.model"
-RESPONSE_MODEL: Final = "gen_ai.response.model"
-REQUEST_STREAM: Final = "gen_ai.request.stream"
-REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
-REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
-REQUEST_CHOICE_COUNT: Final = "gen_ai.request.choice.count"
-RESPONSE_ID: Final = "gen_ai.response.id"
-FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
-INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
-REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
-COST_AMOUNT: Final = "gen_ai.usage.cost.amount"
-COST_CURRENCY: Final = "gen_ai.usage.cost.currency"
-COST_SOURCE: Final = "gen_ai.usage.cost.source"
-CONVERSATION_ID: Final = "gen_ai.conversation.id"
 ERROR_TYPE: Final = "error.type"
 SERVICE_NAME: Final = "service.name"
 TENANT: Final = "tollkeeper.tenant.id"
@@ -49,40 +50,8 @@ PROJECT: Final = "tollkeeper.project.id"
 KEY: Final = "tollkeeper.key.id"
 REQUEST_ID: Final = "tollkeeper.request.id"
 BATCH_ID: Final = "tollkeeper.batch.id"
+SAMPLED_SHARE: Final = "tollkeeper.sampled.share"  # on spans of traces that were drawn: the share they stand for
 CLOCK_TAG: Final = "tollkeeper.clock"  # on rows whose time was out of range and has been clamped
-
-# Old or foreign spelling -> the one we store under. vLLM 0.25 to 0.33 and pre-2025 conventions.
-OLD_SPELLINGS: Final[dict[str, str]] = {
-    "gen_ai.system": PROVIDER_NAME,
-    "gen_ai.usage.prompt_tokens": INPUT_TOKENS,
-    "gen_ai.usage.completion_tokens": OUTPUT_TOKENS,
-    "gen_ai.usage.cache_creation.input_tokens": CACHE_WRITE_TOKENS,
-    "gen_ai.usage.cache_read_input_tokens": CACHE_READ_TOKENS,
-    "gen_ai.usage.cache_creation_input_tokens": CACHE_WRITE_TOKENS,
-    "gen_ai.request.id": RESPONSE_ID,
-}
-
-# Attributes that carry what was said. They are not stored.
-CONTENT_ATTRIBUTES: Final = frozenset(
-    {
-        "gen_ai.input.messages",
-        "gen_ai.output.messages",
-        "gen_ai.system_instructions",
-        "gen_ai.tool.definitions",
-        "gen_ai.tool.call.arguments",
-        "gen_ai.tool.call.result",
-        "gen_ai.prompt",
-        "gen_ai.completion",
-        "gen_ai.event.content",
-    }
-)
-CONTENT_EVENT_PREFIX: Final = "gen_ai."  # events of this kind say in their body what was said
-# The same in the spellings of OpenLLMetry, OpenInference and Vercel's SDK: whole families, numbered by message.
-CONTENT_FAMILIES: Final = re.compile(
-    r"(gen_ai\.(prompt|completion)\.\d|traceloop\.entity\.(input|output)$|(input|output)\.value$"
-    r"|llm\.(prompts?|completions?|input_messages|output_messages|prompt_template\.variables)(\.|$)"
-    r"|retrieval\.documents\.|message\.content|ai\.(prompt|response\.(text|object|toolCalls)|toolCall\.(args|result)))"
-)
 
 
 def span_name(record: RequestRecord) -> str:
@@ -124,50 +93,28 @@ def span_attributes(record: RequestRecord) -> dict[str, str | int | float | bool
     return {name: value for name, value in candidates.items() if value is not None}
 
 
-def current_spelling(attribute: str) -> str:
-    """Give the spelling we store an attribute under."""
-    return OLD_SPELLINGS.get(attribute, attribute)
-
-
 # --- table columns ----------------------------------------------------------------------------------------
 
-
-def _who_reader(name: str) -> Callable[[Any], Any]:
-    return attrgetter(f"who.{name}")
-
-
-def _usage_reader(name: str) -> Callable[[Any], Any]:
-    return attrgetter(f"usage.{name}")
-
-
-def _gpu_reader(name: str, absent: Any) -> Callable[[Any], Any]:
-    def read(record: Any) -> Any:
-        share: GpuShare | None = record.gpu
-        return absent if share is None else getattr(share, name)
-
-    return read
-
-
 _WHO: Final[tuple[Column[Any], ...]] = (
-    Column("tenant", "label", _who_reader("tenant")),
-    Column("team", "label", _who_reader("team")),
-    Column("project", "label", _who_reader("project")),
-    Column("key_id", "label", _who_reader("key_id")),
-    Column("end_user", "string", _who_reader("user")),
-    Column("tags", "labels", _who_reader("tags")),
+    Column("tenant", "label", "who.tenant"),
+    Column("team", "label", "who.team"),
+    Column("project", "label", "who.project"),
+    Column("key_id", "label", "who.key_id"),
+    Column("end_user", "string", "who.user"),
+    Column("tags", "labels", "who.tags"),
 )
-_USAGE: Final[tuple[Column[Any], ...]] = tuple(Column(f"tokens_{leaf}", "u32?", _usage_reader(leaf)) for leaf in LEAVES)
+_USAGE: Final[tuple[Column[Any], ...]] = tuple(Column(f"tokens_{leaf}", "u32?", f"usage.{leaf}") for leaf in LEAVES)
 _GPU: Final[tuple[Column[Any], ...]] = (
-    Column("gpu_prefill_ns", "u64?", _gpu_reader("prefill_ns", None)),
-    Column("gpu_decode_ns", "u64?", _gpu_reader("decode_ns", None)),
-    Column("gpu_recompute_ns", "u64?", _gpu_reader("recompute_ns", None)),
-    Column("gpu_wasted_ns", "u64?", _gpu_reader("wasted_ns", None)),
-    Column("kv_block_seconds", "f64?", _gpu_reader("kv_block_seconds", None)),
-    Column("attribution_method", "label", _gpu_reader("method", "")),
-    Column("attribution_confidence", "f64?", _gpu_reader("confidence", None)),
+    Column("gpu_prefill_ns", "u64?", "gpu.prefill_ns"),
+    Column("gpu_decode_ns", "u64?", "gpu.decode_ns"),
+    Column("gpu_recompute_ns", "u64?", "gpu.recompute_ns"),
+    Column("gpu_wasted_ns", "u64?", "gpu.wasted_ns"),
+    Column("kv_block_seconds", "f64?", "gpu.kv_block_seconds"),
+    Column("attribution_method", "label", "gpu.method", absent=""),
+    Column("attribution_confidence", "f64?", "gpu.confidence"),
 )
 _COST: Final[tuple[Column[Any], ...]] = (
-    Column("cost_usd", "usd?", _field_reader("cost_pico_usd")),
+    Column("cost_usd", "usd?", "cost_pico_usd"),
     *_fields("label", "cost_basis", "price_version"),
 )
 
@@ -175,7 +122,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
     "requests",
     (
         *_fields("uuid", "request_id"),
-        Column("started_at", "time_ns", _field_reader("started_at_ns")),
+        Column("started_at", "time_ns", "started_at_ns"),
         *_fields("u64", "duration_ns"),
         *_WHO,
         *_fields("label", "operation", "api", "outcome"),
@@ -202,7 +149,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("label", "count_method"),
         *_fields("u32?", "engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"),
         *_COST,
-        Column("charged_usd", "usd?", _field_reader("charged_pico_usd")),
+        Column("charged_usd", "usd?", "charged_pico_usd"),
         *_GPU,
         *_fields("u16", "attempts"),
         *_fields("u32?", "max_tokens"),
@@ -210,7 +157,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("f64?", "temperature"),
         *_fields("u32", "request_bytes", "response_bytes"),
         *_fields("label", "cache"),
-        Column("limit_name", "label", _field_reader("limit")),
+        Column("limit_name", "label", "limit"),
         *_fields("u32?", "reserved_tokens"),
         *_fields("label[]", "verdicts"),
         *_fields("string", "route_decision"),
@@ -234,7 +181,7 @@ ATTEMPTS: Final[Table[AttemptRecord]] = Table(
     (
         *_fields("uuid", "request_id"),
         *_fields("u16", "number"),
-        Column("started_at", "time_ns", _field_reader("started_at_ns")),
+        Column("started_at", "time_ns", "started_at_ns"),
         *_fields("u64", "duration_ns"),
         *_WHO,
         *_fields("label", "reason", "outcome"),
@@ -256,7 +203,7 @@ ENGINE_STEPS: Final[Table[StepRecord]] = Table(
     (
         *_fields("label", "engine"),
         *_fields("u64", "sequence"),
-        Column("started_at", "time_ns", _field_reader("started_at_ns")),
+        Column("started_at", "time_ns", "started_at_ns"),
         *_fields("u64", "busy_ns", "gap_ns"),
         *_fields("label", "kind", "gap_cause"),
         *_fields("u64?", "forward_ns", "rank_skew_ns"),
@@ -281,13 +228,13 @@ KV_EVENTS: Final[Table[KvRecord]] = Table(
     (
         *_fields("label", "engine"),
         *_fields("u64", "sequence"),
-        Column("at", "time_ns", _field_reader("at_ns")),
+        Column("at", "time_ns", "at_ns"),
         *_fields("label", "event"),
         *_fields("u64[]", "block_hashes"),
         *_fields("u64?", "parent_hash"),
         *_fields("u32", "block_size"),
         *_fields("label", "medium"),
-        Column("cache_group", "u16", _field_reader("group")),
+        Column("cache_group", "u16", "group"),
         *_fields("label", "adapter", "tenant", "model", "replica"),
     ),
 )
@@ -297,7 +244,7 @@ GPU_SAMPLES: Final[Table[DeviceRecord]] = Table(
     (
         *_fields("label", "host"),
         *_fields("u64", "sequence"),
-        Column("at", "time_ns", _field_reader("at_ns")),
+        Column("at", "time_ns", "at_ns"),
         *_fields("label", "device", "device_model"),
         *_fields("u16", "device_index"),
         *_fields("label", "parent", "vendor", "replica", "gateway"),
@@ -312,11 +259,22 @@ GPU_SAMPLES: Final[Table[DeviceRecord]] = Table(
     ),
 )
 
+CONTENT: Final[Table[ContentRecord]] = Table(
+    "content",
+    (
+        *_fields("label", "tenant"),
+        *_fields("uuid", "request_id"),
+        Column("started_at", "time_ns", "started_at_ns"),
+        *_fields("label", "model", "encoding"),
+        *_fields("string", "prompt", "completion"),
+    ),
+)
+
 TRACES: Final[Table[SpanRow]] = Table(
     "traces",
     (
         *_fields("label", "tenant"),
-        Column("started_at", "time_ns", _field_reader("started_at_ns")),
+        Column("started_at", "time_ns", "started_at_ns"),
         *_fields("u64", "duration_ns"),
         *_fields("bytes", "trace_id", "span_id", "parent_span_id"),
         *_fields("string", "trace_state"),
@@ -326,7 +284,7 @@ TRACES: Final[Table[SpanRow]] = Table(
         *_fields("labels", "attributes"),
         *_fields("label", "status"),
         *_fields("string", "status_message"),
-        Column("event_times", "time_ns[]", _field_reader("event_times_ns")),
+        Column("event_times", "time_ns[]", "event_times_ns"),
         *_fields("label[]", "event_names"),
         *_fields("labels[]", "event_attributes"),
         *_fields("bytes[]", "link_trace_ids", "link_span_ids"),
@@ -339,8 +297,8 @@ LOGS: Final[Table[LogRow]] = Table(
     "logs",
     (
         *_fields("label", "tenant"),
-        Column("at", "time_ns", _field_reader("at_ns")),
-        Column("observed_at", "time_ns", _field_reader("observed_at_ns")),
+        Column("at", "time_ns", "at_ns"),
+        Column("observed_at", "time_ns", "observed_at_ns"),
         *_fields("bytes", "trace_id", "span_id"),
         *_fields("u8", "trace_flags"),
         *_fields("label", "severity"),
@@ -352,10 +310,36 @@ LOGS: Final[Table[LogRow]] = Table(
     ),
 )
 
+METRICS: Final[Table[MetricRow]] = Table(
+    "metrics",
+    (
+        *_fields("label", "tenant", "name", "kind", "unit", "description", "service"),
+        *_fields("labels", "attributes", "resource_attributes"),
+        *_fields("label", "scope_name", "scope_version"),
+        Column("started_at", "time_ns", "started_at_ns"),
+        Column("at", "time_ns", "at_ns"),
+        *_fields("f64?", "value"),
+        *_fields("bool", "is_monotonic"),
+        *_fields("label", "temporality"),
+        *_fields("u64?", "count"),
+        *_fields("f64?", "sum", "min", "max"),
+        *_fields("u64[]", "bucket_counts"),
+        *_fields("f64[]", "bucket_bounds"),
+        *_fields("i32", "scale"),
+        *_fields("u64", "zero_count"),
+        *_fields("i32", "positive_offset"),
+        *_fields("u64[]", "positive_counts"),
+        *_fields("i32", "negative_offset"),
+        *_fields("u64[]", "negative_counts"),
+        *_fields("f64[]", "quantiles", "quantile_values"),
+    ),
+)
+
 TABLES: Final[dict[type, Table[Any]]] = {
     RequestRecord: REQUESTS,
     AttemptRecord: ATTEMPTS,
     StepRecord: ENGINE_STEPS,
     KvRecord: KV_EVENTS,
     DeviceRecord: GPU_SAMPLES,
+    ContentRecord: CONTENT,
 }

@@ -259,7 +259,19 @@ class DeviceRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
     xid: int | None = None
 
 
-Record = RequestRecord | AttemptRecord | StepRecord | KvRecord | DeviceRecord
+class ContentRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="content.1", kw_only=True):
+    """What was said in one request, of a tenant that has it kept. `encoding` says what was done to it: "redacted"."""
+
+    request_id: RequestId
+    started_at_ns: int
+    tenant: str
+    model: str = ""
+    encoding: str = ""
+    prompt: str = ""
+    completion: str = ""
+
+
+Record = RequestRecord | AttemptRecord | StepRecord | KvRecord | DeviceRecord | ContentRecord
 
 EVENT_NAMES: Final[dict[type[Record], str]] = {
     RequestRecord: "tollkeeper.request",
@@ -267,6 +279,7 @@ EVENT_NAMES: Final[dict[type[Record], str]] = {
     StepRecord: "tollkeeper.step",
     KvRecord: "tollkeeper.kv",
     DeviceRecord: "tollkeeper.device",
+    ContentRecord: "tollkeeper.content",
 }
 EVENT_PREFIX: Final = "tollkeeper."
 
@@ -289,6 +302,9 @@ _STEP_LISTS: Final = (
 )
 
 
+_WITH_GAPS: Final = (RequestRecord, AttemptRecord)
+
+
 def encode_record(record: Record) -> bytes:
     """Pack a record: one msgpack array beginning with its kind and schema version."""
     return _encoder.encode(record)
@@ -302,7 +318,7 @@ def decode_record(packed: bytes | memoryview) -> Record:
         raise InvalidRecord(f"a packed record of {len(packed)} bytes cannot be decoded: {error}") from error
     if isinstance(record, StepRecord):
         _check_step(record)
-    elif isinstance(record, RequestRecord | AttemptRecord):
+    elif isinstance(record, _WITH_GAPS):
         _check_gaps(record.gaps)
     return record
 

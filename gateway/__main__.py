@@ -1,15 +1,39 @@
 """`python -m gateway`: the data plane."""
 
+import logging
 import os
 import sys
+from typing import Final
 
-import uvloop
+from backends.compiled import CompiledModules, use_compiled
 
-from backends.process import run_process
-from gateway.app import run
-from gateway.settings import GatewaySettings
+_log: Final = logging.getLogger("gateway")
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Run the data plane to its end, compiled where it is. Gives the exit status."""
     # Products of vectors are small here: threads would wait for one another, and the event loop for them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(run_process("gateway", GatewaySettings, lambda settings: uvloop.run(run(settings))))
+    found = use_compiled()
+    # From here on a module is what was found of it.
+    import uvloop
+
+    from backends.process import run_process
+    from gateway.app import run
+    from gateway.settings import GatewaySettings
+
+    def run_told(settings: GatewaySettings) -> None:
+        _tell(found)
+        uvloop.run(run(settings))
+
+    return run_process("gateway", GatewaySettings, run_told)
+
+
+def _tell(found: CompiledModules) -> None:
+    """Say once whether the hot modules run compiled."""
+    level = logging.WARNING if found.state == "stale" else logging.INFO
+    _log.log(level, "hot modules", extra={"state": found.state, "reason": found.reason})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

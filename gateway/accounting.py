@@ -7,6 +7,7 @@ from contracts.configuration import Snapshot
 from gateway.admission import Admission
 from gateway.app_parts import budget_publisher, counter_store, span_emitter, window_file
 from gateway.clock import Clock
+from gateway.content import ContentKeeper, read_redactor
 from gateway.counting import TokenEstimator
 from gateway.journal import Journal
 from gateway.limiter import Limiter
@@ -28,7 +29,9 @@ class Accounting:
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
         self.counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
         self._spans = span_emitter(settings, name)
-        self.recorder = Recorder(self.journal, name, self._spans.emit if self._spans else None, self.counts)
+        self.content = ContentKeeper(self.journal, read_redactor(settings.content_patterns), settings.content_max_bytes)
+        emit_span = self._spans.emit if self._spans else None
+        self.recorder = Recorder(self.journal, name, emit_span, self.counts, self.content)
         self.admission = Admission(self.journal, settings.max_concurrent)
         self.publisher = budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
@@ -48,6 +51,7 @@ class Accounting:
 
     async def close(self) -> None:
         """Tell, write down and close everything. Nothing runs any more."""
+        await self.content.close()
         await self.watch.tell()
         if self._windows is not None:
             await self._windows.write()

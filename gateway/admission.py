@@ -4,18 +4,23 @@ Today admission protects what must never be lost, the journal's room, and the pr
 concurrent requests. Rate limits, budgets and fairness are further conditions of the same ticket.
 """
 
-import msgspec
-
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import Identity
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 
-class Ticket(msgspec.Struct):
+class Ticket:
     """The right to run one request. Settled exactly once, whatever happens."""
 
-    who: Identity
-    is_settled: bool = False
+    __slots__ = ("who", "is_settled")
+
+    def __init__(
+        self,
+        who: Identity,
+        is_settled: bool = False,
+    ) -> None:
+        self.who = who
+        self.is_settled = is_settled
 
 
 class Admission:

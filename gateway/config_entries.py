@@ -115,6 +115,7 @@ class ConfiguredTenant(Entry):
     id: _Name
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
+    keeps_content: bool = False  # what its requests say, redacted
 
 
 class ConfiguredLimit(Entry):

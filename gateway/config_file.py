@@ -218,7 +218,10 @@ def _names(allowed: Sequence[str] | None) -> frozenset[str] | None:
 def _tenants(parsed: ConfigurationFile) -> dict[str, TenantSpec]:
     """Give the tenants that are listed, and with the defaults those that only a key or an issuer names."""
     named = [key.tenant for key in parsed.keys] + [issuer.tenant for issuer in parsed.issuers if issuer.tenant]
-    listed = {tenant.id: TenantSpec(tenant.id, tenant.weight, tenant.time_zone) for tenant in parsed.tenants}
+    listed = {
+        tenant.id: TenantSpec(tenant.id, tenant.weight, tenant.time_zone, keeps_content=tenant.keeps_content)
+        for tenant in parsed.tenants
+    }
     return {name: TenantSpec(name) for name in named} | listed
 
 

@@ -21,6 +21,7 @@ from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
 from gateway.cascade import Cascades
 from gateway.clock import Clock
+from gateway.content import ContentKeeper
 from gateway.decisions import add_decision
 from gateway.exchange import Exchange
 from gateway.journey import Journeys
@@ -120,6 +121,8 @@ class Dispatcher:
         """Lead a request through the stages up to the end of its answer. Raises what stops it on its way."""
         passage.reply = await self._understand(life, passage, exchange, operation, key)
         passage.ticket = self._stages.admission.admit(life.who)
+        if (keeper := self._content_keeper(life)) is not None:
+            keeper.watch(passage.reply)
         way = None if passage.route is None else await self._stages.guide.begin(life, passage.route)
         if life.cache is not None and await self._answer_again(life, passage, exchange, operation):
             return
@@ -172,16 +175,24 @@ class Dispatcher:
         life.response_bytes = exchange.bytes_sent
         if passage.reply is not None and life.attempts:
             self._prepare_end(life, passage.reply)
-            if operation.keeps and life.error is None:
-                await self._keep(life, passage.reply)
         elif passage.reply is not None and life.is_hit:
             life.response_bytes += passage.reply.end_bytes
         if life.choice is not None and life.choice.sample is not None:
             add_decision(life, "replica", life.choice.sample.facts())
         try:
-            self._stages.recorder.record(life)  # on disk before the client has its acknowledgement
+            # On disk before the client has its acknowledgement, and in the turn in which it was settled: whoever takes
+            # down what counters hold, together with the journal's end, finds it there.
+            self._stages.recorder.record(life)
+            if (keeper := self._content_keeper(life)) is not None:
+                keeper.keep(life, passage.reply)
+            if operation.keeps and life.error is None and passage.reply is not None and life.attempts:
+                await self._keep(life, passage.reply)
         finally:
             self._conclude(life, exchange, operation, passage)
+
+    def _content_keeper(self, life: Life) -> ContentKeeper | None:
+        keeper = self._stages.recorder.content
+        return keeper if keeper is not None and keeper.wants(life) else None
 
     def _prepare_end(self, life: Life, reply: Reply) -> None:
         """Look at the answer and render its end. Where that fails the client is told so: the record is made anyway."""

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import msgspec
-
 from contracts.requests import AnyRequest
 
 _REASONS: Final = {
@@ -40,16 +38,28 @@ class Line(Protocol):
     async def drained(self) -> None: ...
 
 
-class RequestHead(msgspec.Struct, gc=False):
+class RequestHead:
     """What a request's head says. The content length among its headers may be another request's."""
 
-    method: str
-    path: str
-    query: str  # as it came, without the question mark
-    version: str
-    headers: dict[bytes, bytes]  # names in lower case; the last of a repeated header holds
-    keep_alive: bool
-    is_plain: bool | None = None  # as whoever answers it has found; `None`: nobody has looked yet
+    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str,  # as it came, without the question mark
+        version: str,
+        headers: dict[bytes, bytes],  # names in lower case; the last of a repeated header holds
+        keep_alive: bool,
+        is_plain: bool | None = None,  # as whoever answers it has found; `None`: nobody has looked yet
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.version = version
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.is_plain = is_plain
 
 
 class Exchange:
@@ -110,12 +120,16 @@ class Exchange:
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing."""
+        self.start_lines(status, content_type, header_lines(headers))
+
+    def start_lines(self, status: int, content_type: bytes, lines: bytes) -> None:
+        """Begin an answer as `start` does, with headers that are lines already, each with its line end."""
         self.is_chunked = self.version == "1.1"
         if not self.is_chunked:
             self._keep_alive = False
         framing = b"transfer-encoding: chunked\r\n" if self.is_chunked else b""
         self.is_started = True
-        self._write(_head(status, content_type, header_lines(headers), framing, self._connection_line()))
+        self._write(_head(status, content_type, lines, framing, self._connection_line()))
 
     def write(self, data: bytes) -> None:
         """Send a piece of the answer at once."""

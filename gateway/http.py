@@ -45,8 +45,11 @@ _ONCE: Final = {
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
 
 
-class HttpConnection(asyncio.Protocol):
-    """One client connection. Requests on it are answered one after another, in order."""
+class HttpConnection:
+    """One client connection. Requests on it are answered one after another, in order.
+
+    An `asyncio.Protocol` in all but its base class, which would keep it from being compiled.
+    """
 
     def __init__(
         self,
@@ -345,8 +348,12 @@ class HttpConnection(asyncio.Protocol):
             return
         exchange = self._current = self._waiting.popleft()
         task = self._handle(exchange)
-        if self._current is exchange:
+        if self._is_answering(exchange):
             self._task = task
+
+    def _is_answering(self, exchange: Exchange) -> bool:
+        """Say whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
+        return self._current is exchange
 
     def _stop_parsing(self, refusal: TollkeeperError) -> None:
         self._refusal = refusal

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from contracts.generation import Delta, Result
 from contracts.records import GAP_UNIT_NS, MAX_GAP_UNITS, CountMethod, gap_units, gaps_between
 from contracts.usage import UNKNOWN_USAGE, Usage
@@ -15,25 +13,41 @@ _MAX_PADDING: Final = 1 << 18
 _HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 
 
-class Progress(msgspec.Struct):
+class Progress:
     """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds.
 
     Gaps are by the engine's clock where deltas carry its times, else by arrival here. The first and the last token's
     times are by arrival always: that is what the client waits for.
     """
 
-    first_at_ns: int | None = None
-    tokens: int = 0
-    reasoning_tokens: int = 0  # of these
-    usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
-    count_method: CountMethod = "none"
-    account: Result | None = None  # of a call that raised
-    on_first: Callable[[int], None] | None = None  # told once when the first token came
-    _last_at_ns: int | None = None
-    _gaps: list[int] = []
-    _last_at: dict[int, int] = {}  # by choice
-    _arrivals: list[int] = []  # of tokens whose gaps are not yet worked out
-    _arriving: int = 0  # the choice that they are of
+    __slots__ = (
+        "_arrivals",
+        "_arriving",
+        "_gaps",
+        "_last_at",
+        "_last_at_ns",
+        "account",
+        "count_method",
+        "first_at_ns",
+        "on_first",
+        "reasoning_tokens",
+        "tokens",
+        "usage",
+    )
+
+    def __init__(self) -> None:
+        self.first_at_ns: int | None = None
+        self.tokens = 0
+        self.reasoning_tokens = 0  # of these
+        self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
+        self.count_method: CountMethod = "none"
+        self.account: Result | None = None  # of a call that raised
+        self.on_first: Callable[[int], None] | None = None  # told once when the first token came
+        self._last_at_ns: int | None = None
+        self._gaps: list[int] = []
+        self._last_at: dict[int, int] = {}  # by choice
+        self._arrivals: list[int] = []  # of tokens whose gaps are not yet worked out
+        self._arriving = 0  # the choice that they are of
 
     def take(self, delta: Delta, now_ns: int) -> None:
         """Count a delta's tokens. Tokens that come in one piece without times have gaps of zero between them."""

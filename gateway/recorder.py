@@ -5,9 +5,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from backends.native import mypyc_attr
 from contracts.errors import ClientGone, HedgeLost
 from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record, gap_units, pack_gaps
 from contracts.usage import Usage
+from gateway.content import ContentKeeper
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
 from gateway.metrics.request_counts import RequestCounts, SeriesKey
@@ -15,18 +17,31 @@ from gateway.metrics.request_counts import RequestCounts, SeriesKey
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
 
-class WholeRequest(msgspec.Struct, frozen=True, gc=False):
+class WholeRequest:
     """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
 
-    started_at_ns: int
-    packed: bytes
-    alike: SeriesKey
-    tenant: str
-    duration_ns: int
-    usage: Usage
-    cost_pico_usd: int | None
+    __slots__ = ("started_at_ns", "packed", "alike", "tenant", "duration_ns", "usage", "cost_pico_usd")
+
+    def __init__(
+        self,
+        started_at_ns: int,
+        packed: bytes,
+        alike: SeriesKey,
+        tenant: str,
+        duration_ns: int,
+        usage: Usage,
+        cost_pico_usd: int | None,
+    ) -> None:
+        self.started_at_ns = started_at_ns
+        self.packed = packed
+        self.alike = alike
+        self.tenant = tenant
+        self.duration_ns = duration_ns
+        self.usage = usage
+        self.cost_pico_usd = cost_pico_usd
 
 
+@mypyc_attr(native_class=False)  # one of them, whose parts tests replace
 class Recorder:
     """Writes the records of requests whose payer is known. Others are counted, not recorded: no flood fills a disk."""
 
@@ -36,11 +51,13 @@ class Recorder:
         gateway: str,
         emit_span: Callable[[RequestRecord], None] | None = None,
         counts: RequestCounts | None = None,
+        content: ContentKeeper | None = None,
     ) -> None:
         self._journal = journal
         self.gateway = gateway  # its name
         self._emit_span = emit_span
         self._counts = counts
+        self.content = content  # none: nothing of what was said is kept
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
         self.unrecorded_rejections = 0

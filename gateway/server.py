@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import socket
-from typing import Final
+from typing import Final, cast
 
 from contracts.errors import ConfigurationError
 from gateway.exchange import Handler
@@ -89,13 +89,15 @@ class HttpServer:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
-    def _new_connection(self) -> HttpConnection:
+    def _new_connection(self) -> asyncio.Protocol:
         if self._tls is None:
-            return HttpConnection(self._limits, self._handle, self._connections, self._shape_at)
-        wants_certificate = self._tls.wants_certificates
-        return SecureConnection(
-            self._limits, self._handle, self._connections, self._shape_at, wants_certificate=wants_certificate
-        )
+            connection = HttpConnection(self._limits, self._handle, self._connections, self._shape_at)
+        else:
+            wants_certificate = self._tls.wants_certificates
+            connection = SecureConnection(
+                self._limits, self._handle, self._connections, self._shape_at, wants_certificate=wants_certificate
+            )
+        return cast(asyncio.Protocol, connection)
 
     async def _sweep(self) -> None:
         while True:

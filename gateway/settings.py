@@ -34,6 +34,7 @@ class GatewaySettings(BaseSettings):
     data: Path = Path(".tollkeeper")
     host: str = "127.0.0.1"
     gateway_port: int = Field(default=8080, ge=0, le=65535)
+    compiled: bool = True  # run the hot modules as the compiler made them, where it did
     gateway_name: str = ""  # on every record; empty: host name and port
     region: str = ""  # where this gateway stands, for conditions of routes
     semantic_timeout_ms: int = Field(default=200, ge=1, le=60_000)  # a prompt not read by then goes the default way
@@ -62,6 +63,8 @@ class GatewaySettings(BaseSettings):
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
     max_concurrent: int = Field(default=4096, ge=1)
+    content_max_bytes: int = Field(default=256 << 10, ge=1024)  # of a prompt, and of an answer; of tenants that keep it
+    content_patterns: Path | None = None  # a file with patterns of one's own; a line each, name = expression
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
     drain_seconds: float = Field(default=10.0, ge=0)
 

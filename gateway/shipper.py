@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from backends.http_connection import Timeouts
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.http_timeouts import Timeouts
 from backends.otlp import CONTENT_TYPE, LOGS_PATH, PackedRecord, build_export_request, rejected_records
 from backends.segments import Entry
 from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tollkeeper import budgets, keys, limits, routes, tenants
+from tollkeeper import budgets, keys, limits, privacy, retention, routes, spool, store_command, tenants
+from tollkeeper.backup import backup_command, restore_command
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
 from tollkeeper.loadtest.command import loadtest_command
@@ -41,11 +42,19 @@ app = typer.Typer(
 )
 app.command("replay")(replay_command)
 app.command("loadtest")(loadtest_command)
+app.command("backup")(backup_command)
+app.command("restore")(restore_command)
 app.add_typer(keys.app, name="keys")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(limits.app, name="limits")
 app.add_typer(budgets.app, name="budgets")
 app.add_typer(routes.app, name="routes")
+app.add_typer(spool.app, name="spool")
+app.add_typer(store_command.app, name="store")
+app.add_typer(retention.app, name="retention")
+app.add_typer(privacy.users, name="users")
+tenants.app.command("erase")(privacy.erase_tenant_command)
+tenants.app.command("export")(privacy.export_tenant_command)
 
 
 @app.command()

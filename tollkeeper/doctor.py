@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from backends.compiled import find_compiled
 from backends.tls import TlsFiles, days_left, server_context
 from contracts.errors import ConfigurationError
 from tollkeeper.installation import Installation
@@ -61,6 +62,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         _check_python(),
         *_check_packages(_CONSTRAINTS),
         *_check_ports(data, ports, environment),
+        _check_compiled(environment),
         _check_directory(data),
         _check_disk(data),
         *_check_certificate(environment),
@@ -133,6 +135,15 @@ def _check_ports(data: Path, ports: Ports, environment: Mapping[str, str]) -> It
             yield Check("ports", "fail", detail, "stop it, or start with `tollkeeper up --port-base 18080`")
     if not taken:
         yield Check("ports", "ok", f"all free: {', '.join(str(port) for port in ports.by_name().values())}")
+
+
+def _check_compiled(environment: Mapping[str, str]) -> Check:
+    """Say whether the gateway's hot modules run as the C compiler made them. It runs without, a quarter slower."""
+    found = find_compiled(environment=environment)
+    if found.state in ("compiled", "off"):
+        return Check("compiled modules", "ok", found.reason if found.state == "compiled" else f"off: {found.reason}")
+    remedy = "make compile, with a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+    return Check("compiled modules", "warn", f"interpreted: {found.reason}", remedy)
 
 
 def _check_directory(data: Path) -> Check:

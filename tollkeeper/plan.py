@@ -50,7 +50,7 @@ class Choices:
     def listening(self) -> dict[str, int]:
         """Give the ports that will be listened on, by name."""
         ports = self.ports.by_name()
-        names = ["gateway", "control", "collector", "collector_health"]
+        names = ["gateway", "control", "collector", "otlp_grpc", "collector_health"]
         names += [] if self.store_url else ["store_http", "store_native"]
         names += ["dashboard"] if self.has_dashboard else []
         return {name: ports[name] for name in names}

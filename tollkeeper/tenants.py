@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tollkeeper.control_client import ControlClient
+from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -42,6 +42,23 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
     else:
         columns = ("id", "name", "time_zone", "status", "created_at")
         print_table(columns, tenants, _cell, "no tenants yet; tollkeeper tenants create ID")
+
+
+@app.command("content")
+def content(
+    tenant: Annotated[str, typer.Argument(help="The tenant's id.")],
+    keeps: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep what its requests say, redacted, or stop.")],
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Switch the keeping of prompts and answers on or off; off unless it was switched on. What is kept expires."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        changed = client.patch(f"/v1/tenants/{path_segment(tenant)}", {"keeps_content": keeps})
+    if as_json:
+        print_json(changed)
+    else:
+        typer.echo(f"tenant {tenant}: what its requests say is {'kept, redacted' if keeps else 'not kept'}")
 
 
 def control_port() -> int:

@@ -45,7 +45,7 @@ _OPEN_DASHBOARD = (
     "warning: the dashboard has no sign-in yet: listening on {host}, it shows every tenant's cost to whoever reaches "
     "its port; --no-dashboard leaves it out, or keep others from the port with a firewall"
 )
-_INSIDE = frozenset({"store_http", "store_native", "collector", "collector_health"})
+_INSIDE = frozenset({"store_http", "store_native", "collector", "otlp_grpc", "collector_health"})
 
 
 def up(

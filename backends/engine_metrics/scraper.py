@@ -8,9 +8,9 @@ from typing import Final
 
 from backends.engine_metrics.gauges import ServerGauges
 from backends.engine_metrics.reading import read_gauges
-from backends.http_connection import Timeouts
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.http_timeouts import Timeouts
 from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
 
 _log = logging.getLogger(__name__)

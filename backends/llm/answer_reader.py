@@ -25,7 +25,6 @@ class AnswerReader:
     """
 
     # What has been read so far: of a whole reply most of it stays as it is here.
-    _usage: Usage = UNKNOWN_USAGE
     _count_method: CountMethod = "none"
     _finish_reason = ""
     _model = ""
@@ -40,6 +39,7 @@ class AnswerReader:
         self._sink = sink
         self._form = form
         self._expected = expected
+        self._usage: Usage = UNKNOWN_USAGE
 
     @property
     def is_complete(self) -> bool:

@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
-from backends.http_connection import ChunkReceiver
 from backends.llm.answer_reader import AnswerReader, message_in, only_delta
 from backends.llm.base import Sink
 from backends.llm.openai_replies import form_for
@@ -33,6 +32,7 @@ _MAX_REPLY_BODY: Final = 256 * 1024 * 1024
 _REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
+_NO_HEADERS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
 class CredentialsRefused(TargetMisconfigured):
@@ -41,11 +41,10 @@ class CredentialsRefused(TargetMisconfigured):
     code = "upstream_credentials_refused"
 
 
-class ReplyReader(AnswerReader, ChunkReceiver):
+class ReplyReader(AnswerReader):
     """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
 
     _status = 0
-    _headers: Mapping[bytes, bytes] = MappingProxyType({})
     _events: EventSplitter | None = None
     _collected = 0
     _shape: TextShape | None = None  # of the chunks that come next, as far as can be known
@@ -57,6 +56,7 @@ class ReplyReader(AnswerReader, ChunkReceiver):
         if request.choice_count > 1:  # they take turns
             self._lessons = _MAX_LESSONS
         self._pieces: list[bytes] = []
+        self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers

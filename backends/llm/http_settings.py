@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from backends.http_connection import Timeouts
+from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls
 from contracts.configuration import TargetSpec
 from contracts.errors import ConfigurationError

@@ -4,7 +4,7 @@ A stream's events go out as the bytes they came in; they are read only for accou
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
@@ -17,7 +17,9 @@ from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.openai_body import BodyFields, body_for, with_usage
+from backends.llm.openai_settings import OpenAISettings
 from backends.llm.sent_stream import HeldReply, SentStream
+from backends.native import mypyc_attr
 from backends.tls import LiveContext
 from contracts.chat import GenerationRequest
 from contracts.configuration import TargetSpec
@@ -29,22 +31,7 @@ from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
 
 
-class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a target's settings may say. The way to it is read by `http_settings`."""
-
-    timeouts: object = None
-    tls: object = None
-    headers: object = None
-    output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    sends_reasoning_effort: bool = True
-    sends_priority: bool = False
-    sends_cache_control: bool = False
-    refuses: object = None  # read, like the next two, by `http_abilities`
-    takes: object = None
-    paths: object = None
-    metrics_url: str = ""  # read by gateway/metrics/upstream_metrics.py
-
-
+@mypyc_attr(native_class=False)  # a few of them, whose parts tests replace
 class OpenAIHttpTarget:
     """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
 
@@ -194,7 +181,7 @@ class _SentWhole:
 
 def _body_fields(spec: TargetSpec) -> BodyFields:
     try:
-        given = msgspec.convert(spec.settings, _Settings)
+        given = msgspec.convert(spec.settings, OpenAISettings)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
     return BodyFields(

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-from backends.http_connection import ChunkReceiver
 from backends.http_pool import Exchange
 from backends.llm.base import Sink, Target
 from backends.llm.http_reply import ReplyReader
 from contracts.requests import AnyRequest
 
 
-class HeldReply(ChunkReceiver):
+class HeldReply:
     """Keeps what comes of a reply until there is somebody to read it, which is mostly before anything has come."""
 
     def __init__(self) -> None:

@@ -7,14 +7,16 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import uvloop
 
+from backends.compiled import use_compiled
 from backends.process import run_process
-from gateway.app import run
-from gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from gateway.settings import GatewaySettings
 
 STEP_NS: Final = 2_000_000  # uvloop's timers count milliseconds
 
@@ -30,7 +32,9 @@ async def _beat(beats: list[Beat]) -> None:
         due += STEP_NS * (1 + max(came - due, 0) // STEP_NS)
 
 
-async def _run(settings: GatewaySettings, file: Path) -> None:
+async def _run(settings: "GatewaySettings", file: Path) -> None:
+    from gateway.app import run
+
     beats: list[Beat] = []
     beating = asyncio.create_task(_beat(beats), name="beats")
     try:
@@ -47,5 +51,8 @@ def read_beats(file: Path, from_ns: int, until_ns: int) -> list[Beat]:
 
 
 if __name__ == "__main__":
+    use_compiled()  # before anything of the gateway is imported
+    from gateway.settings import GatewaySettings
+
     path = Path(sys.argv[1])
     sys.exit(run_process("gateway", GatewaySettings, lambda settings: uvloop.run(_run(settings, path))))

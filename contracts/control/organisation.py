@@ -3,6 +3,7 @@
 The slug stands on every record, so a report from last year still reads.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -11,6 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
 
+CONTENT_SETTING: Final = "keeps_content"  # in a tenant's settings
 SLUG_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 
 
@@ -26,6 +28,16 @@ class Tenant(Base):
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
     settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether what is said in its requests is kept, redacted. Off unless it was switched on."""
+        return keeps_content(self.settings)
+
+
+def keeps_content(settings: Mapping[str, object]) -> bool:
+    """Read that from a tenant's settings."""
+    return settings.get(CONTENT_SETTING) is True
 
 
 class Team(Base):

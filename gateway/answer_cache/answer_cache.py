@@ -4,13 +4,14 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from contracts.caching import CachePolicy
-from contracts.configuration import DEFAULT_POLICY, ModelSpec, Snapshot
+from contracts.configuration import DEFAULT_POLICY, KeyPolicy, ModelSpec, Snapshot
 from contracts.errors import ClientGone
 from contracts.usage import Usage
 from gateway.answer_cache.answer_store import MEANING_BYTES, AnswerStore, Entry
 from gateway.answer_cache.cache_control import CacheWish, read_cache_control
 from gateway.answer_cache.counts import CacheCounts
 from gateway.answer_cache.fingerprint import (
+    Context,
     Contexts,
     Fingerprint,
     fingerprint,
@@ -23,7 +24,7 @@ from gateway.answer_cache.pricing import price_hit
 from gateway.answer_cache.visit import Visit
 from gateway.answer_copy import AnswerCopy
 from gateway.clock import Clock
-from gateway.exchange import Exchange, Headers
+from gateway.exchange import Exchange, Headers, header_lines
 from gateway.grant import Grant
 from gateway.life import Life
 from gateway.limiter import Limiter
@@ -42,7 +43,9 @@ _LONGEST_THOUGHT_SECONDS: Final = 0.25  # about a text's meaning, before the mod
 _MAX_WAITS: Final = 3  # each for one that was given up by its client before the end
 _BYPASS: Final[Headers] = ((b"x-cache", b"bypass"),)
 _MISS: Final[Headers] = ((b"x-cache", b"miss"),)
-_UNUSED: Final = Usage(input_text=0, output_text=0)  # no model did anything
+UNUSED: Final = Usage(input_text=0, output_text=0)  # no model did anything
+
+Kept = tuple[Entry, KeptAnswer]
 # How a model ends an answer that it would not give again, or that others should not be given.
 _NOT_KEPT: Final = frozenset(("content_filter", "error", "abort", "cancelled"))
 _CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by them, and others have more
@@ -102,7 +105,7 @@ class AnswerCache:
             reply.add_headers(_BYPASS)
             return False
         if wish.may_read:
-            kept = self._look(life, name.exact, wish) or await self._wait(life, name, wish)
+            kept = self._look_for(life, name.exact, wish) or await self._wait(life, name, wish)
             if kept is not None:
                 await self._give(life, reply, visit, kept, None)
                 return True
@@ -134,6 +137,52 @@ class AnswerCache:
             if visit.meaning is not None:
                 visit.meaning.cancel()
 
+    def context(
+        self,
+        model: ModelSpec,
+        snapshot: Snapshot,
+        share: tuple[str, ...],
+        operation: Operation,
+        requested_model: str,
+        rules: KeyPolicy,
+        regions: frozenset[str] | None,
+    ) -> Context:
+        """Give all that an answer depends on beside its request's body."""
+        return self._contexts.of(
+            model,
+            snapshot,
+            share,
+            operation.api,
+            operation.paths[0],  # versions of an API answer in their own words
+            requested_model,
+            rules.max_reasoning_effort,
+            rules.max_thinking_tokens,
+            regions,
+        )
+
+    def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
+        """Give a kept answer; `None` where there is none for this request, or none that can be read any more."""
+        ttl, wanted = policy.ttl_seconds, wish.max_age_seconds
+        max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
+        entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
+        if entry is None:
+            return None
+        if entry.answer is not None:
+            return entry, entry.answer
+        try:
+            answer = unpack_answer(entry.packed)
+        except UnreadableAnswer:
+            self.counts.unreadable += 1
+            self._store.remove(tenant, key)
+            return None
+        self._store.note_read(tenant, entry, answer, header_lines(answer.served))
+        return entry, answer
+
+    def note_hit(self, cost_pico_usd: int | None, whole_pico_usd: int | None) -> None:
+        """Count an exact hit, which cost so much where its answer would have cost so much (pico-USD)."""
+        self.counts.hits += 1
+        self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost_pico_usd or 0)
+
     def state(self) -> dict[str, int]:
         """Give what health shows."""
         self._store.sweep(self._clock.monotonic_ns())  # nobody may ask for anything that is kept any more
@@ -155,35 +204,16 @@ class AnswerCache:
         if share is None:
             return None
         rules = DEFAULT_POLICY if life.key is None else life.key.policy
-        context = self._contexts.of(
-            model,
-            life.snapshot,
-            share,
-            life.api,
-            operation.paths[0],  # versions of an API answer in their own words
-            life.requested_model,
-            rules.max_reasoning_effort,
-            rules.max_thinking_tokens,
-            life.regions,
-        )
+        context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions)
         wants_text = policy.mode == "semantic" and self._embedder is not None
         return fingerprint(body, context, wants_text=wants_text)
 
-    def _look(self, life: Life, key: bytes, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
-        """Give a kept answer; `None` where there is none for this request, or none that can be read any more."""
+    def _look_for(self, life: Life, key: bytes, wish: CacheWish) -> Kept | None:
         assert life.cache is not None
-        tenant, ttl, wanted = life.who.tenant, life.cache.ttl_seconds, wish.max_age_seconds
-        max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
-        entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
-        if entry is None:
-            return None
-        try:
-            answer = unpack_answer(entry.packed)
-        except UnreadableAnswer:
-            self.counts.unreadable += 1
-            self._store.remove(tenant, key)
-            return None
-        return (entry, answer) if life.regions is None or answer.region in life.regions else None
+        kept = self.look(life.who.tenant, key, life.cache, wish)
+        if kept is None or life.regions is None or kept[1].region in life.regions:
+            return kept
+        return None
 
     async def _wait(self, life: Life, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
         """Wait for the answer to a request that is the same and under way; `None` where none comes of it."""
@@ -196,7 +226,7 @@ class AnswerCache:
             has_waited = True
             how = await flight.landing(_LONGEST_WAIT_SECONDS)
             if how is Landing.KEPT:
-                return self._look(life, name.exact, wish)
+                return self._look_for(life, name.exact, wish)
             if how is not Landing.GIVEN_UP:
                 return None  # what failed for one is not asked for by one after the other
         return None
@@ -213,33 +243,31 @@ class AnswerCache:
         nearest = meanings.find(tenant, name.around, meaning)
         if nearest is None or nearest[1] < visit.policy.similarity:
             return False
-        kept = self._look(life, nearest[0], visit.wish)
+        kept = self._look_for(life, nearest[0], visit.wish)
         if kept is None:
             return False
         await self._give(life, reply, visit, kept, nearest[1])
         return True
 
-    async def _give(
-        self, life: Life, reply: Reply, visit: Visit, kept: tuple[Entry, KeptAnswer], similarity: float | None
-    ) -> None:
+    async def _give(self, life: Life, reply: Reply, visit: Visit, kept: Kept, similarity: float | None) -> None:
         """Answer with a kept answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
         entry, answer = kept
         cost, whole_pico_usd = price_hit(life, answer, visit.policy, self._settlement)
         visit.grant = await self._limiter.reserve_cost(life, cost.total_pico_usd, retries=visit.retries)
         now_ns = life.admitted_ns = self._clock.monotonic_ns()
-        life.usage, life.count_method, life.cost = _UNUSED, "exact", cost
+        life.usage, life.count_method, life.cost = UNUSED, "exact", cost
         life.finish_reason = answer.finish_reason
         life.tool_calls, life.schema_failed = answer.tool_calls, answer.schema_failed
         age = (b"age", b"%d" % ((now_ns - entry.kept_at_ns) // _SECOND_NS))
         if similarity is None:
-            self.counts.hits += 1
+            self.note_hit(cost.total_pico_usd, whole_pico_usd)
             life.cache_outcome = "hit"
             said: Headers = ((b"x-cache", b"hit"), age)
         else:
             self.counts.semantic_hits += 1
+            self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost.total_pico_usd or 0)
             life.cache_outcome = "semantic_hit"
             said = ((b"x-cache", b"semantic-hit"), (b"x-cache-similarity", b"%.4f" % similarity), age)
-        self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost.total_pico_usd or 0)
         reply.add_headers(self._limiter.rate_headers(visit.grant) + said)
         reply.replay(answer.begun, answer.end, answer.served)
 

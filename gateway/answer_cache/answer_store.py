@@ -7,8 +7,11 @@ from typing import Final
 
 import msgspec
 
+from gateway.answer_cache.kept_answer import KeptAnswer
+
 # What an entry takes beyond its packed answer: its key, its place in the order and in the line of what ends.
 ENTRY_BYTES: Final = 400
+READ_BYTES: Final = 1000  # and more once it is read: the objects that it is made of
 MEANING_BYTES: Final = 2300  # for an answer that is found by meaning: a vector of 1,536 bytes, its array and places
 _FREED_SHARE: Final = 100  # room is made by the hundredth part of the whole, so that shelves are compared seldom
 _STALE_ENDS: Final = 1024
@@ -16,17 +19,17 @@ _SWEPT_AT_ONCE: Final = 16  # at a look, which must not wait for more than that
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """A packed answer, and the bytes that are kept elsewhere because of it. Times are monotonic nanoseconds."""
+    """A packed answer, and the bytes that are kept elsewhere because of it. Times are monotonic nanoseconds.
+
+    Once it is given it is kept as it was read, with the lines of the head that say what served it, and no more packed.
+    """
 
     packed: bytes
     kept_at_ns: int
     ends_at_ns: int
-    beside_bytes: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Give the memory that it takes."""
-        return len(self.packed) + self.beside_bytes + ENTRY_BYTES
+    size_bytes: int
+    answer: KeptAnswer | None = None
+    served_lines: bytes = b""
 
 
 class _Shelf:
@@ -53,7 +56,8 @@ class AnswerStore:
 
     def get(self, tenant: str, key: bytes, now_ns: int, max_age_ns: int | None = None) -> Entry | None:
         """Give a tenant's answer, unless its time is over or it is older than the caller wants."""
-        self.sweep(now_ns, _SWEPT_AT_ONCE)
+        if self._ends and self._ends[0][0] <= now_ns:
+            self.sweep(now_ns, _SWEPT_AT_ONCE)
         shelf = self._shelves.get(tenant)
         entry = None if shelf is None else shelf.entries.get(key)
         if shelf is None or entry is None:
@@ -73,8 +77,8 @@ class AnswerStore:
         """
         self.sweep(now_ns)
         self.remove(tenant, key)
-        entry = Entry(packed, now_ns, now_ns + ttl_ns, beside_bytes)
-        size = entry.size_bytes
+        size = len(packed) + beside_bytes + ENTRY_BYTES
+        entry = Entry(packed, now_ns, now_ns + ttl_ns, size)
         if size > self.max_bytes:
             return False
         if self.size_bytes + size > self.max_bytes:
@@ -86,6 +90,15 @@ class AnswerStore:
         self.entries += 1
         heapq.heappush(self._ends, (entry.ends_at_ns, tenant, key))
         return True
+
+    def note_read(self, tenant: str, entry: Entry, answer: KeptAnswer, served_lines: bytes) -> None:
+        """Keep an answer of a tenant's as it was read, which takes a little more memory and is not to be read again."""
+        entry.answer, entry.served_lines, entry.packed = answer, served_lines, b""
+        entry.size_bytes += READ_BYTES
+        self._shelves[tenant].size_bytes += READ_BYTES
+        self.size_bytes += READ_BYTES
+        if self.size_bytes > self.max_bytes:
+            self._make_room(0)
 
     def remove(self, tenant: str, key: bytes) -> None:
         """Forget an answer, where it is there."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from contracts.caching import CachePolicy
-from contracts.prices import UNPRICED, Cost
+from contracts.prices import UNPRICED, AnyCard, Cost
 from gateway.answer_cache.kept_answer import KeptAnswer
 from gateway.life import Life
 from gateway.settlement import Settlement
@@ -12,18 +12,25 @@ HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced wi
 
 
 def price_hit(life: Life, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement) -> tuple[Cost, int | None]:
-    """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request.
-
-    Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
-    """
+    """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
     card = settlement.card_of(
         answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, is_batched=life.is_batched
     )
+    return price_by(card, answer, policy, settlement, life.operation)
+
+
+def price_by(
+    card: AnyCard | None, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement, operation: str
+) -> tuple[Cost, int | None]:
+    """Give the same by a card, `None` where there is none.
+
+    Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
+    """
     if card is None:
         return UNPRICED, None
     whole = answer.cost_pico_usd
     if card.version != answer.price_version:
-        whole = settlement.bill_usage(answer.usage, life.operation, card, answer.kind or answer.seller).total_pico_usd
+        whole = settlement.bill_usage(answer.usage, operation, card, answer.kind or answer.seller).total_pico_usd
     paid = 0 if not policy.hit_price else None if whole is None else policy.price_of(whole)
     parts = {} if paid is None else {"hit": paid}
     return Cost(paid, parts, (), card.version + HIT_MARK, card.basis), whole

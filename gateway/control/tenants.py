@@ -32,6 +32,7 @@ class TenantPatch(Body):
     time_zone: TimeZone | None = None
     weight: Weight | None = None
     is_active: bool | None = Field(default=None, description="false refuses all keys of the tenant within a second")
+    keeps_content: bool | None = Field(default=None, description="true keeps what its requests say, redacted")
 
 
 class TenantOut(Resource):
@@ -42,6 +43,7 @@ class TenantOut(Resource):
     time_zone: str
     weight: int
     is_active: bool
+    keeps_content: bool
     created_at: datetime
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 
-import msgspec
-
 from gateway.exchange import Exchange
 from gateway.recorder import Recorder, WholeRequest
 from gateway.reply import JSON
@@ -12,13 +10,36 @@ from gateway.reply import JSON
 _log = logging.getLogger(__name__)
 
 
-class Ending(msgspec.Struct, eq=False):
+class Ending:
     """The record and the answer of a request that has ended well; `lines` are the answer's own headers."""
 
-    record: WholeRequest
-    exchange: Exchange
-    body: bytes
-    lines: bytes
+    __slots__ = ("record", "exchange", "body", "lines")
+
+    def __init__(
+        self,
+        record: WholeRequest,
+        exchange: Exchange,
+        body: bytes,
+        lines: bytes,
+    ) -> None:
+        self.record = record
+        self.exchange = exchange
+        self.body = body
+        self.lines = lines
+
+    def send(self) -> None:
+        """Answer."""
+        self.exchange.send_lines(200, JSON, self.body, self.lines)
+
+
+class StreamEnding(Ending):
+    """The same of a stream, which has begun: `body` is its last piece."""
+
+    __slots__ = ()
+
+    def send(self) -> None:
+        """End the stream."""
+        self.exchange.end(self.body)
 
 
 class Endings:
@@ -55,6 +76,6 @@ class Endings:
         waiting, self._waiting = self._waiting, []
         for ending in waiting:
             try:
-                ending.exchange.send_lines(200, JSON, ending.body, ending.lines)
+                ending.send()
             except Exception:  # one connection's fault must not keep the others' answers
                 _log.exception("an answer could not be sent")

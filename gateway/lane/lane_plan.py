@@ -2,14 +2,13 @@
 
 from typing import Final
 
-import msgspec
-
 from backends.llm.base import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.prices import UNPRICED, AnyCard
 from contracts.records import RequestRecord
 from gateway.attempts.target_health import TargetHealth
 from gateway.lane.forecast import Forecast
+from gateway.lane.open_shelf import OpenShelf, open_shelf
 from gateway.lane.record_template import RecordTemplate
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
@@ -42,36 +41,73 @@ VARYING: Final = (
 )
 
 
-class LaneTarget(msgspec.Struct, frozen=True):
+class LaneTarget:
     """One of the pool's targets, with its price card and what its records have in common."""
 
-    spec: TargetSpec
-    target: QuickTarget
-    card: AnyCard | None
-    text_rates: tuple[int, int] | None  # of the card, where usage of text alone needs no more
-    health: TargetHealth
-    template: RecordTemplate
-    alike: SeriesKey
+    __slots__ = ("spec", "target", "card", "text_rates", "health", "template", "alike")
+
+    def __init__(
+        self,
+        spec: TargetSpec,
+        target: QuickTarget,
+        card: AnyCard | None,
+        text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
+        health: TargetHealth,
+        template: RecordTemplate,
+        alike: SeriesKey,
+    ) -> None:
+        self.spec = spec
+        self.target = target
+        self.card = card
+        self.text_rates = text_rates
+        self.health = health
+        self.template = template
+        self.alike = alike
 
 
-class OpenLane(msgspec.Struct, frozen=True):
+class OpenLane:
     """How the whole chats of one key for one model go, where they may go the short way."""
 
-    snapshot: Snapshot
-    key: KeyEntry
-    model: ModelSpec
-    lines: Lines | None  # none: no rule counts them
-    rates: Rates
-    targets: dict[str, LaneTarget]
-    forecast: Forecast
-    limits_told: RateLines | None
+    __slots__ = ("snapshot", "key", "model", "lines", "rates", "targets", "forecast", "limits_told")
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        key: KeyEntry,
+        model: ModelSpec,
+        lines: Lines | None,  # none: no rule counts them
+        rates: Rates,
+        targets: dict[str, LaneTarget],
+        forecast: Forecast,
+        limits_told: RateLines | None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.key = key
+        self.model = model
+        self.lines = lines
+        self.rates = rates
+        self.targets = targets
+        self.forecast = forecast
+        self.limits_told = limits_told
 
 
-class LanePlan(msgspec.Struct, frozen=True):
-    """Whether they may, and for how long that is known (Unix nanoseconds)."""
+class LanePlan:
+    """Whether they may, and for how long that is known (Unix nanoseconds).
 
-    until_ns: int
-    lane: OpenLane | None
+    Where the model keeps answers there is a shelf of them, and no lane: what it has none for goes the long way.
+    """
+
+    __slots__ = ("until_ns", "lane", "shelf")
+
+    def __init__(
+        self,
+        until_ns: int,
+        lane: OpenLane | None,
+        shelf: OpenShelf | None,
+    ) -> None:
+        self.until_ns = until_ns
+        self.lane = lane
+        self.shelf = shelf
 
 
 def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> LanePlan:
@@ -79,8 +115,12 @@ def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> La
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
+    tenant = snapshot.tenants.get(key.identity.tenant)
+    if tenant is not None and tenant.keeps_content:
+        model = None  # what is said has to be seen, which the short way spares itself
     lane = None if model is None else _open(stages, key, model, snapshot, now_ns)
-    return LanePlan(min(end for end in ends if end is not None), lane)
+    shelf = None if model is None else open_shelf(stages, key, model, snapshot, now_ns)
+    return LanePlan(min(end for end in ends if end is not None), lane, shelf)
 
 
 def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenLane | None:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from backends.llm.base import SendAgain, SentWhole
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
@@ -35,46 +33,108 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = [0]
 
 
-class LetIn(msgspec.Struct, eq=False):
+class LetIn:
     """What a request was let in with: a ticket, what it holds of its counters, and the tokens it may need."""
 
-    ticket: Ticket
-    reservation: Reservation | None
-    prompt_bytes: int
-    tokens_in: int
-    tokens_out: int
-    output_limit: int | None
-    choices: int
+    __slots__ = ("ticket", "reservation", "prompt_bytes", "tokens_in", "tokens_out", "output_limit", "choices")
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        reservation: Reservation | None,
+        prompt_bytes: int,
+        tokens_in: int,
+        tokens_out: int,
+        output_limit: int | None,
+        choices: int,
+    ) -> None:
+        self.ticket = ticket
+        self.reservation = reservation
+        self.prompt_bytes = prompt_bytes
+        self.tokens_in = tokens_in
+        self.tokens_out = tokens_out
+        self.output_limit = output_limit
+        self.choices = choices
 
 
-class QuickCall(msgspec.Struct, eq=False):
+class QuickCall:
     """A request under way. What is out of the ordinary goes on in a task, as any other request does.
 
     It is also the sink that its target gives the answer to, and tells the task what became of the first try.
     """
 
-    _lane: "QuickLane"
-    _exchange: Exchange
-    _request: ChatRequest
-    _open: OpenLane
-    _let_in: LetIn
-    _candidates: Sequence[TargetSpec]
-    _to: LaneTarget
-    _id: bytes
-    _id_text: str
-    started_at_ns: int  # Unix
-    began_ns: int  # monotonic, as the next
-    _admitted_ns: int = 0
-    _body: bytes = b""
-    _answered_by: tuple[str, str] = ("", "")
-    _is_over: bool = False
-    _sent: SentWhole | None = None
-    _limits_told: bytes = b""
-    _task: asyncio.Task[None] | None = None
-    _has_task_begun: bool = False
-    _is_left: bool = False  # by the client, before the task had begun
-    _outcome: Result | BaseException | None = None  # of the first try, once it has ended
-    _again: SendAgain | None = None
+    __slots__ = (
+        "_lane",
+        "_exchange",
+        "_request",
+        "_open",
+        "_let_in",
+        "_candidates",
+        "_to",
+        "_id",
+        "_id_text",
+        "started_at_ns",
+        "began_ns",
+        "_admitted_ns",
+        "_body",
+        "_answered_by",
+        "_is_over",
+        "_sent",
+        "_limits_told",
+        "_task",
+        "_has_task_begun",
+        "_is_left",
+        "_outcome",
+        "_again",
+    )
+
+    def __init__(
+        self,
+        lane: "QuickLane",
+        exchange: Exchange,
+        request: ChatRequest,
+        open: OpenLane,
+        let_in: LetIn,
+        candidates: Sequence[TargetSpec],
+        to: LaneTarget,
+        id: bytes,
+        id_text: str,
+        started_at_ns: int,  # Unix
+        began_ns: int,  # monotonic, as the next
+        admitted_ns: int = 0,
+        body: bytes = b"",
+        answered_by: tuple[str, str] = ("", ""),
+        is_over: bool = False,
+        sent: SentWhole | None = None,
+        limits_told: bytes = b"",
+        task: asyncio.Task[None] | None = None,
+        has_task_begun: bool = False,
+        is_left: bool = False,  # by the client, before the task had begun
+        outcome: Result | BaseException | None = None,  # of the first try, once it has ended
+        again: SendAgain | None = None,
+    ) -> None:
+        self._lane = lane
+        self._exchange = exchange
+        self._request = request
+        self._open = open
+        self._let_in = let_in
+        self._candidates = candidates
+        self._to = to
+        self._id = id
+        self._id_text = id_text
+        self.started_at_ns = started_at_ns
+        self.began_ns = began_ns
+        self._admitted_ns = admitted_ns
+        self._body = body
+        self._answered_by = answered_by
+        self._is_over = is_over
+        self._sent = sent
+        self._limits_told = limits_told
+        self._task = task
+        self._has_task_begun = has_task_begun
+        self._is_left = is_left
+        self._outcome = outcome
+        self._again = again
 
     def send(self) -> bool:
         """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""

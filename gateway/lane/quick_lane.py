@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from operator import le
 from typing import Final
 
+from backends.native import mypyc_attr
 from contracts.chat import ChatRequest
 from contracts.configuration import Snapshot
 from contracts.errors import TollkeeperError
@@ -23,6 +24,7 @@ from gateway.exchange import Exchange, RequestHead
 from gateway.lane.endings import Endings
 from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
 from gateway.lane.quick_call import LetIn, QuickCall
+from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
 from gateway.limits.demand import Amounts
 from gateway.limits.reservation import Reservation, take_at_once
@@ -34,6 +36,7 @@ _MAX_PLANS: Final = 10_000
 Start = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
 
 
+@mypyc_attr(native_class=False)  # one of them, whose parts tests watch
 class QuickLane:
     """Takes the requests that may go the short way. `start` starts a task for one that has to leave it."""
 
@@ -44,12 +47,13 @@ class QuickLane:
         self.start = start
         self.ids = IdSource()
         self.endings = Endings(stages.recorder)
+        self.hits = QuickHits(stages, clock, self.ids, self.endings)
         self.open_grants = 0  # held by requests under way
         # By Authorization header and model, of one snapshot and one generation of the counters.
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
         self._plans_of: tuple[Snapshot, int] | None = None
 
-    def take(self, exchange: Exchange) -> QuickCall | QuickStream | None:
+    def take(self, exchange: Exchange) -> QuickCall | QuickStream | Answered | None:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
         head = exchange.head
         if head.is_plain is None:
@@ -57,10 +61,19 @@ class QuickLane:
         if not head.is_plain:
             return None
         started_at_ns, began_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
-        request = _read(exchange)
-        if request is None:
+        sent = head.headers[b"authorization"]
+        question = self.hits.known(sent, exchange.body)
+        request = _read(exchange) if question is None else question.request
+        plan = None if request is None else self._lane_for(sent, request.model, started_at_ns)
+        if request is None or plan is None:
             return None
-        opened = self._lane_for(head.headers[b"authorization"], request.model, started_at_ns)
+        if question is not None and (plan.shelf is None or question.context is not plan.shelf.context):
+            question, request = None, _read(exchange)  # it was known under another configuration
+            if request is None:
+                return None
+        if plan.shelf is not None:
+            return self.hits.answer(plan.shelf, exchange, request, question, started_at_ns, began_ns)
+        opened = plan.lane
         let_in = None if opened is None else self._let_in(exchange.body, request, opened, started_at_ns)
         if opened is None or let_in is None:
             return None
@@ -85,7 +98,7 @@ class QuickLane:
             call.go_on(None)
         return call
 
-    def _lane_for(self, sent: bytes, model: str, now_ns: int) -> OpenLane | None:
+    def _lane_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan | None:
         snapshot, generation = self.stages.directory.snapshot, self.stages.limiter.store.generation
         if self._plans_of is None or self._plans_of[0] is not snapshot or self._plans_of[1] != generation:
             self._plans_of = (snapshot, generation)
@@ -98,7 +111,7 @@ class QuickLane:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = self._plans[sent, model] = plan_lane(self.stages, key, model, now_ns)
-        return plan.lane
+        return plan
 
     def _let_out(self, let_in: LetIn) -> None:
         """Take back what `_let_in` has just taken."""

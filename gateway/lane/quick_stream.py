@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from backends.llm.base import SentAhead
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
@@ -25,23 +23,57 @@ if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
 
 
-class QuickStream(msgspec.Struct, eq=False):
+class QuickStream:
     """A stream under way: sent on where there was a connection for it at once, and led to its end by a task."""
 
-    _lane: "QuickLane"
-    _exchange: Exchange
-    _request: ChatRequest
-    _open: OpenLane
-    _let_in: LetIn
-    _candidates: Sequence[TargetSpec]
-    _id: bytes
-    _id_text: str
-    _started_at_ns: int  # Unix
-    _began_ns: int  # monotonic
-    _sent: SentAhead | None = None
-    _task: asyncio.Task[None] | None = None
-    _has_task_begun: bool = False
-    _is_left: bool = False  # by the client, before the task had begun
+    __slots__ = (
+        "_lane",
+        "_exchange",
+        "_request",
+        "_open",
+        "_let_in",
+        "_candidates",
+        "_id",
+        "_id_text",
+        "_started_at_ns",
+        "_began_ns",
+        "_sent",
+        "_task",
+        "_has_task_begun",
+        "_is_left",
+    )
+
+    def __init__(
+        self,
+        lane: "QuickLane",
+        exchange: Exchange,
+        request: ChatRequest,
+        open: OpenLane,
+        let_in: LetIn,
+        candidates: Sequence[TargetSpec],
+        id: bytes,
+        id_text: str,
+        started_at_ns: int,  # Unix
+        began_ns: int,  # monotonic
+        sent: SentAhead | None = None,
+        task: asyncio.Task[None] | None = None,
+        has_task_begun: bool = False,
+        is_left: bool = False,  # by the client, before the task had begun
+    ) -> None:
+        self._lane = lane
+        self._exchange = exchange
+        self._request = request
+        self._open = open
+        self._let_in = let_in
+        self._candidates = candidates
+        self._id = id
+        self._id_text = id_text
+        self._started_at_ns = started_at_ns
+        self._began_ns = began_ns
+        self._sent = sent
+        self._task = task
+        self._has_task_begun = has_task_begun
+        self._is_left = is_left
 
     def begin(self, to: LaneTarget) -> None:
         """Send it to the first of the candidates where that can be done at once, and let a task go on."""

@@ -14,9 +14,11 @@ from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
+from backends.native import mypyc_attr
 from contracts.limits import Rule
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Mark:
     """Where an amount was charged: what a counter needs to give part of it back to the same window. Opaque."""
 

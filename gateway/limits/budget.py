@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from backends.native import mypyc_attr
 from contracts.limits import BudgetSpec
 from contracts.periods import budget_period, zone_of
 from gateway.limits.base import CounterState, Mark
@@ -32,6 +33,7 @@ class PeriodLedger(Ledger):
         self.restored = 0  # of what is settled: by whoever counted before us
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
 class BudgetCounter(EscrowCounter):
     """One budget's count of one subject. A reservation is settled in the period it was made in, however late.
 

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Final
 
+from backends.native import mypyc_attr
 from contracts.limits import LimitSpec, Rule
 from gateway.limits.base import CounterState, Mark
 
@@ -22,6 +23,7 @@ class Ledger(Mark):
         self.settled = 0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
 class EscrowCounter:
     """What all counters of reserved and settled amounts do alike. The time it goes by ends at `_until_ns`."""
 
@@ -98,6 +100,7 @@ class EscrowCounter:
         """Begin what follows on `_until_ns`."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
 class ConcurrencyCounter(EscrowCounter):
     """Slots that are in use while requests run. Given back whole, whatever was charged."""
 
@@ -154,6 +157,7 @@ class ConcurrencyCounter(EscrowCounter):
             self._changed_ns = now_ns
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
 class ConversationCounter(EscrowCounter):
     """What one conversation has used since it began. It ends when nothing was charged for a day."""
 

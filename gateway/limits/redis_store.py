@@ -115,13 +115,14 @@ class RedisStore:
         Raises ConfigurationError where a living gateway has this name. One that was killed lives on until it expires:
         for so long this waits.
         """
-        deadline = time.monotonic() + self._expiry_seconds + _RECONNECT_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
         while not self._courier.is_joined:
             self._courier.beat()
             await asyncio.sleep(0.01)
             if self._away_since_ns is not None and not self._courier.is_name_taken:
                 return
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")
 
     def open(self, rule: Rule, subject: str) -> Counter:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from operator import ge, le
 
-import msgspec
-
 from gateway.limits.base import Mark
 from gateway.limits.budget import reserve_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
@@ -12,18 +10,29 @@ from gateway.limits.plan import Lines
 from gateway.limits.sliding import settle_each, take_each
 
 
-class Portion(msgspec.Struct, eq=False):
+class Portion:
     """An amount taken at one moment from every counter: the reservation at admission, or one extension of it.
 
     `left` is what each counter had left at that moment, where it is known.
     """
 
-    amounts: Amounts
-    marks: Sequence[Mark | None]
-    at_ns: int  # Unix
-    charged_tokens: int
-    has_more: bool = False  # all that it may need beyond this was there too
-    left: Sequence[int] | None = None
+    __slots__ = ("amounts", "marks", "at_ns", "charged_tokens", "has_more", "left")
+
+    def __init__(
+        self,
+        amounts: Amounts,
+        marks: Sequence[Mark | None],
+        at_ns: int,  # Unix
+        charged_tokens: int,
+        has_more: bool = False,  # all that it may need beyond this was there too
+        left: Sequence[int] | None = None,
+    ) -> None:
+        self.amounts = amounts
+        self.marks = marks
+        self.at_ns = at_ns
+        self.charged_tokens = charged_tokens
+        self.has_more = has_more
+        self.left = left
 
 
 def take(
@@ -82,13 +91,22 @@ def _undo(lines: Lines, marks: Sequence[Mark | None], amounts: Amounts) -> None:
         lines.quick[number].undo(mark, amounts[lines.in_turn[number][1]])
 
 
-class Reservation(msgspec.Struct, eq=False):
+class Reservation:
     """One request's hold on its counters. `settle` ends it; what follows does nothing."""
 
-    lines: Lines
-    portions: list[Portion]
-    overdraft: Amounts = NOTHING  # used beyond what could be charged
-    _is_settled: bool = False
+    __slots__ = ("lines", "portions", "overdraft", "_is_settled")
+
+    def __init__(
+        self,
+        lines: Lines,
+        portions: list[Portion],
+        overdraft: Amounts = NOTHING,  # used beyond what could be charged
+        is_settled: bool = False,
+    ) -> None:
+        self.lines = lines
+        self.portions = portions
+        self.overdraft = overdraft
+        self._is_settled = is_settled
 
     def undo(self) -> None:
         """Take back what `take_at_once` has just taken, as if it had not been."""

@@ -8,14 +8,14 @@ from typing import Final, Self
 _NANOSECONDS: Final = 1_000_000_000
 
 # Upper bounds in seconds, as the GenAI conventions advise for servers.
-FIRST_TOKEN_SECONDS: Final = (
+FIRST_TOKEN_SECONDS: Final[tuple[float, ...]] = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 )
-DURATION_SECONDS: Final = tuple(round(0.01 * 2**power, 2) for power in range(14))  # 0.01 to 81.92
+DURATION_SECONDS: Final[tuple[float, ...]] = tuple(round(0.01 * 2**power, 2) for power in range(14))  # 0.01 to 81.92
 # Ours: a request that is let in at once waits microseconds, and the event loop is to be late by no more than 20 ms.
-WAIT_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-LOOP_LAG_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+WAIT_SECONDS: Final[tuple[float, ...]] = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LOOP_LAG_SECONDS: Final[tuple[float, ...]] = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Histogram:

@@ -111,36 +111,44 @@ class PrefixIndex:
         prompt of 100 blocks takes eight of them, one of 8,000 fourteen.
         """
         found: list[tuple[int, int]] = []
-        bits = self._live if keys else 0
         exact, expected = self._exact.parts, self._expected.parts
-        assumed = [one.parts for one in (self._newer, self._older) if one.is_used]
-        good = -1  # the last place that all of `bits` are known to hold
+        assumed = None
+        if self._newer.is_used or self._older.is_used:
+            assumed = (self._newer.parts, self._older.parts)
+        bits = self._holders(keys[0]) if keys else 0
+        good = 0  # the last place that all of `bits` are known to hold
         ahead = [(len(keys), 0)]  # places looked at beyond it, the nearest last, and who holds the block there
         while bits:
             bad, rest = ahead[-1]
             rest &= bits
-            while bad - good > 1:
-                middle = (good + bad) >> 1 if good >= 0 else 0
+            while (middle := (good + bad) >> 1) > good:
                 key = keys[middle]
                 part = key & _PART_MASK
-                held = exact[part].get(key, 0) | expected[part].get(key, 0)
-                if assumed:
-                    for parts in assumed:
-                        held |= parts[part].get(key, 0)
-                held &= bits
+                held = exact[part].get(key, 0) & bits
+                if held != bits:
+                    held |= expected[part].get(key, 0) & bits
+                    if assumed:
+                        for parts in assumed:
+                            held |= parts[part].get(key, 0) & bits
                 if held == bits:
                     good = middle
                 else:
                     bad, rest = middle, held
-                    ahead.append((bad, rest))
-            if bad:
-                found.append((bits & ~rest, bad))
-            bits, good = rest, bad
-            while ahead[-1][0] <= good or (len(ahead) > 1 and ahead[-1][1] & bits == bits):
-                good = max(good, ahead.pop()[0])
-                if not ahead:
-                    break
+                    ahead.append((middle, held))
+            found.append((bits & ~rest, bad))
+            bits = rest
+            while bits and ahead[-1][1] & bits == bits:
+                good = ahead.pop()[0]
         return found
+
+    def _holders(self, key: int) -> int:
+        """Give the bits of the replicas that hold a block, by any of the layers."""
+        part = key & _PART_MASK
+        held = 0
+        for one in (self._exact, self._expected, self._newer, self._older):
+            if one.is_used:
+                held |= one.parts[part].get(key, 0)
+        return held & self._live
 
     # for health and tests
 

@@ -131,7 +131,7 @@ class Replica:
                 wait += self._seat_wait_ns(self._room)
         return wait
 
-    def load_ns(self, now_ns: int, output_tokens: int) -> float:
+    def load_ns(self, now_ns: float, output_tokens: float) -> float:
         """Predict what a request would wait, and how much slower its answer would come; suspects are far away."""
         load = 0.0
         if self.prefilling:
@@ -147,7 +147,7 @@ class Replica:
                 load += AWAY_NS
         return load
 
-    def _late_ns(self, now_ns: int) -> float:
+    def _late_ns(self, now_ns: float) -> float:
         """Give the wait where the oldest prompt is overdue: so will the rest be, and by how much its delay says."""
         return self.late_rate * (now_ns - self.late_from_ns) + now_ns - self.due_ns
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from backends.http_connection import Timeouts
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
+from backends.http_timeouts import Timeouts
 from backends.llm.sse import EventSplitter, data_of
 from contracts.chat import ChatChunk
 from contracts.errors import ConfigurationError, UpstreamError, UpstreamUnreachable

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, InvalidRequest
 
 _PREFIX: Final = "base_model.model."
 
@@ -51,6 +51,13 @@ class AdapterSet:
 
     def __contains__(self, name: str) -> bool:
         return name in self._adapters
+
+    def lack_of(self, name: str) -> InvalidRequest | None:
+        """Give what is wrong with a request for an adapter that is not loaded; `None` where it is, or none is named."""
+        if not name or name in self._adapters:
+            return None
+        known = ", ".join(self._adapters) or "none"
+        return InvalidRequest(f"adapter {name!r} is not loaded; loaded: {known}", param="model", code="unknown_adapter")
 
     def load(self, name: str, path: Path) -> None:
         """Load a PEFT directory from safetensors. Raises ConfigurationError for what could not be applied rightly."""

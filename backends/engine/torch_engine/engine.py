@@ -245,8 +245,9 @@ class TorchEngine:
             self._requests[request.submit.request_id] = request
             self._has_deadlines |= request.submit.deadline_ns is not None
             first = request.sequences[0]
-            if first.outputs >= request.max_tokens:
-                events.append(self._end(request, "length"))
+            lack = self._adapters.lack_of(request.submit.adapter)  # it may have gone since the request was accepted
+            if lack is not None or first.outputs >= request.max_tokens:
+                events.append(self._end(request, "length" if lack is None else "error", lack))
             else:
                 self.scheduler.add(first)
         for request_id in mail.aborted:
@@ -393,7 +394,5 @@ class TorchEngine:
         return any(request.submit.adapter == adapter for request in self._requests.values())
 
     def _facts(self) -> QueueFacts:
-        available = self.blocks.available
-        return QueueFacts(
-            len(self.scheduler.running), self.scheduler.waiting, self.blocks.total - available, self.blocks.total
-        )
+        total, running = self.blocks.total, len(self.scheduler.running)
+        return QueueFacts(running, self.scheduler.waiting, total - self.blocks.available, total)

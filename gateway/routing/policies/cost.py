@@ -6,7 +6,8 @@ requests share draws them nowhere that is busier than recomputing it would be. W
 and again, it is copied once they have waited as long, together, as the copy takes (Karlin and others' ski rental).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
+from math import inf
 from typing import Final
 
 from gateway.routing.ask import Ask, Sight
@@ -22,6 +23,7 @@ _SLACK: Final = 2.0  # of the prompt itself, by which one may be ahead of that b
 _LARGE: Final = 24  # replicas; of more, some are looked at
 _HOLDERS: Final = 8
 _DRAWN: Final = 8
+_NEVER: Final = inf
 
 
 class CostPolicy:
@@ -42,9 +44,9 @@ class CostPolicy:
                 return ranked
         return self._ranked(ask, sight, places) if places else []
 
-    def _ranked(self, ask: Ask, sight: Sight, places: Iterable[int]) -> list[int]:
+    def _ranked(self, ask: Ask, sight: Sight, places: Collection[int]) -> list[int]:
         costs, held = self.costs_ns(ask, sight, places)
-        ranked = sorted(costs, key=costs.__getitem__)
+        ranked = sorted(places, key=costs.__getitem__)
         best = ranked[0]
         first = None
         if best in held and sight.replicas[best].prefilling:
@@ -56,27 +58,31 @@ class CostPolicy:
             ranked.insert(0, first)
         return ranked
 
-    def costs_ns(self, ask: Ask, sight: Sight, places: Iterable[int]) -> tuple[dict[int, float], dict[int, int]]:
-        """Give what a request is predicted to cost at replicas, by place, and what they have of it, in tokens."""
-        now, replicas, tokens, output = sight.now_ns, sight.replicas, ask.tokens, ask.output_tokens
+    def costs_ns(self, ask: Ask, sight: Sight, places: Collection[int]) -> tuple[list[float], dict[int, int]]:
+        """Give what a request is predicted to cost at replicas, and what they have of it, in tokens, both by place.
+
+        Replicas that are not among `places` cost infinitely much.
+        """
+        # A float from here on: what is added to times are floats, and to make one of a long integer takes a while.
+        now, replicas, tokens, output = float(sight.now_ns), sight.replicas, ask.tokens, float(ask.output_tokens)
         whole = _PREFILL_WEIGHT * tokens
-        costs: dict[int, float] = {}
+        costs = [_NEVER] * len(replicas)
         for place in places:
             replica = replicas[place]
             cost = whole * replica.prefill_ns
-            if replica.is_busy:
-                if not replica.is_plain:
-                    cost += replica.load_ns(now, output)
-                elif now <= replica.due_ns:  # the same, without a call
+            if replica.is_plain:  # what `load_ns` gives, without a call
+                if now <= replica.due_ns:
                     cost += replica.free_ns - now + output * replica.decode_ns
                 else:
                     late = replica.late_rate * (now - replica.late_from_ns) + now - replica.due_ns
                     cost += late + output * replica.decode_ns
+            elif replica.is_busy:
+                cost += replica.load_ns(now, output)
             costs[place] = cost
         held: dict[int, int] = {}
+        known = -1 if len(places) == len(replicas) else sum([replicas[place].bit for place in places])
         for bits, cached in sight.matches:
-            if len(costs) < len(replicas):
-                bits &= sum([replicas[place].bit for place in costs])
+            bits &= known
             saved = _PREFILL_WEIGHT * (cached if cached < tokens else tokens - 1)
             while bits:
                 bit = bits & -bits
@@ -85,12 +91,12 @@ class CostPolicy:
                 held[place] = cached
                 costs[place] -= saved * replicas[place].prefill_ns
         last = sight.last_place
-        if last in costs:
+        if last is not None and costs[last] < _NEVER:
             costs[last] -= _SESSION * tokens * replicas[last].prefill_ns
         return costs, held
 
     def _copied(
-        self, ask: Ask, sight: Sight, ranked: list[int], costs: dict[int, float], held: dict[int, int]
+        self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], held: dict[int, int]
     ) -> int | None:
         """Give where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
         best, found = ranked[0], None
@@ -108,7 +114,7 @@ class CostPolicy:
         waited_for = ask.keys[min(depth // ask.block_tokens, len(ask.keys)) - 1]
         return found if self._waits.add(waited_for, saved, copying) else None
 
-    def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: dict[int, float]) -> int:
+    def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float]) -> int:
         """Give whom to ask first: of equal costs the least worked, and none that had more than its share.
 
         Who had more is passed over for one that only has to compute the prompt, not for one that is slow or busier.
@@ -123,13 +129,13 @@ class CostPolicy:
             bound = _BOUND * given / len(sight.allowed)
         if work.of[replicas[best].id] > bound * replicas[best].weight:
             bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # as where little has been done at all
-        chosen, least = best, float("inf")
+        chosen, least, of = best, _NEVER, work.of
         for place in ranked:
             cost = costs[place]
-            if cost > near and (least < float("inf") or cost > dearest):
+            if cost > near and (least < _NEVER or cost > dearest):
                 break
             replica = replicas[place]
-            done = work.of[replica.id] / replica.weight
+            done = of[replica.id] / replica.weight
             if done < least and done <= bound:
                 chosen, least = place, done
         return chosen

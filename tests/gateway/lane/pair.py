@@ -1,13 +1,14 @@
 """Two gateways that are asked the same, one of which has no short way, and what is compared of them."""
 
 import re
+from typing import Any
 
 import msgspec
 
 from contracts.records import RequestRecord
 
 LEVELS = ({"level": "tenant"}, {"level": "team", "subject": "*"}, {"level": "key", "subject": "*"})
-RULES = {
+RULES: dict[str, list[dict[str, Any]]] = {
     "limits": [
         {"tenant": "acme", "metric": metric, "window": "minute", "amount": 1_000_000, **level}
         for level in LEVELS

@@ -29,6 +29,7 @@ def spent(running) -> list[int]:
     return [counter.settled for counter in running.gateway.counters.budgets()]
 
 
+@pytest.mark.interpreted
 async def test_totals_written_in_the_turn_of_a_charge_count_it_once_after_a_kill(
     gateway, start_gateway, tmp_path, monkeypatch
 ):

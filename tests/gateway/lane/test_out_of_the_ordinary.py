@@ -11,6 +11,7 @@ from gateway.lane.quick_lane import QuickLane
 from tests.gateway.lane.pair import counters
 
 
+@pytest.mark.interpreted
 async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(pair, upstream, monkeypatch, caplog):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))

@@ -96,6 +96,7 @@ async def test_a_plain_stream_goes_the_short_way_and_is_accounted_for_alike(stre
     assert record.cost_pico_usd == record.charged_pico_usd == 10 * 1_000_000 + 5 * 2_000_000
 
 
+@pytest.mark.interpreted
 async def test_each_chunk_leaves_as_it_comes(streams, upstream, monkeypatch):
     both, taken = await streams(), []
     take = ChunkRelay.take

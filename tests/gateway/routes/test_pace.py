@@ -15,7 +15,8 @@ SECOND = 1_000_000_000
 
 def attempt(ttft=None, took=1.0, tokens=10, ended=100.0, error=None):
     began = round((ended - took) * SECOND)
-    progress = Progress(first_at_ns=None if ttft is None else began + round(ttft * SECOND))
+    progress = Progress()
+    progress.first_at_ns = None if ttft is None else began + round(ttft * SECOND)
     return Attempt(
         number=1,
         target=TargetSpec("t", "p", "scripted"),

@@ -1,0 +1,101 @@
+"""What is alike of all whole and streamed chats with one key for one model that keeps answers, for a second at most."""
+
+from typing import Final
+
+from contracts.caching import CachePolicy
+from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.prices import Cost
+from contracts.records import RequestRecord
+from gateway.answer_cache.answer_cache import UNUSED
+from gateway.answer_cache.answer_store import Entry
+from gateway.answer_cache.fingerprint import Context, share_of
+from gateway.lane.record_template import RecordTemplate
+from gateway.limits.plan import Lines
+from gateway.metrics.request_counts import SeriesKey
+from gateway.operations import CHAT
+from gateway.stages import Stages
+
+_VARYING: Final = (
+    "request_id",
+    "started_at_ns",
+    "duration_ns",
+    "finish_reason",
+    "stream",
+    "admission_ns",
+    "cost_pico_usd",
+    "cost_basis",
+    "price_version",
+    "charged_pico_usd",
+    "max_tokens",
+    "choices",
+    "temperature",
+    "request_bytes",
+    "response_bytes",
+    "reserved_tokens",
+    "overdraft_tokens",
+)
+
+
+class OpenShelf:
+    """Where the kept answers of one key for one model are, and what their hits have in common."""
+
+    __slots__ = ("alike", "context", "key", "lines", "policy", "prices", "snapshot", "template", "tenant")
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        key: KeyEntry,
+        policy: CachePolicy,
+        context: Context,
+        lines: Lines | None,  # none: no rule counts them
+        template: RecordTemplate,
+        alike: SeriesKey,
+    ) -> None:
+        self.snapshot = snapshot
+        self.key = key
+        self.tenant = key.identity.tenant
+        self.policy = policy
+        self.context = context
+        self.lines = lines
+        self.template = template
+        self.alike = alike
+        # By name, of the answers that were given: a hit's cost, and the answer's own (pico-USD).
+        self.prices: dict[bytes, tuple[Entry, Cost, int | None]] = {}
+
+
+def open_shelf(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenShelf | None:
+    """Say where hits of a key for a model are to be looked for; `None` where only the dispatcher can tell."""
+    policy = model.cache
+    if policy is None or model.sampling is not None or model.id in snapshot.routes:
+        return None
+    who = key.identity
+    share = share_of(who, policy.share)
+    lines = stages.limiter.plans.plan_for(who, model.id, snapshot).fixed
+    if share is None or lines is None or lines.quick is None:
+        return None
+    example = RequestRecord(
+        request_id=bytes(16),
+        started_at_ns=now_ns,
+        duration_ns=0,
+        who=who,
+        operation=CHAT.name,
+        api=CHAT.api,
+        requested_model=model.id,
+        route=model.id,
+        model=model.id,
+        gateway=stages.recorder.gateway,
+        usage=UNUSED,
+        count_method="exact",
+        attempts=0,
+        cache="hit",
+        priority=key.policy.priority,
+    )
+    return OpenShelf(
+        snapshot,
+        key,
+        policy,
+        stages.answers.context(model, snapshot, share, CHAT, model.id, key.policy, None),
+        lines if lines.all else None,
+        RecordTemplate(example, _VARYING),
+        (CHAT.api, CHAT.name, "", model.id, model.pool, "ok", 200),
+    )

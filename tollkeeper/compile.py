@@ -1,0 +1,176 @@
+"""Compiles the hot modules to C and to machine code: `python -m tollkeeper.compile` (make compile).
+
+The sources stay what runs wherever this was not done, cannot be done, or was done before they changed.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from backends.compiled import FOLDER, LIST, ROOT, digest_of, find_compiled
+
+_GROUP: Final = "tollkeeper"
+_PACKAGES: Final = ("contracts", "backends", "gateway")
+_FLAGS: Final = ("-O1", "-fPIC", "-pthread", "-w", "-DNDEBUG", "-fvisibility=hidden", "-fno-semantic-interposition")
+
+# What a request passes through. Not among them: structs that are read from bytes, and classes with two bases.
+HOT: Final = tuple(
+    """
+    backends/http_connection backends/http_head backends/http_pool backends/segment_frames
+    backends/llm/answer_reader backends/llm/http_reply backends/llm/openai_http backends/llm/sent_stream
+    backends/llm/sse backends/llm/text_shape
+    contracts/ids
+    gateway/admission gateway/allowance gateway/chunk_relay gateway/counting gateway/endpoints gateway/exchange
+    gateway/guard gateway/http gateway/journal gateway/progress gateway/reading
+    gateway/recorder gateway/secure_listener gateway/served gateway/steady_estimates
+    gateway/attempts/target_health
+    gateway/lane/endings gateway/lane/forecast gateway/lane/lane_life gateway/lane/lane_plan gateway/lane/quick_call
+    gateway/lane/quick_lane gateway/lane/quick_stream gateway/lane/record_template
+    gateway/lane/known_questions gateway/lane/open_shelf gateway/lane/quick_hit
+    gateway/answer_cache/answer_store gateway/answer_cache/cache_control
+    gateway/limits/base gateway/limits/budget gateway/limits/budget_watch gateway/limits/demand gateway/limits/escrow
+    gateway/limits/headers gateway/limits/held_places gateway/limits/plan gateway/limits/reservation
+    gateway/limits/sliding
+    gateway/metrics/histogram gateway/metrics/request_counts
+    gateway/routing/block_map gateway/routing/fleet gateway/routing/pace gateway/routing/prefix_index
+    gateway/routing/replica gateway/routing/sessions gateway/routing/work_book
+    gateway/routing/policies/cost gateway/routing/policies/waits
+    """.split()
+)
+
+
+class CannotCompile(Exception):
+    """What is missing here, in one line."""
+
+
+def compile_modules(modules: Sequence[str] = HOT, folder: Path = FOLDER) -> None:
+    """Compile modules, named by their paths without a suffix, into a folder. Raises CannotCompile."""
+    compiler = _compiler()
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch)
+        extensions = _to_c(modules, made)
+        sources = _sources_of(made, modules)
+        digest = digest_of(ROOT, sources)
+        built = made / "built"
+        built.mkdir()
+        files = _to_machine_code(compiler, extensions, made, built)
+        if digest_of(ROOT, sources) != digest:
+            raise CannotCompile("sources changed meanwhile; run it again")
+        (built / LIST).write_text(json.dumps({"digest": digest, "sources": sources, "modules": files}, indent=1))
+        _put(built, folder)
+
+
+def _compiler() -> str:
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        raise CannotCompile("no C compiler is installed (Debian, Ubuntu: apt install gcc python3-dev)")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        raise CannotCompile("Python's headers are not installed (Debian, Ubuntu: apt install python3-dev)")
+    return compiler
+
+
+def _to_c(modules: Sequence[str], made: Path) -> Any:
+    """Let mypyc write C. Types are checked on the way."""
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        raise CannotCompile("mypyc is not installed; it comes with the extra `dev`") from error
+    said = io.StringIO()
+    options = ["--config-file", "pyproject.toml", "--no-sqlite-cache", "--cache-dir", str(made / "cache")]
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return mypycify(
+                [*options, *(f"{module}.py" for module in modules)],
+                group_name=_GROUP,
+                multi_file=True,
+                target_dir=str(made / "c"),
+            )
+    except SystemExit as error:
+        raise CannotCompile(f"mypyc refused the sources: {said.getvalue().strip() or error}") from error
+    finally:
+        os.chdir(before)
+
+
+def _sources_of(made: Path, modules: Sequence[str]) -> list[str]:
+    """Give the sources that the machine code depends on: the modules, and all of ours that they import."""
+    found = {f"{module}.py" for module in modules}
+    for kept in (made / "cache").rglob("*.meta.*"):
+        parts = kept.relative_to(made / "cache").parts[1:]  # below the Python version
+        name = "/".join(parts).partition(".meta.")[0] + ".py"
+        if parts[0] in _PACKAGES:
+            found.add(name)
+    return sorted(name for name in found if (ROOT / name).is_file())
+
+
+def _to_machine_code(compiler: str, extensions: Any, made: Path, built: Path) -> dict[str, str]:
+    """Compile and link each extension; give the files by module."""
+    import mypyc
+
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    includes = {sysconfig.get_path("include"), str(Path(mypyc.__file__).parent / "lib-rt")}
+    includes.update(str(ROOT / path) for extension in extensions for path in extension.include_dirs)
+    options = [*_FLAGS, *(f"-I{path}" for path in sorted(includes))]
+
+    def compiled(source: str) -> str:
+        path = ROOT / source  # absolute ones stay as they are
+        target = made / f"{abs(hash(source))}.o"
+        _run(compiler, *options, "-c", str(path), "-o", str(target))
+        return str(target)
+
+    files: dict[str, str] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for extension in extensions:
+            objects = list(threads.map(compiled, extension.sources))
+            files[extension.name] = extension.name + suffix
+            _run(compiler, "-shared", "-pthread", *objects, "-o", str(built / files[extension.name]))
+    return files
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise CannotCompile(f"{command[0]} failed: {last}")
+
+
+def _put(built: Path, folder: Path) -> None:
+    """Put what was built in the folder's place. Processes that have the old files open keep them."""
+    fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    for left in (fresh, old):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(built, fresh)
+    if folder.exists():
+        folder.rename(old)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def main() -> int:
+    """Compile what is hot, unless that is done; say in one line what came of it. Gives 0 also where it cannot be."""
+    found = find_compiled(environment={})
+    if found.state != "compiled":
+        print("compiling the gateway's hot modules, a minute or two", flush=True)
+        try:
+            compile_modules()
+        except CannotCompile as error:
+            print(f"the gateway's hot modules run interpreted: {error}")
+            return 0
+        found = find_compiled(environment={})
+    print(f"the gateway's hot modules are compiled: {found.reason}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
