@@ -181,6 +181,15 @@ class Connection:
             kind = StaleConnection if self._was_stale(exc) else UpstreamBroken
             self._end(kind("the target closed the connection before it replied"))
 
+    def eof_received(self) -> None:
+        """Let the transport close: what was not yet sent is for nobody."""
+
+    def pause_writing(self) -> None:
+        """Go on: a request is written in one piece."""
+
+    def resume_writing(self) -> None:
+        """Go on, as before."""
+
     # httptools' side
 
     def on_message_begin(self) -> None:

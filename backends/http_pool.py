@@ -44,9 +44,10 @@ class Exchange:
         try:
             try:
                 await self._done
+                return
             except StaleConnection:
                 self._connection.release()
-                await self._send_again(self._pool)
+            await self._send_again(self._pool)  # out here: decision 0032 says why
         finally:
             self._is_over = True
             self._connection.release()
@@ -78,7 +79,13 @@ class HttpPool:
     """Connections to one origin. Not for use from several event loops."""
 
     def __init__(
-        self, origin: Origin, timeouts: Timeouts, tls: ssl.SSLContext | None = None, server_name: str = ""
+        self,
+        origin: Origin,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        *,
+        idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
         """`server_name` is what the server's certificate must be for, where that is not the origin's host."""
         self.origin = origin
@@ -90,6 +97,7 @@ class HttpPool:
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._connecting = 0
+        self._idle_seconds = idle_seconds
         self._is_closed = False
 
     def clock(self) -> float:
@@ -220,7 +228,7 @@ class HttpPool:
                     connection.expire(now)
                 except Exception:  # whoever was told of one's end must not keep the others from ending
                     _log.exception("the end of a request failed", extra={"target": self.origin.authority})
-            while self._idle and now - self._idle[0].idle_since > _IDLE_SECONDS:
+            while self._idle and now - self._idle[0].idle_since > self._idle_seconds:
                 self._idle.popleft().abort()
 
 

@@ -49,7 +49,7 @@ class Collector:
         )
         self._receiving = Receiving(settings, self._spool, counters)
         store = FollowingStore(address, StoreLocation(settings.data))
-        plan_file = PlanFile(settings.spool_directory / "insert.plan")
+        plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=settings.spool_fsync == "always")
         self._exporter = ClickHouseExporter(
             self._spool,
             InsertPlanner(self._spool, plan_file, BatchClaims(store), counters),

@@ -74,7 +74,9 @@ class Pipeline:
         for cause, records in arrival.rejected.items():
             if cause == UNREADABLE:  # a step counts its own, by tenant
                 self._counters.rejected(cause, records)
-        return Receipt(arrival.records, arrival.rejected.total(), "; ".join(arrival.reasons))
+        # A step may have refused what could not be read either; no more is rejected than came.
+        rejected = min(arrival.rejected.total(), arrival.records)
+        return Receipt(arrival.records, rejected, "; ".join(arrival.reasons))
 
     def keep(self, signal: Signal, message: Any, body: bytes | None = None) -> None:
         """Put a request on disk. `body` is it as bytes, where it is known. Raises as `accept` does."""

@@ -12,6 +12,7 @@ from collector.processors.cardinality import CardinalityLimiter
 from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
 from collector.processors.quotas import KnownTenants, TenantQuotas
+from collector.processors.record_tenants import RecordTenants
 from collector.processors.redaction import Redaction
 from collector.processors.signal import SignalProcessor
 from collector.processors.spans import SpansProcessor
@@ -31,9 +32,12 @@ class Receiving:
 
     def __init__(self, settings: CollectorSettings, spool: Spool, counters: Counters) -> None:
         self._sampler = TailSampler(sampling_policy(settings), self._keep_spans, counters)
+        quotas = settings.tenant_quotas
+        is_limited = bool(settings.tenants or settings.collector_tenant_records_per_second or quotas)
         steps: tuple[ArrivalStep, ...] = (
+            *([RecordTenants()] if is_limited else []),
             KnownTenants(settings.tenants, counters),
-            TenantQuotas(settings.collector_tenant_records_per_second, settings.tenant_quotas, counters),
+            TenantQuotas(settings.collector_tenant_records_per_second, quotas, counters),
             self._sampler,
         )
         processors: dict[Signal, SignalProcessor[Any]] = {

@@ -9,6 +9,11 @@ from contracts.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _DIGIT: Final = re.compile(r"\d")
+_DIGITS: Final = re.compile(r"\d+")
+# Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
+_WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
+_ESCAPED: Final = r"(?<=\\[nrtbf])"
+_MOST_GROUPS: Final = 6  # of digits in a card number
 _MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
 
 
@@ -19,17 +24,52 @@ def is_card_number(text: str) -> bool:
     return 13 <= len(digits) <= 19 and any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
+def _replace_cards(text: str) -> str:
+    """Replace card numbers in a run of digits, where others, such as an expiry date, may stand before and behind."""
+    if is_card_number(text):
+        return "[card]"
+    groups = list(_DIGITS.finditer(text))
+    left, done, at = [], 0, 0
+    while at < len(groups):
+        end = _card_end(groups, at, text)
+        if end == at:
+            at += 1
+            continue
+        left += [text[done : groups[at].start()], "[card]"]
+        done, at = groups[end - 1].end(), end
+    return "".join([*left, text[done:]])
+
+
+def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
+    """Give where a card number that begins with a group of digits ends, `at` where none does.
+
+    It is one group, or begins with one of four and goes on with groups of three to six, as cards are printed.
+    """
+    for end in range(at + 1, min(at + _MOST_GROUPS, len(groups)) + 1):
+        last = len(groups[end - 1][0])
+        if end - at > 1 and not (len(groups[at][0]) == 4 and 3 <= last <= 6):
+            break
+        if is_card_number(text[groups[at].start() : groups[end - 1].end()]):
+            return end
+    return at
+
+
+def _is_signed(text: str) -> bool:
+    return "." in text  # what has no second part was only passed over, so that no text is looked at twice
+
+
 def _always(text: str) -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A form that is replaced by `[name]`, where `holds` says that it is one."""
+    """A form that is replaced by `[name]`, where `holds` says that it is one, or by what `replace` gives for it."""
 
     name: str
     form: re.Pattern[str]
     holds: Callable[[str], bool] = _always
+    replace: Callable[[str], str] | None = None
 
 
 # Every repetition is bounded, or of one class that its neighbour does not share: no text takes more than linear time.
@@ -37,22 +77,28 @@ DEFAULT_PATTERNS: Final = (
     Pattern(
         "private_key",
         re.compile(
-            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s]{0,20000}(?:-----END [A-Z ]{0,30}KEY-----)?"
+            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.()]|-(?!----)){0,20000}+"
+            r"(?:-----END [A-Z ]{0,30}KEY(?: BLOCK)?-----)?"
         ),
     ),
-    Pattern("token", re.compile(r"\beyJ[\w-]{8,4096}\.[\w-]{8,8192}\.[\w-]{0,4096}")),
-    Pattern("token", re.compile(r"(?i)\bbearer\s{1,3}[\w.~+/=-]{16,4096}")),
+    Pattern(
+        "token",
+        re.compile(_WORD + r"eyJ[\w-]{8,4096}+(?:\.[\w-]{8,8192}+(?:\.[\w-]{0,8192}+){1,3})?"),
+        _is_signed,
+    ),
+    Pattern("token", re.compile(r"(?i)" + _WORD + r"bearer\s{1,3}[\w.~+/=-]{16,4096}")),
+    Pattern("password", re.compile(r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,128}(?=@)")),
     Pattern(
         "key",
         re.compile(
-            r"\b(?:sk|pk|rk|tk|hf|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])[-_][A-Za-z0-9_-]{16,300}"
-            r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
+            _WORD + r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])[-_]"
+            r"[A-Za-z0-9_-]{16,4096}|" + _WORD + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|" + _WORD + r"AIza[A-Za-z0-9_-]{35}"
         ),
     ),
     Pattern("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")),
-    Pattern("card", re.compile(r"(?<![\d-])\d(?:[ -]?\d){12,18}(?![\d-])"), is_card_number),
-    Pattern("phone", re.compile(r"(?<![\w+])(?:\+|00)[1-9](?:[ ().-]{0,2}\d){6,13}(?!\d)")),
-    Pattern("phone", re.compile(r"(?<![\w-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])")),
+    Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards),
+    Pattern("phone", re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)")),
+    Pattern("phone", re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")),
 )
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
@@ -72,9 +118,12 @@ class Redactor:
         return text
 
     def redact_all(self, value: object) -> object:
-        """Redact every text in a JSON value, names of fields too."""
+        """Redact every text and whole number in a JSON value, names of fields too."""
         if isinstance(value, str):
             return self.redact(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            text = str(value)  # a tool may be given a card's number as one
+            return value if (redacted := self.redact(text)) == text else redacted
         if isinstance(value, list):
             return [self.redact_all(one) for one in value]
         if isinstance(value, dict):
@@ -105,4 +154,6 @@ def read_patterns(text: str) -> list[Pattern]:
 
 
 def _replaced(pattern: Pattern, text: str) -> str:
+    if pattern.replace is not None:
+        return pattern.replace(text)
     return f"[{pattern.name}]" if pattern.holds(text) else text

@@ -16,9 +16,15 @@ def asked(body: bytes, redact: Redact) -> str:
 
 
 def answered(sent: bytes, redact: Redact) -> str:
-    """Give what an answer says: a stream's text, joined first so that nothing hides between two pieces, else JSON."""
+    """Give what an answer says: a stream's texts, each joined first so that nothing hides between two pieces, or JSON.
+
+    Choices, thoughts and calls come in turns, piece by piece: each is a text of its own, on lines of its own.
+    """
     if sent.lstrip()[:6] in (b"data: ", b"event:", b"data:{"):
-        return str(redact("".join(_pieces(sent))))
+        texts: dict[str, list[str]] = {}
+        for whose, piece in _pieces(sent):
+            texts.setdefault(whose, []).append(piece)
+        return "\n".join(str(redact("".join(pieces))) for pieces in texts.values())
     return _part(_decoded(sent), _ANSWERED, redact)
 
 
@@ -36,22 +42,29 @@ def _decoded(body: bytes) -> Any:
         return None
 
 
-def _pieces(sent: bytes) -> Iterator[str]:
+def _pieces(sent: bytes) -> Iterator[tuple[str, str]]:
+    """Give a stream's pieces of text, each with a name of the text that it belongs to."""
     for line in sent.splitlines():
         if not line.startswith(b"data:"):
             continue
         event = _decoded(line[5:])
         if isinstance(event, dict):
             for choice in event.get("choices") or ():
-                yield from _texts(choice.get("delta") or choice)
+                yield from _texts(f"choice {choice.get('index')}", choice.get("delta") or choice)
             delta = event.get("delta")
-            yield from [delta] if isinstance(delta, str) else _texts(delta) if isinstance(delta, dict) else ()
+            part = f"part {event.get('index')} {event.get('output_index')} {event.get('content_index')}"
+            if isinstance(delta, str):
+                yield f"{part} {event.get('type')}", delta
+            elif isinstance(delta, dict):
+                yield from _texts(part, delta)
 
 
-def _texts(delta: dict[str, Any]) -> Iterator[str]:
+def _texts(whose: str, delta: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("reasoning_content", "reasoning", "thinking", "content", "text", "partial_json"):
         if isinstance(delta.get(name), str):
-            yield delta[name]
+            yield f"{whose} {name}", delta[name]
     for call in delta.get("tool_calls") or ():
         function = call.get("function") or {}
-        yield from (function[name] for name in ("name", "arguments") if isinstance(function.get(name), str))
+        for name in ("name", "arguments"):
+            if isinstance(function.get(name), str):
+                yield f"{whose} call {call.get('index')} {name}", function[name]

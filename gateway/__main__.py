@@ -23,8 +23,7 @@ def main() -> int:
     from gateway.settings import GatewaySettings
 
     def run_told(settings: GatewaySettings) -> None:
-        _tell(found)
-        uvloop.run(run(settings))
+        uvloop.run(run(settings, lambda: _tell(found)))
 
     return run_process("gateway", GatewaySettings, run_told)
 

@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -316,8 +316,8 @@ def _spare_the_collector() -> None:
     gc.set_threshold(_COLLECT_EVERY_OBJECTS, 20, 20)
 
 
-async def run(settings: GatewaySettings) -> None:
-    """Run the data plane until SIGTERM or SIGINT."""
+async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lambda: None) -> None:
+    """Run the data plane until SIGTERM or SIGINT; say when it serves."""
     gateway = Gateway(settings)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -326,6 +326,7 @@ async def run(settings: GatewaySettings) -> None:
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     try:
         await gateway.start()
+        tell_started()
         _spare_the_collector()
         await stopped.wait()
     finally:

@@ -67,7 +67,7 @@ class ContentKeeper:
     ) -> None:
         try:
             # Off the loop: a long prompt takes milliseconds.
-            said = await asyncio.to_thread(self._redacted, body, sent)
+            prompt, completion = await asyncio.to_thread(self._redacted, body, sent)
         except Exception as error:  # the task's edge; what could not be redacted is not kept, and not logged either
             _log.error("content cannot be redacted", extra={"error": type(error).__name__})
             self.dropped += 1
@@ -78,15 +78,21 @@ class ContentKeeper:
             tenant=tenant,
             model=model,
             encoding=_ENCODING,
-            prompt=said[0],
-            completion=said[1],
+            prompt=prompt,
+            completion=completion,
         )
         is_kept = self._journal.append_all([(started_at_ns, encode_record(record))])
         self.kept += is_kept
         self.dropped += not is_kept
 
     def _redacted(self, body: bytes, sent: bytes) -> tuple[str, str]:
-        return asked(body, self._redactor.redact_all), answered(sent, self._redactor.redact_all)
+        redact = self._redactor.redact_all
+        return _encodable(asked(body, redact)), _encodable(answered(sent, redact))
+
+
+def _encodable(text: str) -> str:
+    """Put surrogate pairs together that came in two pieces; half of one, which UTF-8 does not know, is replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_redactor(path: Path | None) -> Redactor:

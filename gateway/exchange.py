@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from backends.native import mypyc_attr
 from contracts.requests import AnyRequest
 
 _REASONS: Final = {
@@ -62,6 +63,7 @@ class RequestHead:
         self.is_plain = is_plain
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # lines of a batch are exchanges too
 class Exchange:
     """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
 

@@ -91,7 +91,7 @@ class Child:
         finally:
             os.close(writing_end)
         output = asyncio.create_task(self._pass_output_on(reading_end))
-        self._pid_file.write_text(f"{process.pid}\n")
+        self._write_pid(process.pid)
         if self._stopping.is_set():  # while it was being started
             process.kill()
         try:
@@ -100,6 +100,12 @@ class Child:
             _end_session(process.pid)
             await output
             self._pid_file.unlink(missing_ok=True)
+
+    def _write_pid(self, pid: int) -> None:
+        """Let the file be there whole or not at all: who looks reads a number."""
+        fresh = self._pid_file.with_suffix(".pid.new")
+        fresh.write_text(f"{pid}\n")
+        fresh.replace(self._pid_file)
 
     async def keep_running(self) -> None:
         """Run, and run again after every end, until `stop`.

@@ -23,8 +23,18 @@ from tollkeeper.printing import one_line_errors, print_json
 
 users = typer.Typer(help="End users, as applications name them.", no_args_is_help=True)
 
-TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")]
-UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The end user, as requests name it.")]
+
+def _named(value: str) -> str:
+    """Refuse an empty name, such as an unset variable gives: rows without a tenant or a user are everyone else's."""
+    if not value.strip():
+        raise typer.BadParameter("it is empty; name one")
+    return value
+
+
+TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.", callback=_named)]
+UserArgument = Annotated[
+    str, typer.Argument(metavar="USER", help="The end user, as requests name it.", callback=_named)
+]
 To = Annotated[Path, typer.Argument(help="A directory that does not exist yet.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. It cannot be undone.")]
 Grace = Annotated[

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from backends.llm.base import Sink
+from backends.llm.openai_errors import message_in
 from backends.llm.openai_replies import GENERATED, ReplyForm, answer_bytes, usage_in
 from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
@@ -12,8 +13,6 @@ from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage, usage_from_openai
-
-_MAX_ERROR_MESSAGE: Final = 500
 
 _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 
@@ -206,23 +205,3 @@ def without_usage(data: bytes) -> tuple[bytes, bool]:
     fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     had_one = fields.pop("usage", None) is not None
     return msgspec.json.encode(fields), had_one
-
-
-class _ErrorDetail(msgspec.Struct):
-    message: str | None = None
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _ErrorDetail | str | None = None
-    message: str | None = None  # vLLM before 0.10 put it at the top
-
-
-def message_in(body: bytes) -> str:
-    """Give the message of an error in OpenAI's shape, cut to 500 characters; empty where there is none."""
-    try:
-        parsed = msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
-    error = parsed.error
-    message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
-    return (message or "")[:_MAX_ERROR_MESSAGE]

@@ -7,8 +7,9 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
-from backends.llm.answer_reader import AnswerReader, message_in, only_delta
+from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
+from backends.llm.openai_errors import message_in
 from backends.llm.openai_replies import form_for
 from backends.llm.sse import EventSplitter, data_of
 from backends.llm.text_shape import TextShape

@@ -70,9 +70,12 @@ class OpenAIHttpTarget:
         await exchange.finished()
         try:
             return reader.result()
-        except CredentialsRefused:
-            if is_again or not await self._reread():
+        except CredentialsRefused as error:
+            if is_again:
                 raise
+            refusal = error
+        if not await self._reread():  # out here: decision 0032 says why
+            raise refusal
         return await self.call(call, sink, is_again=True)
 
     async def _send(self, call: ModelCall, sink: Sink) -> tuple[Exchange, ReplyReader]:

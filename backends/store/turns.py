@@ -45,8 +45,8 @@ class StoreTurns:
             fcntl.flock(work, fcntl.LOCK_SH)
             fcntl.flock(gate, fcntl.LOCK_UN)
             with self._counting:
+                os.pwrite(work, _IN_DOUBT, 0)  # first: where it fails, no turn was begun
                 self._open_turns += 1
-                os.pwrite(work, _IN_DOUBT, 0)
             is_settled = False
 
             def settle() -> None:

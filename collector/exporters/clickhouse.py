@@ -143,6 +143,8 @@ class ClickHouseExporter:
         except ConfigurationError as error:
             _log.error("export waits code=%s reason=%s", error.error_code, error.message)
             self._stopping.wait(_DISK_RETRY_SECONDS)
+        except OSError as error:  # the turn's own files: a full disk must not end this thread
+            self._wait_for_disk(error)
         if not self._spool.pending_bytes:
             self._gather_until = began + _GATHER_SECONDS
         return is_done or not self._stopping.is_set()

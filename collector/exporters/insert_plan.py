@@ -32,10 +32,13 @@ class InsertPlan(msgspec.Struct, frozen=True, array_like=True):
 class PlanFile:
     """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
 
+    `is_synced`: it survives a power cut too, as the spool does that it is of. Without it the batches would be planned
+    anew after one, and stored a second time under another token.
     Raises ConfigurationError where the file cannot be made, and OSError where it cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_synced: bool = False) -> None:
+        self._is_synced = is_synced
         try:
             self._file = SlotFile(path)
         except OSError as error:
@@ -51,7 +54,7 @@ class PlanFile:
 
     def save(self, plan: InsertPlan) -> None:
         """Write the plan down."""
-        self._file.write(msgspec.msgpack.encode(plan))
+        self._file.write(msgspec.msgpack.encode(plan), sync=self._is_synced)
 
     def load(self, cursor: Position, end: Position) -> InsertPlan | None:
         """Give the plan that a crash or a stop left unfinished; `cursor` and `end` are the spool's."""

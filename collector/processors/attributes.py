@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from contracts.dialects import CONTENT_EVENT_PREFIX, reading_of
+from contracts.names import TENANT
 
 MAX_ATTRIBUTES: Final = 128  # OpenTelemetry SDKs' own default limit
 MAX_VALUE_CHARACTERS: Final = 4096
@@ -120,6 +121,15 @@ def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed
     return attribute_map(kept, noticed)
 
 
+def tenant_in(attributes: Iterable[KeyValue]) -> str:
+    """Give the tenant that attributes name, as their row will have it: the last that does; '' where none does."""
+    found = ""
+    for attribute in attributes:
+        if attribute.key == TENANT:
+            found = text_of(attribute.value)
+    return found
+
+
 def text_of(value: AnyValue) -> str:
     """Write a value as text: strings as they are, lists and maps as JSON, bytes as hexadecimal."""
     text = value.string_value  # what most are; to ask for the kind first would take as long again
@@ -138,6 +148,8 @@ def text_of(value: AnyValue) -> str:
         return ""
     if kind == "bytes_value":
         return value.bytes_value.hex()
+    if kind not in ("array_value", "kvlist_value"):
+        return ""  # of a later protocol, such as a place in a table of strings that only profiles have
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
 
 

@@ -18,19 +18,23 @@ OVERFLOW_LABEL: Final = "overflow_label"
 _WINDOW_NS: Final = 3_600_000_000_000
 _OVERFLOWN: Final[Mapping[str, str]] = {OVERFLOW_ATTRIBUTE: "true"}
 _MAX_OWNERS: Final = 20_000  # (tenant, service, metric) with a set of their own; beyond, all is overflow
+_MAX_REMEMBERED: Final = 1_000_000  # of all owners, some 110 MB: the collector's bound of memory must never be reached
 
 
 class CardinalityLimiter:
     """Counts, by hour of receipt, distinct series of a tenant's metric, and distinct names of its spans and events.
 
     A series beyond `max_series` loses its attributes but for one that says so; a span or event beyond `max_names` is
-    called "overflow" and keeps what it was called as an attribute. A batch that is repeated after a crash may fall
-    otherwise; it is known by its id and stored once in either form.
+    called "overflow" and keeps what it was called as an attribute. Once `max_remembered` are known of all tenants
+    together, so does every new one. A batch that is repeated after a crash may fall otherwise; it is known by its id
+    and stored once in either form.
     """
 
-    def __init__(self, max_series: int, max_names: int) -> None:
+    def __init__(self, max_series: int, max_names: int, max_remembered: int = _MAX_REMEMBERED) -> None:
         self._max_series = max_series
         self._max_names = max_names
+        self._max_remembered = max_remembered
+        self._remembered = 0
         self._window = -1
         self._seen: dict[tuple[str, ...], set[object]] = {}
 
@@ -38,7 +42,7 @@ class CardinalityLimiter:
         """Put what is beyond the bounds into overflow buckets."""
         window = batch.received_at_ns // _WINDOW_NS
         if window != self._window:
-            self._window, self._seen = window, {}
+            self._window, self._seen, self._remembered = window, {}, 0
         for table, fold in ((METRICS, self._metric), (TRACES, self._span), (LOGS, self._log)):
             rows = processed.tables.get(table.name)
             if rows is not None:
@@ -80,7 +84,8 @@ class CardinalityLimiter:
             seen = self._seen[owner] = set()
         if value in seen:
             return True
-        if len(seen) >= most:
+        if len(seen) >= most or self._remembered >= self._max_remembered:
             return False
         seen.add(value)
+        self._remembered += 1
         return True

@@ -19,7 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from collector.processors.attributes import attribute_map
+from collector.processors.attributes import attribute_map, tenant_in
 from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, clamp_time
 from collector.rows import BrokenRecord, Processed
@@ -60,6 +60,21 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
     def size(self, record: Any) -> int:
         """Give a metric's number of points."""
         return len(_points(record))
+
+    def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
+        """Give a metric by the tenants its points name, taken apart where they name several."""
+        tenants = [tenant_in(point.attributes) or own for point in _points(record)]
+        if len(set(tenants)) <= 1:
+            return {tenants[0] if tenants else own: record}
+        pieces: dict[str, Any] = {}
+        for tenant in dict.fromkeys(tenants):
+            piece = pieces[tenant] = Metric()
+            piece.CopyFrom(record)
+            points: Any = _points(piece)
+            kept = [point for point, whose in zip(points, tenants, strict=True) if whose == tenant]
+            del points[:]
+            points.extend(kept)
+        return pieces
 
     def response(self, rejected: int, reason: str) -> ExportMetricsServiceResponse:
         """Say how many points were rejected."""

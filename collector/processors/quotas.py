@@ -6,11 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from backends.otlp import string_attribute
 from collector.arrival import Arrival
 from collector.counters import Counters
+from collector.processors.attributes import tenant_in
 from contracts.errors import LimitExceeded
-from contracts.names import TENANT
 
 UNKNOWN_TENANT: Final = "unknown_tenant"
 TENANT_QUOTA: Final = "tenant_quota"
@@ -70,7 +69,7 @@ class TenantQuotas:
             wait = self._charge(tenant_of(part), records) if records else 0.0
             if wait:
                 refused.append((part, tenant_of(part), wait))
-            else:
+            elif records:
                 admitted += 1
         if refused and not admitted and not arrival.rejected and _nothing_is_ours(arrival):
             wait = max(one[2] for one in refused)
@@ -106,7 +105,7 @@ class TenantQuotas:
 
 def tenant_of(part: Any) -> str:
     """Give the tenant that a part's resource names, '' where it names none."""
-    return string_attribute(part.resource, TENANT)
+    return tenant_in(part.resource.attributes)
 
 
 def _quota_text(tenant: str, limit: float) -> str:

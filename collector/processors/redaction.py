@@ -34,7 +34,7 @@ PATTERNS: Final[Mapping[What, Pattern]] = {
     "keys": Pattern(
         re.compile(
             r"\b(?:sk|tk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}"
-            r"|\b[Bb]earer\s+[A-Za-z0-9._~+/-]{16,}=*|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+            r"|\b[Bb]earer\s+[A-Za-z0-9._~+/-]{16,}=*|\beyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*)?"
         ),
         "[key]",
         (
@@ -107,5 +107,10 @@ class Redaction:
 
     def _replaced(self, text: str) -> str:
         for pattern in self._patterns:
-            text = pattern.expression.sub(pattern.replacement, text)
+            text = pattern.expression.sub(lambda found, one=pattern: _replacement(one, found[0]), text)  # type: ignore[misc]
         return text
+
+
+def _replacement(pattern: Pattern, text: str) -> str:
+    # What begins like a web token and has no second part was passed over, so that no text is looked at twice.
+    return text if text.startswith("eyJ") and "." not in text else pattern.replacement

@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
 from backends.otlp import string_attribute
+from collector.processors.attributes import tenant_in
 from collector.processors.salvage import Unframed, class_of_field, salvage
 from collector.rows import Processed
 from collector.spool import Signal, SpooledBatch
@@ -60,6 +61,10 @@ class SignalProcessor(ABC, Generic[M]):
     def size(self, record: Any) -> int:
         """Give how many records of the answer's counting one message is."""
         return 1
+
+    def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
+        """Give a record that is not ours by the tenant it names, `own` where it names none."""
+        return {tenant_in(record.attributes) or own: record}
 
     def foreign_records(self, part: Any) -> int:
         """Count the records of a part that are not ours."""
@@ -112,7 +117,8 @@ class SignalProcessor(ABC, Generic[M]):
             if not isinstance(found, dict):
                 raise ValueError("not an object")
             return json_format.ParseDict(found, self.request(), ignore_unknown_fields=True)
-        except (ValueError, json_format.ParseError, RecursionError) as error:
+        except (ValueError, json_format.ParseError, RecursionError, OverflowError, SystemError) as error:
+            # Infinity where an enumeration is expected is an OverflowError, half a surrogate pair a SystemError.
             raise InvalidRequest(
                 f"the body of {len(body)} bytes is not an OTLP/JSON {self.request.DESCRIPTOR.name}",
                 code="malformed_json",

@@ -9,7 +9,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from collector.processors.attributes import attribute_map, event_attribute_map
+from collector.processors.attributes import (
+    MAX_VALUE_CHARACTERS,
+    TRUNCATED_VALUE,
+    attribute_map,
+    event_attribute_map,
+)
 from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, NEGATIVE_DURATION, clamp_time
 from collector.rows import BrokenRecord, Processed
@@ -86,6 +91,10 @@ def _row(
     if ended_at_ns < started_at_ns:
         noticed.append(NEGATIVE_DURATION)
         ended_at_ns = started_at_ns
+    status_message = span.status.message
+    if len(status_message) > MAX_VALUE_CHARACTERS:
+        noticed.append(TRUNCATED_VALUE)
+        status_message = status_message[:MAX_VALUE_CHARACTERS]
     parent_span_id = span.parent_span_id
     status, scope = span.status, scope_spans.scope
     events, links = list(span.events), list(span.links)
@@ -105,7 +114,7 @@ def _row(
         scope_version=scope.version,
         attributes=attributes,
         status=_STATUSES.get(status.code, "unset"),
-        status_message=status.message,
+        status_message=status_message,
         event_times_ns=[clamp_time(event.time_unix_nano, received_at_ns) for event in events] if events else [],
         event_names=[event.name for event in events] if events else [],
         event_attributes=[event_attribute_map(event.name, event.attributes, noticed) for event in events]

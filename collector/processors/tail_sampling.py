@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from collector.arrival import Arrival
 from collector.counters import Counters
-from contracts.dialects import COST_AMOUNT
+from contracts.dialects import COST_AMOUNT, reading_of
 from contracts.errors import TollkeeperError
-from contracts.names import SAMPLED_SHARE
+from contracts.names import BATCH_ID, SAMPLED_SHARE
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class SamplingPolicy:
         if span.end_time_unix_nano - span.start_time_unix_nano >= self.slow_seconds * _SECOND_NS:
             return True
         return any(
-            attribute.key == COST_AMOUNT and attribute.value.double_value >= self.expensive_usd
+            reading_of(attribute.key).name == COST_AMOUNT and _amount(attribute.value) >= self.expensive_usd
             for attribute in span.attributes
         )
 
@@ -172,6 +172,10 @@ class TailSampler:
         return [(shell, packed + _share_attribute(self._policy.share)) for shell, packed in trace.spans]
 
 
+def _amount(value: AnyValue) -> float:
+    return float(value.int_value) if value.HasField("int_value") else value.double_value
+
+
 def _share_attribute(share: float) -> bytes:
     """Write the attribute that says for how many others a drawn span stands; messages merge by concatenation."""
     span = Span()
@@ -188,6 +192,14 @@ def _spans(message: Any) -> list[tuple[_Shell, Span]]:
     ]
 
 
+def _drop_batch_id(resource: Resource) -> None:
+    """Take away the sender's batch id: its spans are decided at several times, and the second would be a repetition."""
+    kept = [attribute for attribute in resource.attributes if attribute.key != BATCH_ID]
+    if len(kept) < len(resource.attributes):
+        del resource.attributes[:]
+        resource.attributes.extend(kept)
+
+
 def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
     """Put spans together again: those that came in one scope of one resource stand in one."""
     request = ExportTraceServiceRequest()
@@ -197,6 +209,7 @@ def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
         found = scopes.get(key)
         if found is None:
             part = request.resource_spans.add(resource=resource, schema_url=resource_url)
+            _drop_batch_id(part.resource)
             found = scopes[key] = part.scope_spans.add(scope=scope, schema_url=scope_url)
         found.spans.append(Span.FromString(span) if isinstance(span, bytes) else span)
     return request

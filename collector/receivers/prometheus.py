@@ -8,8 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from typing import Final
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from backends.prometheus_metrics import metrics_request
@@ -70,7 +70,7 @@ class PrometheusReceiver:
         try:
             request = metrics_request(self._fetch(target), target, self._clock_ns(), self._started_at_ns)
             receipt = self._pipeline.accept("metrics", request.SerializeToString(), is_json=False)
-        except (OSError, URLError, ValueError, TollkeeperError) as error:
+        except (OSError, HTTPException, ValueError, TollkeeperError) as error:  # an HTTPException is no OSError
             self._counters.rejected(SCRAPE_FAILED)
             if target not in self._failing:
                 self._failing.add(target)
@@ -88,7 +88,7 @@ class PrometheusReceiver:
 
 
 def fetch_page(url: str) -> str:
-    """Read a page of at most 16 MiB. Raises OSError, URLError among them, or ValueError for one that is larger."""
+    """Read a page of at most 16 MiB. Raises OSError, HTTPException for what is no HTTP, ValueError for a larger one."""
     asked = Request(url, headers={"Accept": "text/plain;version=0.0.4", "User-Agent": "tollkeeper"})
     with urlopen(asked, timeout=_TIMEOUT_SECONDS) as answer:
         page: bytes = answer.read(_MAX_PAGE_BYTES + 1)

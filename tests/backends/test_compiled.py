@@ -1,12 +1,15 @@
 """A compiled module stands for its source as long as that is what it was compiled from, and not a byte longer."""
 
+import ast
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from backends.compiled import LIST, CompiledFinder, digest_of, find_compiled
+from backends.compiled import LIST, ROOT, CompiledFinder, digest_of, find_compiled
+from tollkeeper.compile import HOT
 
 SOURCES = ["gateway/one.py", "contracts/two.py"]
 
@@ -84,3 +87,56 @@ def test_a_finder_finds_what_is_compiled_and_leaves_the_rest(folder: Path) -> No
     assert spec is not None and spec.origin == str(folder / "gateway.one.so")
     assert finder.find_spec("gateway.two") is None
     assert finder not in sys.meta_path
+
+
+WAITS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor)
+
+
+def waits_while_an_error_is_handled(node: ast.AST, *, is_handling: bool = False) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        is_handling = False
+    if is_handling and isinstance(node, WAITS):
+        yield f"{node.lineno}: {ast.unparse(node)}"
+    for child in ast.iter_child_nodes(node):
+        is_last = isinstance(node, ast.Try) and child in node.finalbody
+        handles = is_handling or is_last or isinstance(child, ast.ExceptHandler)
+        yield from waits_while_an_error_is_handled(child, is_handling=handles)
+
+
+@pytest.mark.parametrize("module", HOT)
+def test_nothing_compiled_waits_while_it_handles_an_error(module: str) -> None:
+    """What is compiled does not put the error aside meanwhile: whoever runs next would seem to be handling it."""
+    assert not list(waits_while_an_error_is_handled(ast.parse((ROOT / f"{module}.py").read_text())))
+
+
+def test_a_wait_while_an_error_is_handled_is_found() -> None:
+    source = """
+async def one():
+    try:
+        await a
+    except E:
+        if b:
+            await c
+    finally:
+        await d
+    try:
+        pass
+    except E:
+        async def later():
+            await e
+    await f
+"""
+    assert list(waits_while_an_error_is_handled(ast.parse(source))) == ["7: await c", "9: await d"]
+
+
+@pytest.mark.parametrize("module", HOT)
+def test_nothing_compiled_defines_a_struct_that_is_read_from_bytes(module: str) -> None:
+    """The compiler keeps of a field's type no more than its class, and of a union nothing."""
+    tree = ast.parse((ROOT / f"{module}.py").read_text())
+    read = {
+        ast.unparse(given)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in ("decode", "Decoder", "convert")
+        for given in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "type"))
+    }
+    assert not read & {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}

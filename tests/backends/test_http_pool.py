@@ -35,8 +35,8 @@ class Receiver:
 async def new_pool(upstream):
     made = []
 
-    def make(url=None, **timeouts):
-        made.append(HttpPool(Origin.parse(url or upstream.url), Timeouts(**timeouts)))
+    def make(url=None, idle_seconds=4.0, **timeouts):
+        made.append(HttpPool(Origin.parse(url or upstream.url), Timeouts(**timeouts), idle_seconds=idle_seconds))
         return made[-1]
 
     yield make
@@ -96,10 +96,9 @@ async def test_bytes_on_an_idle_connection_close_it(new_pool, upstream, eventual
     assert upstream.accepted == 2
 
 
-async def test_an_idle_connection_is_closed_before_the_server_would(new_pool, upstream, eventually, monkeypatch):
-    monkeypatch.setattr("backends.http_pool._IDLE_SECONDS", 0.1)
+async def test_an_idle_connection_is_closed_before_the_server_would(new_pool, upstream, eventually):
     upstream.always(OK)
-    await ask(new_pool())
+    await ask(new_pool(idle_seconds=0.1))
     assert upstream.open
     await eventually(lambda: not upstream.open, 1.0)
 
@@ -190,6 +189,7 @@ async def test_after_a_single_byte_of_the_reply_nothing_is_sent_again(new_pool, 
     assert len(upstream.requests) == 2
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("after", "requests"), [(0.05, 3), (0.4, 2)])
 async def test_a_server_that_takes_its_time_to_die_had_the_request(new_pool, upstream, monkeypatch, after, requests):
     monkeypatch.setattr("backends.http_connection._STALE_SECONDS", 0.2)

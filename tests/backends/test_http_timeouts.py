@@ -57,8 +57,7 @@ class Talk:
     def __init__(self, *, streamed: bool) -> None:
         self.now = 100.0
         pool = HttpPool(Origin.parse("http://a"), read_timeouts(SPEC))
-        pool.clock = lambda: self.now  # type: ignore[method-assign]
-        self.connection = Connection(pool)
+        self.connection = Connection(pool, lambda: self.now)
         self.wire = Wire()
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
         request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=streamed)

@@ -1,11 +1,13 @@
 """What may stop, thin out or change foreign telemetry on its way in; packed records pass all of it."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from backends.segments import SegmentLog
 from collector.arrival import Arrival
@@ -15,6 +17,7 @@ from collector.processors.cardinality import CardinalityLimiter
 from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
 from collector.processors.quotas import KnownTenants, TenantQuotas
+from collector.processors.record_tenants import RecordTenants
 from collector.processors.redaction import Redaction
 from collector.processors.spans import SpansProcessor
 from collector.processors.tail_sampling import SamplingPolicy, TailSampler
@@ -22,6 +25,7 @@ from collector.receivers.memory import MemoryLimiter
 from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch
 from contracts.errors import LimitExceeded
+from contracts.names import TENANT
 from tests.collector.otlp_samples import NOW, gauge_request, key_values, span_request
 
 Make = Callable[..., Any]
@@ -105,6 +109,44 @@ def test_an_unknown_tenant_is_refused_in_part_and_telemetry_without_one_passes(s
     assert counters.snapshot()["rejected"] == {"unknown_tenant": 2}
 
 
+def test_no_text_takes_long_to_redact_and_a_long_status_is_cut() -> None:
+    began = time.process_time()
+    assert Redaction(["keys", "emails"])._clean("eyJ-" * 60_000) == "eyJ-" * 60_000
+    assert time.process_time() - began < 5
+    sent = span_request({"status": {"code": 2, "message": "x" * 4097}}).SerializeToString()
+    processed = SpansProcessor().process(SpooledBatch("b", "traces", NOW, sent, True))
+    (row,) = processed.tables["traces"].rows
+    assert row.status_message == "x" * 4096
+
+
+def test_a_record_s_own_tenant_is_refused_and_limited_like_a_resource_s(spool: Spool) -> None:
+    counters = Counters()
+    steps = (RecordTenants(), KnownTenants(["acme", "poor"], counters), TenantQuotas(1.0, {}, counters, Clock()))
+    pipeline = pipeline_of(spool, counters, *steps)
+    named = [{"name": name, "attributes": {TENANT: name}} for name in ("mallory", "acme", "poor")]
+    sent = span_request(*named, {"name": "none"}, {"trace_id": b"", "attributes": {TENANT: "mallory"}})
+    receipt = pipeline.accept("traces", sent.SerializeToString(), is_json=False)
+    assert (receipt.records, receipt.rejected) == (5, 3)
+    assert sorted(spooled_spans(spool)) == ["acme", "none", "poor"]
+    pipeline.accept(
+        "traces", span_request(*[named[2]] * 20, resource={TENANT: "acme"}).SerializeToString(), is_json=False
+    )
+    with pytest.raises(LimitExceeded, match="tenant 'poor' has sent more"):
+        pipeline.accept("traces", span_request(named[2]).SerializeToString(), is_json=False)
+
+
+def test_a_metric_is_taken_apart_by_its_points_tenants() -> None:
+    metric = Metric(name="m")
+    for tenant in ("a", "", "b", "a"):
+        point = metric.gauge.data_points.add(as_int=1)
+        if tenant:
+            point.attributes.add(key=TENANT).value.string_value = tenant
+    pieces = MetricsProcessor().by_tenant(metric, "own")
+    assert {tenant: len(piece.gauge.data_points) for tenant, piece in pieces.items()} == {"a": 2, "own": 1, "b": 1}
+    assert {piece.name for piece in pieces.values()} == {"m"}
+    assert MetricsProcessor().by_tenant(Metric(), "own") == {"own": Metric()}
+
+
 def test_a_foreign_batch_sent_again_is_known_by_its_bytes(spool: Spool) -> None:
     counters = Counters()
     pipeline = pipeline_of(spool, counters)
@@ -181,8 +223,21 @@ def names_of(request: ExportTraceServiceRequest) -> list[str]:
         ({"trace_id": NOT_DRAWN, "start_time_unix_nano": NOW - 1_999_999_999}, False),
         ({"trace_id": NOT_DRAWN, "attributes": {"gen_ai.usage.cost.amount": 0.5}}, True),
         ({"trace_id": NOT_DRAWN, "attributes": {"gen_ai.usage.cost.amount": 0.49}}, False),
+        ({"trace_id": NOT_DRAWN, "attributes": {"llm.cost.total": 0.5}}, True),
+        ({"trace_id": NOT_DRAWN, "attributes": {"gen_ai.usage.cost.amount": 1}}, True),
     ],
-    ids=["ordinary", "drawn", "faulty", "fine", "slow", "nearly slow", "expensive", "nearly expensive"],
+    ids=[
+        "ordinary",
+        "drawn",
+        "faulty",
+        "fine",
+        "slow",
+        "nearly slow",
+        "expensive",
+        "nearly expensive",
+        "OpenInference",
+        "whole",
+    ],
 )
 def test_errors_slow_expensive_and_drawn_traces_are_kept_whole(span: Mapping[str, Any], is_kept: bool) -> None:
     sampling = Sampling()
@@ -225,6 +280,15 @@ def test_a_drawn_span_says_for_what_share_it_stands_and_keeps_whose_it_is() -> N
     assert not faulty.attributes
 
 
+def test_a_sender_s_batch_that_is_decided_in_two_turns_is_no_repetition() -> None:
+    sampling = Sampling()
+    message = span_request({"trace_id": DRAWN}, resource={"service.name": "app", "tollkeeper.batch.id": "b1"})
+    sampling.sampler.admit(Arrival(SpansProcessor(), message, message.SerializeToString(), 1))
+    sampling.decided()
+    (request,) = sampling.kept
+    assert [attribute.key for attribute in request.resource_spans[0].resource.attributes] == ["service.name"]
+
+
 def test_what_waits_is_bounded_and_the_oldest_is_decided_early() -> None:
     sampling = Sampling(max_bytes=1)
     sampling.send({"trace_id": DRAWN})
@@ -258,6 +322,17 @@ def test_series_beyond_the_bound_go_to_an_overflow_bucket_until_the_hour_is_over
     assert processed.tables["metrics"].rows[2].attributes == {"otel.metric.overflow": "true"}
     assert processed.noticed == {"overflow_series": 4}
     later = rows_after(limiter, MetricsProcessor(), gauge_request("m", ({"id": "3"}, 1.0)), NOW + 3_600_000_000_000)
+    assert later.noticed == {}
+
+
+def test_what_all_tenants_together_have_is_bounded_too_until_the_next_hour() -> None:
+    limiter = CardinalityLimiter(max_series=10, max_names=10, max_remembered=3)  # a name, and two series of it
+    message = gauge_request("m", *(({"id": str(number % 3)}, 1.0) for number in range(6)))
+    processed = rows_after(limiter, MetricsProcessor(), message)
+    assert [row.attributes.get("id") for row in processed.tables["metrics"].rows] == ["0", "1", None] * 2
+    other = rows_after(limiter, SpansProcessor(), span_request({"name": "n"}))
+    assert other.noticed == {"overflow_label": 1}
+    later = rows_after(limiter, MetricsProcessor(), gauge_request("m", ({"id": "2"}, 1.0)), NOW + 3_600_000_000_000)
     assert later.noticed == {}
 
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from backends.segments import SegmentLog
 from collector.counters import Counters
 from collector.pipeline import Pipeline
+from collector.processors.attributes import text_of
 from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
 from collector.processors.salvage import encode_varint
@@ -111,6 +113,21 @@ def test_packed_records_are_saved_from_a_broken_neighbour(
     (entry,) = spool.read(spool.cursor, max_bytes=1 << 20)
     assert entry.batch is not None
     assert entry.batch.batch_id == "b1"
+
+
+@pytest.mark.parametrize(
+    "span",
+    [b'{"kind": 1e999}', b'{"kind": -1e999}', b'{"kind": "\\ud800"}', b'{"status": "\\ud800"}', b'{"links": [1]}'],
+)
+def test_json_of_which_no_span_can_be_made_is_refused(span: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="is not an OTLP/JSON"):
+        SpansProcessor().parse_json(b'{"resourceSpans": [{"scopeSpans": [{"spans": [%b]}]}]}' % span)
+
+
+def test_a_kind_of_value_that_only_profiles_have_is_empty() -> None:
+    nested = AnyValue()
+    nested.array_value.values.add(string_value_strindex=1)
+    assert (text_of(AnyValue(string_value_strindex=1)), text_of(nested)) == ("", '[""]')
 
 
 @given(body=st.binary(max_size=300), place=st.integers(0, 10_000), bite=st.binary(min_size=1, max_size=4))

@@ -3,6 +3,7 @@
 import base64
 import errno
 import json
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from backends.segments import SegmentLog
 from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
+from backends.store.turns import StoreTurns
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
 from collector.exporters.clickhouse import ClickHouseExporter
-from collector.exporters.insert_plan import PlanFile
+from collector.exporters.insert_plan import InsertPlan, PlanFile
 from collector.exporters.inserts import insert_rows
 from collector.exporters.planner import InsertPlanner
 from collector.pipeline import Pipeline
@@ -209,6 +211,45 @@ def test_a_spool_that_cannot_be_released_or_read_for_a_while_ends_nothing(
     assert parts.store.durations() == [0, 1, 2]
     assert parts.store.calls == 3  # only the release was repeated
     assert parts.counters.snapshot()["noticed"]["spool_failures"] == 3
+
+
+def test_a_turn_that_cannot_be_written_down_for_a_while_ends_nothing_and_leaves_nothing_in_doubt(
+    parts: Parts,
+    request_record: Make,
+    batch_of: Make,
+    eventually: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("collector.exporters.clickhouse._DISK_RETRY_SECONDS", 0.01)
+    turns, pwrite, failures = StoreTurns(tmp_path), os.pwrite, [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def fails_first(descriptor: int, data: bytes, offset: int) -> int:
+        if failures and len(data) == 1:  # a turn's mark; the spool's own files are written as ever
+            raise failures.pop()
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", fails_first)
+    parts.exporter._turns = turns
+    parts.pipeline.accept("logs", batch_of("b", request_record(duration_ns=1)), is_json=False)
+    parts.exporter.start()
+    eventually(lambda: parts.spool.pending_bytes == 0, "the release")
+    assert parts.store.durations() == [1]
+    assert parts.counters.snapshot()["noticed"]["spool_failures"] == 2
+    with turns.held():
+        pass  # would be refused, were a batch believed to be in doubt
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_plan_is_forced_to_the_disk_where_the_spool_is(
+    is_synced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_file = PlanFile(tmp_path / "insert.plan", is_synced=is_synced)
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", forced.append)
+    plan_file.save(InsertPlan("token", (1, 20), 7))
+    plan_file.close()
+    assert len(forced) == is_synced
 
 
 def test_a_stop_does_not_wait_for_a_spool_that_cannot_be_released(

@@ -1,6 +1,8 @@
 """Prometheus pages, as dcgm-exporter and vLLM write them, on their way to rows."""
 
 import math
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,24 @@ def test_dcgms_names_become_those_of_the_conventions_in_their_units(scraping: Sc
     assert (rows["hw.energy"].value, rows["hw.energy"].is_monotonic) == (5.0, True)
     assert rows["DCGM_FI_PROF_SM_ACTIVE"].value == 0.75
     assert rows["hw.energy"].resource_attributes["service.instance.id"] == "gpu-1:9400"
+
+
+def test_a_target_that_speaks_no_http_is_counted_and_the_scraper_lives(tmp_path: Path, counters: Counters) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\x00\x00\x12\x04 no HTTP\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        pipeline = Pipeline({}, Spool(SegmentLog(tmp_path / "spool", max_bytes=1 << 20)), counters)
+        target = f"http://127.0.0.1:{server.getsockname()[1]}/metrics"
+        assert PrometheusReceiver([target], pipeline, counters, every_seconds=1.0).scrape(target) == 0
+        thread.join()
+    assert counters.snapshot()["rejected"] == {"scrape_failed": 1}
 
 
 def test_vllms_counters_histograms_and_summaries_keep_their_meaning(scraping: Scraping) -> None:

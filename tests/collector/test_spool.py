@@ -46,6 +46,16 @@ def test_the_index_of_ids_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> N
     spool.close()
 
 
+@pytest.mark.parametrize("length", [64, 65, 100_000])
+def test_a_long_id_is_known_again_and_takes_no_more_memory_than_a_digest(tmp_path: Path, length: int) -> None:
+    spool, first, second = opened(tmp_path), "x" * (length - 1) + "1", "x" * (length - 1) + "2"
+    assert spool.put([batch(first)]) == 1
+    assert spool.put([batch(first), batch(second)]) == 1
+    assert waiting(spool) == [first, second]
+    assert [len(name) for name in spool._recent] == [64, 64]
+    spool.close()
+
+
 def test_a_full_spool_asks_the_sender_to_come_back_and_takes_the_batch_then(tmp_path: Path) -> None:
     spool = opened(tmp_path, max_bytes=200)
     spool.put([batch("a", bytes(100))])

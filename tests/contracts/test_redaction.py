@@ -27,6 +27,19 @@ REDACTOR = Redactor()
         ("card 4111-1111-1111-1112.", "card 4111-1111-1111-1112."),  # one digit off: not a card
         ("call +49 30 1234567 now", "call [phone] now"),
         ("call (555) 123-4567", "call [phone]"),
+        ("pay 4111 1111 1111 1111 12/27 123, thanks", "pay [card] 12/27 123, thanks"),
+        ("7 4111111111111111 and 12 4111-1111-1111-1111 99", "7 [card] and 12 [card] 99"),
+        ("rows 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19", None),
+        ("postgres://ada:hunter2@db/books", "postgres://[password]@db/books"),
+        ("gsk_abcdefghijklmnopqrstuvwx and sk-" + "a" * 400, "[key] and [key]"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\nlQ/a==\n-----END PGP PRIVATE KEY BLOCK----- ok",
+            "[private_key] ok",
+        ),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE\n-----END RSA PRIVATE KEY-----",
+            "[private_key]",
+        ),
         ("order 2026-11-22, 3.14159265, sk-short, a@b, version 1.2.3", None),
         ("x = 12345678", None),
     ],
@@ -47,7 +60,9 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert REDACTOR.redact(once) == once
 
 
-@pytest.mark.parametrize("text", ["a" * 200_000, "1 " * 100_000, "a@" * 100_000, "-----BEGIN " * 20_000])
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "1 " * 100_000, "a@" * 100_000, "-----BEGIN " * 20_000, "eyJ-" * 250_000 + " "]
+)
 def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
     REDACTOR.redact(text)
@@ -61,6 +76,43 @@ def test_what_json_escapes_is_found_and_names_of_fields_too() -> None:
     image = "data:image/png;base64," + "A" * 2000
     assert json.loads(asked(json.dumps({"input": image}).encode(), REDACTOR.redact_all))["input"].startswith("[2022 ch")
     assert asked(b"not json", REDACTOR.redact_all) == asked(b"[1]", REDACTOR.redact_all) == ""
+
+
+@pytest.mark.parametrize(
+    ("secret", "left"),
+    [
+        ("sk-abcdefghijklmnop1234", "[key]"),
+        ("AKIAIOSFODNN7EXAMPLE", "[key]"),
+        ("Bearer abcdefghijklmnop", "[token]"),
+        ("+49 30 1234567", "[phone]"),
+        ("555-123-4567", "[phone]"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE\nabcd\n-----END PRIVATE KEY-----", "[private_key]"),
+    ],
+)
+def test_what_begins_a_line_of_json_within_a_text_is_found(secret: str, left: str) -> None:
+    arguments = json.dumps({"file": f"first\n{secret}\n"})
+    assert REDACTOR.redact(arguments) == json.dumps({"file": f"first\n{left}\n"})
+
+
+def test_a_card_number_that_is_a_json_number_is_found_and_other_numbers_stay() -> None:
+    said = {"card": 4111111111111111, "other": 4111111111111112, "few": 3, "yes": True, "share": 0.5}
+    assert REDACTOR.redact_all(said) == {**said, "card": "[card]"}
+
+
+def test_texts_that_come_in_turns_hide_nothing_from_one_another() -> None:
+    def piece(index: int, **delta: str) -> bytes:
+        return b"data: " + json.dumps({"choices": [{"index": index, "delta": delta}]}).encode() + b"\n\n"
+
+    key = "sk-abcdefghijklmnop1234"
+    stream = piece(0, content=key[:9]) + piece(1, content="Hello ") + piece(0, content=key[9:])
+    assert answered(stream + piece(1, content="there"), REDACTOR.redact_all) == "[key]\nHello there"
+    assert answered(piece(0, reasoning="so") + piece(0, content=key), REDACTOR.redact_all) == "so\n[key]"
+    calls = [
+        {"delta": {"type": "input_json_delta", "partial_json": part}, "index": index, "type": "content_block_delta"}
+        for index, part in ((1, "ada@exa"), (2, "x"), (1, "mple.org"))
+    ]
+    stream = b"".join(b"data: " + json.dumps(call).encode() + b"\n\n" for call in calls)
+    assert answered(stream, REDACTOR.redact_all) == "[email]\nx"
 
 
 def test_what_is_split_between_two_pieces_of_a_stream_is_found() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.generation import Delta
+from gateway.allowance import Allowance
 from gateway.chunk_relay import ChunkRelay
 from gateway.clock import Clock
 from gateway.exchange import Exchange, RequestHead
@@ -32,11 +33,11 @@ class Answer:
         self.looked_at.append(True)
 
 
-class Bound:
-    """An allowance that is reached at so many tokens."""
-
-    def __init__(self, next_at):
-        self.next_at = next_at
+def reached_at(tokens):
+    """Give an allowance that is reached at so many tokens."""
+    allowance = Allowance(tokens, tokens, None, lambda error: None)
+    allowance.next_at = tokens
+    return allowance
 
 
 def relay_of(progress, line, answer, *, allowance=None, on_tokens=None, is_reasoning=False, now_ns=lambda: 7):
@@ -83,7 +84,7 @@ def test_a_chunk_is_sent_as_it_came_and_counted_once():
 def test_an_allowance_is_looked_at_where_it_is_reached(next_at, looks):
     progress, answer = Progress(), Answer()
     progress.take(Delta(1, "a"), 1)
-    relay, _ = relay_of(progress, Line(), answer, allowance=Bound(next_at))
+    relay, _ = relay_of(progress, Line(), answer, allowance=reached_at(next_at))
     relay.take(b"chunk")
     relay.take(b"chunk")
     assert len(answer.looked_at) == looks

@@ -30,6 +30,15 @@ async def test_nothing_that_was_said_is_kept_unless_the_tenant_wants_it(start_ga
     assert content(gateway) == [] and b"Hello! I am" not in on_disk(gateway) and b"ada" not in on_disk(gateway)
 
 
+async def test_half_a_surrogate_pair_is_kept_as_a_mark_and_two_halves_as_what_they_are(start_gateway, kit, eventually):
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])))
+    keeper = ContentKeeper(gateway.gateway.journal, Redactor(), 1000)
+    sent = b"".join(b'data: {"delta": "%b"}\n\n' % half for half in (b"\\ud83d", b"\\ude00"))
+    await keeper._redact_and_keep(bytes(16), 1, "acme", "m", b'{"input": "a\\ud800b"}', sent)
+    [said] = content(gateway)
+    assert (said.prompt, said.completion, keeper.dropped) == ('{"input": "a\ufffdb"}', "\U0001f600", 0)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_was_said_is_redacted_before_it_is_written(start_gateway, kit, eventually, stream):
     gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))

@@ -89,6 +89,7 @@ async def test_after_a_restart_the_very_same_bytes_go_out_again(road, answered):
     assert road.numbers == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.interpreted
 async def test_a_batch_acknowledged_just_before_a_crash_is_not_sent_again(road):
     road.write(3)
     plan = road.directory / "batch.plan"

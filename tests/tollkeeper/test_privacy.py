@@ -220,6 +220,14 @@ def test_a_tenant_s_rule_deletes_what_is_older_and_the_check_knows(here: Here) -
     assert refused.exit_code == 2 and "holds no tenants' rows" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [("tenants", "erase", ""), ("users", "erase", "demo", " "), ("users", "export", "", "u", "to")]
+)
+def test_an_empty_name_is_nobody_and_is_refused(data: Path, arguments: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(app, [*arguments, "--data", str(data), *(["--yes"] if "erase" in arguments else [])])
+    assert refused.exit_code == 2 and "it is empty" in refused.output
+
+
 def test_keeping_content_is_off_until_a_tenant_switches_it_on(data: Path) -> None:
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, [*arguments, "--data", str(data), "--json"])

@@ -263,6 +263,7 @@ def test_a_fault_of_whoever_takes_a_chunk_ends_the_reply_and_not_the_loop():
     assert isinstance(ends[0], UpstreamBroken)
 
 
+@pytest.mark.interpreted
 def test_a_stream_of_ever_other_chunks_is_not_learned_from_for_ever(monkeypatch):
     lessons = []
     learn = TextShape.learn

@@ -97,6 +97,7 @@ async def test_what_a_failed_model_used_is_not_charged_to_the_next_ones_rules(st
     assert record.cost_pico_usd == 7 * MICRO
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("ruled", ["m1", "m2", ""])
 async def test_a_client_that_leaves_the_next_models_queue_pays_nothing_for_the_one_that_failed(
     start_gateway, kit, eventually, monkeypatch, ruled

@@ -1,0 +1,57 @@
+"""Records that name a tenant of their own, apart from their resource's: put under a resource that says so.
+
+What refuses and limits tenants looks at resources alone; a row's tenant is what its record names, where it names one.
+"""
+
+from typing import Any, Final
+
+from collector.arrival import Arrival
+from collector.processors.attributes import tenant_in
+from contracts.names import TENANT
+
+_NAME: Final = TENANT.encode()
+
+
+class RecordTenants:
+    """Splits parts so that all foreign records of one are of the tenant that its resource names."""
+
+    def admit(self, arrival: Arrival) -> None:
+        """Move records that name another tenant than their resource does to parts of their own, at the end."""
+        parts = list(arrival.parts)
+        named = sum(one.key == TENANT for part in parts for one in part.resource.attributes)
+        if arrival.body is not None and arrival.body.count(_NAME) == named:
+            return  # no record can have it: nearly always, and found without a look at each
+        for part in parts:
+            self._split(arrival, part)
+
+    def _split(self, arrival: Arrival, part: Any) -> None:
+        processor = arrival.processor
+        own = tenant_in(part.resource.attributes)
+        made: dict[str, Any] = {}
+        for scope in getattr(part, processor.scopes):
+            records = getattr(scope, processor.records)
+            stay: list[Any] = []
+            moved: dict[str, list[Any]] = {}
+            for record in records:
+                whose = {own: record} if processor.is_ours(record) else processor.by_tenant(record, own)
+                for tenant, piece in whose.items():
+                    (stay if tenant == own else moved.setdefault(tenant, [])).append(piece)
+            for tenant, pieces in moved.items():
+                target = made.get(tenant)
+                if target is None:
+                    target = made[tenant] = _part_of(arrival, part, tenant)
+                beside = getattr(target, processor.scopes).add(scope=scope.scope, schema_url=scope.schema_url)
+                getattr(beside, processor.records).extend(pieces)
+            if moved:
+                arrival.body = None
+                del records[:]
+                records.extend(stay)
+
+
+def _part_of(arrival: Arrival, part: Any, tenant: str) -> Any:
+    made = arrival.parts.add(resource=part.resource, schema_url=part.schema_url)
+    kept = [attribute for attribute in made.resource.attributes if attribute.key != TENANT]
+    del made.resource.attributes[:]
+    made.resource.attributes.extend(kept)
+    made.resource.attributes.add(key=TENANT).value.string_value = tenant
+    return made
