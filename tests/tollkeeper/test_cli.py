@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from contracts.keys import is_well_formed
-from tests.ports import find_free_port
+from tests.ports import find_free_port, find_free_ports
 from tollkeeper.cli import app
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
@@ -150,10 +150,9 @@ def test_up_refuses_a_held_directory_a_held_port_and_a_file_in_one_line(tmp_path
     assert (held.returncode, held.stderr.count("\n")) == (2, 1)
     assert f"runs already on {installation.data} (pid {os.getpid()})" in held.stderr
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        base = min(port, 65527)
-        taken = tollkeeper("up", "--data", str(installation.data), "--port-base", str(base))
+    port = find_free_ports(12)[0]  # as many as are shifted, so that nobody else holds another of them
+    with socket.create_server(("127.0.0.1", port)):
+        taken = tollkeeper("up", "--data", str(installation.data), "--port-base", str(port))
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     assert f"port {port} (" in taken.stderr and f"(pid {os.getpid()})" in taken.stderr
     assert "--port-base" in taken.stderr
