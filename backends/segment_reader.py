@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backends.segment_frames import frames
-from backends.segments import Entry, Position, decode_cursor, segment_sizes
+from backends.segments import Entry, Position, decode_cursor, segment_path, segment_sizes
 from backends.slot_file import read_slots
 from contracts.errors import ConfigurationError
 
@@ -40,7 +40,7 @@ class SegmentReader:
             if number < self.cursor.segment:
                 continue
             try:
-                descriptor = os.open(self.directory / f"{number:012d}.segment", os.O_RDONLY)
+                descriptor = os.open(segment_path(self.directory, number), os.O_RDONLY)
             except FileNotFoundError:
                 continue
             try:

@@ -325,7 +325,7 @@ class SegmentLog:
     # --- opening ---
 
     def _path(self, number: int) -> Path:
-        return self.directory / f"{number:012d}{_SUFFIX}"
+        return segment_path(self.directory, number)
 
     def _mend_last(self) -> None:
         """Cut a torn entry off the last segment: the one that was being written when the process ended."""
@@ -367,6 +367,11 @@ def _hold(directory: Path) -> int:
             "with --data or TOLLKEEPER_DATA"
         ) from error
     return descriptor
+
+
+def segment_path(directory: Path, number: int) -> Path:
+    """Say where a segment lies."""
+    return directory / f"{number:012d}{_SUFFIX}"
 
 
 def segment_sizes(directory: Path) -> dict[int, int]:

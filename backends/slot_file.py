@@ -9,7 +9,9 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
+from contracts.errors import ConfigurationError
 
 SLOT_BYTES: Final = 4096  # a page: what a power cut leaves of one slot says nothing about the other
 _SLOTS: Final = 2
@@ -32,6 +34,17 @@ class SlotFile:
         newest = max(range(_SLOTS), key=lambda slot: found[slot][0])
         self._sequence, self._value = found[newest]
         self._next_slot = 1 - newest
+
+    @classmethod
+    def of_installation(cls, path: Path) -> Self:
+        """Open one in the data directory. Raises ConfigurationError, which says what to do, where it cannot be made."""
+        try:
+            return cls(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be written ({error.strerror}); "
+                "make room there, or choose another data directory with --data or TOLLKEEPER_DATA"
+            ) from error
 
     @property
     def value(self) -> bytes | None:

@@ -1,6 +1,5 @@
 """The spool: received batches on disk, acknowledged once written, kept until the store has them."""
 
-import hashlib
 import logging
 import threading
 from collections import OrderedDict
@@ -12,13 +11,13 @@ import msgspec
 
 from backends.segments import LogFull, Position, SegmentLog
 from contracts.errors import LimitExceeded, Unavailable
+from contracts.ids import bounded_id
 
 _log = logging.getLogger(__name__)
 
 Signal = Literal["logs", "traces", "metrics"]
 _RETRY_SECONDS: Final = 5.0
 MAX_READ_ENTRIES: Final = 256
-_MAX_ID_CHARACTERS: Final = 64  # a longer id is remembered by its digest: no sender fills memory with names
 
 
 class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
@@ -66,7 +65,7 @@ class Spool:
 
         Raises LimitExceeded (429, code spool_full) at the bound and Unavailable when the disk fails.
         """
-        fresh = {batch.batch_id: batch for batch in batches if _name(batch.batch_id) not in self._recent}
+        fresh = {batch.batch_id: batch for batch in batches if bounded_id(batch.batch_id) not in self._recent}
         if not fresh:
             return 0
         try:
@@ -149,12 +148,6 @@ class Spool:
             return None
 
     def _remember(self, batch_id: str) -> None:
-        self._recent[_name(batch_id)] = None
+        self._recent[bounded_id(batch_id)] = None
         if len(self._recent) > self._recent_ids:
             self._recent.popitem(last=False)
-
-
-def _name(batch_id: str) -> str:
-    if len(batch_id) <= _MAX_ID_CHARACTERS:
-        return batch_id
-    return hashlib.sha256(batch_id.encode()).hexdigest()

@@ -133,7 +133,6 @@ SPELLINGS: Final[tuple[Spelling, ...]] = (
     Spelling("openinference", "tool.name", TOOL_NAME),
 )
 _BY_NAME: Final = {spelling.foreign: spelling for spelling in SPELLINGS}
-OLD_SPELLINGS: Final[dict[str, str]] = {spelling.foreign: spelling.current for spelling in SPELLINGS}
 
 # Attributes that carry what was said. They are not stored.
 CONTENT_ATTRIBUTES: Final = frozenset(
@@ -187,8 +186,3 @@ def reading_of(name: str) -> Reading:
     if spelling is None:
         return Reading(name, True, is_plain=True)
     return Reading(spelling.current, False, values=spelling.values)
-
-
-def current_spelling(attribute: str) -> str:
-    """Give the spelling we store an attribute under."""
-    return OLD_SPELLINGS.get(attribute, attribute)

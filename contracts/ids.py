@@ -1,6 +1,8 @@
 """Request and batch identifiers: UUID version 7 (RFC 9562), so that ids sort by the time they were made."""
 
+import hashlib
 import os
+from typing import Final
 from uuid import UUID
 
 _VERSION_7 = 0x7 << 76
@@ -9,7 +11,13 @@ _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
 _TAIL_BYTES = 10
 _TAILS_AT_ONCE = 32
+_MAX_KEPT_CHARACTERS: Final = 64
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+
+
+def bounded_id(sent: str) -> str:
+    """Give a sender's id as it is kept: itself up to 64 characters, else its digest, so that none fills memory."""
+    return sent if len(sent) <= _MAX_KEPT_CHARACTERS else hashlib.sha256(sent.encode()).hexdigest()
 
 
 def uuid7(unix_ns: int) -> UUID:

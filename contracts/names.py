@@ -13,16 +13,12 @@ from contracts.columns import Table as Table
 from contracts.columns import fields as _fields
 from contracts.dialects import CACHE_READ_TOKENS as CACHE_READ_TOKENS
 from contracts.dialects import CACHE_WRITE_TOKENS as CACHE_WRITE_TOKENS
-from contracts.dialects import CONTENT_ATTRIBUTES as CONTENT_ATTRIBUTES
-from contracts.dialects import CONTENT_EVENT_PREFIX as CONTENT_EVENT_PREFIX
-from contracts.dialects import CONTENT_FAMILIES as CONTENT_FAMILIES
 from contracts.dialects import CONVERSATION_ID as CONVERSATION_ID
 from contracts.dialects import COST_AMOUNT as COST_AMOUNT
 from contracts.dialects import COST_CURRENCY as COST_CURRENCY
 from contracts.dialects import COST_SOURCE as COST_SOURCE
 from contracts.dialects import FINISH_REASONS as FINISH_REASONS
 from contracts.dialects import INPUT_TOKENS as INPUT_TOKENS
-from contracts.dialects import OLD_SPELLINGS as OLD_SPELLINGS
 from contracts.dialects import OPERATION_NAME as OPERATION_NAME
 from contracts.dialects import OUTPUT_TOKENS as OUTPUT_TOKENS
 from contracts.dialects import PROVIDER_NAME as PROVIDER_NAME
@@ -35,7 +31,6 @@ from contracts.dialects import REQUEST_TEMPERATURE as REQUEST_TEMPERATURE
 from contracts.dialects import RESPONSE_ID as RESPONSE_ID
 from contracts.dialects import RESPONSE_MODEL as RESPONSE_MODEL
 from contracts.dialects import TIME_TO_FIRST_CHUNK as TIME_TO_FIRST_CHUNK
-from contracts.dialects import current_spelling as current_spelling
 from contracts.records import AttemptRecord, ContentRecord, DeviceRecord, KvRecord, RequestRecord, StepRecord
 from contracts.telemetry import LogRow, MetricRow, SpanRow
 from contracts.usage import LEAVES

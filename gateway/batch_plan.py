@@ -11,7 +11,6 @@ import msgspec
 
 from backends.segments import Position
 from backends.slot_file import SlotFile
-from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
@@ -62,13 +61,7 @@ class PlanFile:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._file = SlotFile(path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path} cannot be written ({error.strerror}); "
-                "make room there, or choose another data directory with --data or TOLLKEEPER_DATA"
-            ) from error
+        self._file = SlotFile.of_installation(path)
 
     def save(self, plan: BatchPlan | None) -> None:
         """Write the plan down; `None` where nothing is under way."""

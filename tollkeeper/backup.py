@@ -19,7 +19,7 @@ from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
 from tollkeeper.open_installation import OpenInstallation, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.printing import one_line_errors, print_json, said_to_people, say_nothing
 
 _MANIFEST: Final = "backup.json"
 _STORE: Final = "store"
@@ -47,7 +47,7 @@ def backup_command(
     Secrets are not in it: keep the data directory's `secrets` apart, without which no key can be recognised.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
-        made = write_backup(opened, to, _quiet if as_json else typer.echo)
+        made = write_backup(opened, to, said_to_people(as_json))
     if as_json:
         print_json(msgspec.to_builtins(made))
     else:
@@ -65,7 +65,7 @@ def restore_command(
     with one_line_errors():
         found = read_manifest(backup)
         with open_installation(data, store_url, os.environ, makes=True) as opened:
-            restore(opened, backup, found, _quiet if as_json else typer.echo)
+            restore(opened, backup, found, said_to_people(as_json))
     if as_json:
         print_json({"restored": str(backup), "equal": True, **msgspec.to_builtins(found)})
     else:
@@ -97,11 +97,11 @@ def write_backup(opened: OpenInstallation, to: Path, say: Callable[[str], None])
 def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable[[str], None]) -> None:
     """Bring both databases to where the backup was made, fill them, prove them, and bring them to head."""
     url = opened.database.url.render_as_string(hide_password=False)
-    migrate_database(url, say=_quiet, revision=found.control.revision)
+    migrate_database(url, say=say_nothing, revision=found.control.revision)
     migrations = read_migrations()
     address = opened.store.address
     try:
-        migrate_store(address, migrations[: found.store.migration], wait_seconds=0, say=_quiet)
+        migrate_store(address, migrations[: found.store.migration], wait_seconds=0, say=say_nothing)
     except NewerSchema as error:
         raise ConfigurationError(
             f"the store at {address.shown_url} is beyond migration {found.store.migration:04}, at which the backup was "
@@ -125,7 +125,3 @@ def read_manifest(backup: Path) -> Backup:
     if found.form != _FORM:
         raise ConfigurationError(f"{backup} is of form {found.form}, which a later version of Tollkeeper writes")
     return found
-
-
-def _quiet(line: str) -> None:
-    """Say nothing: what follows is for a machine."""

@@ -30,6 +30,15 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
+def said_to_people(as_json: bool) -> Callable[[str], None]:
+    """Give what says a command's progress: to people a line each, nothing where a machine reads what follows."""
+    return say_nothing if as_json else typer.echo
+
+
+def say_nothing(line: str) -> None:
+    """Say nothing."""
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], cell: Callable[[Mapping[str, Any], str], str], empty: str
 ) -> None:

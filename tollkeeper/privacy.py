@@ -19,7 +19,7 @@ from backends.store import erasure as in_store
 from contracts.errors import ConfigurationError, NotFound
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.printing import one_line_errors, print_json, said_to_people
 
 users = typer.Typer(help="End users, as applications name them.", no_args_is_help=True)
 
@@ -82,7 +82,7 @@ def erase_tenant_command(
     """
     _confirm(yes, f"Erase tenant {tenant} with all its history, for good?")
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
-        say = _quiet if as_json else typer.echo
+        say = said_to_people(as_json)
         with opened.database.session() as session:
             try:
                 is_there = get_tenant(session, tenant) is not None
@@ -133,7 +133,7 @@ def erase_user(
         with opened.database.session() as session:
             control = in_control.erase_user(session, _author(), tenant, user)
         rows = {
-            "store": in_store.erase_user(opened.store, tenant, user, _quiet if as_json else typer.echo),
+            "store": in_store.erase_user(opened.store, tenant, user, said_to_people(as_json)),
             "control": control,
         }
     _told(as_json, {"tenant": tenant, "user": user, "erased_rows": rows}, f"end user {user} erased: {_counted(rows)}")
@@ -193,7 +193,3 @@ def _told(as_json: bool, facts: Mapping[str, object], line: str) -> None:
         print_json(facts)
     else:
         typer.echo(line)
-
-
-def _quiet(line: str) -> None:
-    """Say nothing: what follows is for a machine."""

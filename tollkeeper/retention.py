@@ -3,11 +3,11 @@
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from backends.store.retention import apply_rules, list_rules, set_rule, set_table_days
+from backends.store.retention import DAY_SECONDS, apply_rules, list_rules, set_rule, set_table_days
 from backends.store.tables import list_tables
 from contracts.errors import ConfigurationError
 from tollkeeper.open_installation import open_installation
@@ -16,7 +16,6 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(help="How long rows are kept.", no_args_is_help=True)
 
-_DAY_SECONDS: Final = 86_400
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Such as requests or content; `list` shows them.")]
 
 
@@ -50,7 +49,7 @@ def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJso
             {"table": table.name, "tenant": "", "keeps": table.ttl or "for good"} for table in list_tables(opened.store)
         ]
         rows += [
-            {"table": rule.table, "tenant": rule.tenant, "keeps": f"{rule.keep_seconds // _DAY_SECONDS} days"}
+            {"table": rule.table, "tenant": rule.tenant, "keeps": f"{rule.keep_seconds // DAY_SECONDS} days"}
             for rule in list_rules(opened.store)
             if rule.keep_seconds
         ]

@@ -14,7 +14,7 @@ from backends.store.move import move_store
 from migrations.store import migrate_store, read_migrations
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.printing import one_line_errors, print_json, said_to_people, say_nothing
 
 app = typer.Typer(help="The telemetry store: check it, move it.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def check(
     One named line for each finding, and status 1 where there is one.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
-        say = _quiet if as_json else _remark
+        say = say_nothing if as_json else _remark
         report = check_store(opened.store, opened.turns, hours, say)
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -62,8 +62,8 @@ def move(
         secrets = SecretFiles((to_data or data) / "secrets")
         password = os.environ.get(TARGET_PASSWORD)
         address = StoreAddress.resolve(to, to_database, "writer", secrets, user=to_user, password=password)
-        say = _quiet if as_json else typer.echo
-        migrate_store(address, read_migrations(), wait_seconds=0, say=_quiet)
+        say = said_to_people(as_json)
+        migrate_store(address, read_migrations(), wait_seconds=0, say=say_nothing)
         target = opened.in_store(address)
         try:
             report = move_store(opened.store, target, opened.turns, opened.location, say)
@@ -90,7 +90,3 @@ def _print(report: CheckReport) -> None:
 
 def _remark(line: str) -> None:
     typer.echo(f"checking {line}", err=True)
-
-
-def _quiet(line: str) -> None:
-    """Say nothing: what follows is for a machine."""

@@ -5,11 +5,12 @@ known by its id; those that hold several are not. So every collector writes down
 has, and leaves out what another claimed before.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import pyarrow
+
+from contracts.ids import bounded_id
 
 TABLE: Final = "batch_claims"
 # The first claim committed wins; of several in one block, which one collector wrote, the first received.
@@ -18,7 +19,6 @@ WINNERS: Final = (
 )
 _LOOK: Final = f"{WINNERS} WHERE batch_id IN {{ids:Array(String)}} GROUP BY batch_id"
 _ENGINE: Final = "SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = {name:String}"
-_MAX_ID_CHARACTERS: Final = 64  # a longer id is known by its digest
 
 
 class ClaimStore(Protocol):
@@ -48,7 +48,7 @@ class BatchClaims:
         """
         if not received_at_ns:
             return set()
-        names = {batch_id: _name(batch_id) for batch_id in received_at_ns}
+        names = {batch_id: bounded_id(batch_id) for batch_id in received_at_ns}
         data = pyarrow.table(
             {
                 "batch_id": pyarrow.array(list(names.values()), pyarrow.string()),
@@ -60,9 +60,3 @@ class BatchClaims:
         rows = self._store.query(_LOOK, {"ids": list(names.values())})
         first = {str(row["batch_id"]): row["first_received_at_ns"] for row in rows}
         return {batch_id for batch_id, at_ns in received_at_ns.items() if first.get(names[batch_id]) == at_ns}
-
-
-def _name(batch_id: str) -> str:
-    if len(batch_id) <= _MAX_ID_CHARACTERS:
-        return batch_id
-    return hashlib.sha256(batch_id.encode()).hexdigest()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from backends.store.client import StoreClient
+from backends.store.deletion import SYNC, count_where, delete_where
 from backends.store.tables import COPY_PREFIX, StoreTable, list_tables, list_views, quoted
 from backends.store.transfer import attach
 from backends.store.turns import StoreTurns
 
-_SYNC: Final = {"mutations_sync": 2}
 _NAMELESS_LABELS: Final = "CAST(map() AS Map(LowCardinality(String), String))"
 # What a request's row says that leads to a person, and what it says then.
 _NAMES: Final = {
@@ -31,9 +31,18 @@ _NO_REQUEST: Final = "toUUID('00000000-0000-0000-0000-000000000000')"
 _OF_TENANT: Final = "tenant = {tenant:String}"
 _OF_USER: Final = "tenant = {tenant:String} AND end_user = {user:String}"
 _REQUESTS_OF_USER: Final = f"SELECT request_id FROM requests WHERE {_OF_USER}"
+_SAID_BY_USER: Final = f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})"
 _TRACES_OF_USER: Final = f"SELECT trace_id FROM requests WHERE {_OF_USER} AND trace_id != ''"
 # Foreign telemetry names a user in whatever attribute it likes.
 _NAMED_IN: Final = "has(mapValues(attributes), {user:String}) OR has(mapValues(resource_attributes), {user:String})"
+_OF_USERS_TRACES: Final = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
+# Tables that name no end user in a column of its own: which of their rows are about one.
+_ABOUT_USER: Final = {
+    "content": _SAID_BY_USER,
+    "traces": _OF_USERS_TRACES,
+    "logs": _OF_USERS_TRACES,
+    "metrics": f"{_OF_TENANT} AND ({_NAMED_IN})",
+}
 
 
 def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Callable[[str], None]) -> int:
@@ -46,7 +55,7 @@ def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Calla
     changed = 0
     for table in list_tables(client):
         if table.name == _STEPS:
-            changed += _forget_in_steps(client, bound, say)
+            changed += _forget_in_steps(client, table, bound, say)
         elif table.name == _GPU_LEDGER:
             changed += _forget_in_ledger(client, turns, table, tenant, say)
         elif "tenant" in table.columns and "sequence" in table.columns:
@@ -64,12 +73,7 @@ def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str],
     """Erase an end user of a tenant; gives how many rows were deleted or lost the name, a line per table."""
     bound = {"tenant": tenant, "user": user}
     tables = {table.name: table for table in list_tables(client)}
-    of_requests = f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})"
-    changed = _delete(client, tables["content"], of_requests, bound, say)
-    for name in ("traces", "logs"):
-        where = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
-        changed += _delete(client, tables[name], where, bound, say)
-    changed += _delete(client, tables["metrics"], f"{_OF_TENANT} AND ({_NAMED_IN})", bound, say)
+    changed = sum(_delete(client, tables[name], where, bound, say) for name, where in _ABOUT_USER.items())
     # Last: the rows above are found by these.
     named = [table for table in tables.values() if "end_user" in table.columns]
     for table in sorted(named, key=lambda table: table.name == "requests"):
@@ -90,19 +94,14 @@ def export_user(client: StoreClient, tenant: str, user: str) -> Iterator[tuple[s
     for table in list_tables(client):
         if "end_user" in table.columns:
             yield from _export(client, table, _OF_USER, bound)
-        elif table.name == "content":
-            yield from _export(client, table, f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})", bound)
-        elif table.name in ("traces", "logs"):
-            where = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
-            yield from _export(client, table, where, bound)
-        elif table.name == "metrics":
-            yield from _export(client, table, f"{_OF_TENANT} AND ({_NAMED_IN})", bound)
+        elif table.name in _ABOUT_USER:
+            yield from _export(client, table, _ABOUT_USER[table.name], bound)
 
 
 def _export(
     client: StoreClient, table: StoreTable, where: str, bound: dict[str, str]
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    if _count(client, table, where, bound):
+    if count_where(client, table, where, bound):
         # Sketches are no text: what they say is given instead.
         columns = ", ".join(
             f"finalizeAggregation(`{name}`) AS `{name}`" if kind.startswith("AggregateFunction") else f"`{name}`"
@@ -112,17 +111,12 @@ def _export(
         yield table.name, client.stream(asked, bound, form="JSONEachRow")
 
 
-def _count(client: StoreClient, table: StoreTable, where: str, bound: dict[str, str]) -> int:
-    (row,) = client.query(f"SELECT count() AS rows FROM {quoted(table.name)} WHERE {where}", bound)
-    return int(str(row["rows"]))
-
-
 def _delete(
     client: StoreClient, table: StoreTable, where: str, bound: dict[str, str], say: Callable[[str], None]
 ) -> int:
-    rows = _count(client, table, where, bound)
+    rows = count_where(client, table, where, bound)
     if rows:
-        client.command(f"ALTER TABLE {quoted(table.name)} DELETE WHERE {where}", bound, settings=_SYNC)
+        delete_where(client, table, where, bound)
         say(f"{table.name}: {rows} rows deleted")
     return rows
 
@@ -135,30 +129,29 @@ def _update(
     bound: dict[str, str],
     say: Callable[[str], None],
 ) -> int:
-    rows = _count(client, table, where, bound)
+    rows = count_where(client, table, where, bound)
     if rows:
         values = ", ".join(f"`{name}` = {value}" for name, value in emptied.items() if name in table.columns)
-        client.command(f"ALTER TABLE {quoted(table.name)} UPDATE {values} WHERE {where}", bound, settings=_SYNC)
+        client.command(f"ALTER TABLE {quoted(table.name)} UPDATE {values} WHERE {where}", bound, settings=SYNC)
         say(f"{table.name}: {rows} rows without a name now")
     return rows
 
 
-def _forget_in_steps(client: StoreClient, bound: dict[str, str], say: Callable[[str], None]) -> int:
+def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, str], say: Callable[[str], None]) -> int:
     """Take the tenant and its requests out of steps that others were served in as well."""
     where = "has(tenants, {tenant:String})"
-    (row,) = client.query(f"SELECT count() AS rows FROM {_STEPS} WHERE {where}", bound)
-    rows = int(str(row["rows"]))
+    rows = count_where(client, steps, where, bound)
     if rows:
         client.command(
-            f"ALTER TABLE {_STEPS} UPDATE "
+            f"ALTER TABLE {quoted(steps.name)} UPDATE "
             f"request_ids = arrayMap((id, name) -> if(name = {{tenant:String}}, {_NO_REQUEST}, id), request_ids, "
             "arrayResize(tenants, length(request_ids), '')), "
             "tenants = arrayMap(name -> if(name = {tenant:String}, '', name), tenants) "
             f"WHERE {where}",
             bound,
-            settings=_SYNC,
+            settings=SYNC,
         )
-        say(f"{_STEPS}: {rows} rows without the name now")
+        say(f"{steps.name}: {rows} rows without the name now")
     return rows
 
 
@@ -198,7 +191,7 @@ def _forget_in_ledger(
     """
     bound = {"tenant": tenant}
     with turns.held():
-        rows = _count(client, table, _OF_TENANT, bound)
+        rows = count_where(client, table, _OF_TENANT, bound)
         if rows:
             columns = ", ".join(f"`{name}`" for name in table.columns)
             values = ", ".join("''" if name == "tenant" else f"`{name}`" for name in table.columns)
@@ -209,6 +202,6 @@ def _forget_in_ledger(
                 bound,
                 settings={"insert_deduplication_token": f"erased-{token}", "max_partitions_per_insert_block": 0},
             )
-            client.command(f"ALTER TABLE {quoted(table.name)} DELETE WHERE {_OF_TENANT}", bound, settings=_SYNC)
+            delete_where(client, table, _OF_TENANT, bound)
             say(f"{table.name}: {rows} rows without the name now")
     return rows

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from backends.store.client import StoreClient
+from backends.store.deletion import count_where, delete_where
 from backends.store.tables import StoreTable, list_tables, quoted, time_column
 from contracts.errors import InvalidRequest, NotFound
 
@@ -22,7 +23,7 @@ _SET: Final = (
     "VALUES ({tenant:String}, {table:String}, {keep:UInt64}, {before:DateTime('UTC')})"
 )
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
-_DAY_SECONDS: Final = 86_400
+DAY_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def set_rule(client: StoreClient, tenant: str, table: str, keep_days: int | None
         raise InvalidRequest(f"{keep_days} days cannot be kept; give at least 1, or erase the tenant")
     found = next((rule for rule in list_rules(client) if (rule.tenant, rule.table) == (tenant, table)), None)
     before = found.deleted_before if found is not None else _NEVER
-    rule = RetentionRule(tenant, table, 0 if keep_days is None else keep_days * _DAY_SECONDS, before)
+    rule = RetentionRule(tenant, table, 0 if keep_days is None else keep_days * DAY_SECONDS, before)
     _write(client, rule)
     return rule
 
@@ -82,15 +83,13 @@ def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) 
         before = (now - timedelta(seconds=rule.keep_seconds)).replace(minute=0, second=0, microsecond=0)
         where = f"tenant = {{tenant:String}} AND {time_column(table)} < toDateTime({{before:String}}, 'UTC')"
         bound = {"tenant": rule.tenant, "before": f"{before:%Y-%m-%d %H:%M:%S}"}
-        (row,) = client.query(f"SELECT count() AS rows FROM {quoted(table.name)} WHERE {where}", bound)
-        if row["rows"]:
+        rows = count_where(client, table, where, bound)
+        if rows:
             # Noted first: a check that falls between knows that rows may be gone.
             _write(client, RetentionRule(rule.tenant, rule.table, rule.keep_seconds, before))
-            client.command(
-                f"ALTER TABLE {quoted(table.name)} DELETE WHERE {where}", bound, settings={"mutations_sync": 2}
-            )
-            say(f"{rule.table}: {row['rows']} rows of tenant {rule.tenant} from before {before:%Y-%m-%d %H:%M} deleted")
-            deleted += int(str(row["rows"]))
+            delete_where(client, table, where, bound)
+            say(f"{rule.table}: {rows} rows of tenant {rule.tenant} from before {before:%Y-%m-%d %H:%M} deleted")
+            deleted += rows
     return deleted
 
 

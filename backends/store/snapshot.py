@@ -31,7 +31,9 @@ class StoreSnapshot:
     at: datetime
 
     def rows_of(self, table: StoreTable) -> str:
-        """Give what follows FROM for a table's rows as they were."""
+        """Give what follows FROM for a table's rows as they were: none, where it had none and was not cloned."""
+        if table.name not in self.filled:
+            return rows_of(table, where="0")
         if table.name == CLAIMS:  # the order of its blocks is not in a clone; what came later is left out
             until = f"ingested_at <= toDateTime64('{self.at:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
             return rows_of(table, where=until)

@@ -7,7 +7,6 @@ import msgspec
 
 from backends.segments import Position
 from backends.slot_file import SlotFile
-from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +38,7 @@ class PlanFile:
 
     def __init__(self, path: Path, *, is_synced: bool = False) -> None:
         self._is_synced = is_synced
-        try:
-            self._file = SlotFile(path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path} cannot be written ({error.strerror}); "
-                "make room there, or choose another data directory with --data or TOLLKEEPER_DATA"
-            ) from error
+        self._file = SlotFile.of_installation(path)
 
     @property
     def is_empty(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from contracts.dialects import CONTENT_EVENT_PREFIX, reading_of
 from contracts.names import TENANT
@@ -128,6 +129,14 @@ def tenant_in(attributes: Iterable[KeyValue]) -> str:
         if attribute.key == TENANT:
             found = text_of(attribute.value)
     return found
+
+
+def drop_attribute(resource: Resource, name: str) -> None:
+    """Take an attribute out of a resource."""
+    kept = [attribute for attribute in resource.attributes if attribute.key != name]
+    if len(kept) < len(resource.attributes):
+        del resource.attributes[:]
+        resource.attributes.extend(kept)
 
 
 def text_of(value: AnyValue) -> str:

@@ -18,7 +18,8 @@ from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.names import CONTENT_EVENT_PREFIX, LOGS, SERVICE_NAME, TENANT
+from contracts.dialects import CONTENT_EVENT_PREFIX
+from contracts.names import LOGS, SERVICE_NAME, TENANT
 from contracts.telemetry import LogRow
 
 MAX_BODY_CHARACTERS: Final = 65_536

@@ -114,9 +114,4 @@ def _quota_text(tenant: str, limit: float) -> str:
 
 def _nothing_is_ours(arrival: Arrival) -> bool:
     processor = arrival.processor
-    return not any(
-        processor.is_ours(record)
-        for part in arrival.parts
-        for scope in getattr(part, processor.scopes)
-        for record in getattr(scope, processor.records)
-    )
+    return not any(processor.is_ours(record) for part in arrival.parts for record in processor.records_of(part))

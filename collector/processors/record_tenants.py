@@ -6,7 +6,7 @@ What refuses and limits tenants looks at resources alone; a row's tenant is what
 from typing import Any, Final
 
 from collector.arrival import Arrival
-from collector.processors.attributes import tenant_in
+from collector.processors.attributes import drop_attribute, tenant_in
 from contracts.names import TENANT
 
 _NAME: Final = TENANT.encode()
@@ -50,8 +50,6 @@ class RecordTenants:
 
 def _part_of(arrival: Arrival, part: Any, tenant: str) -> Any:
     made = arrival.parts.add(resource=part.resource, schema_url=part.schema_url)
-    kept = [attribute for attribute in made.resource.attributes if attribute.key != TENANT]
-    del made.resource.attributes[:]
-    made.resource.attributes.extend(kept)
+    drop_attribute(made.resource, TENANT)
     made.resource.attributes.add(key=TENANT).value.string_value = tenant
     return made

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from collector.processors.attributes import REDACTED_VALUE
 from collector.rows import Processed
 from collector.spool import SpooledBatch
 from contracts.names import LOGS, METRICS, TRACES
@@ -15,7 +16,6 @@ from contracts.telemetry import LogRow, MetricRow, SpanRow
 
 What = Literal["keys", "emails"]
 Row = TypeVar("Row", SpanRow, LogRow, MetricRow)
-REDACTED_VALUE: Final = "redacted_value"
 _REMEMBERED: Final = 16_384
 _REMEMBERED_CHARACTERS: Final = 128
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -68,20 +69,19 @@ class SignalProcessor(ABC, Generic[M]):
 
     def foreign_records(self, part: Any) -> int:
         """Count the records of a part that are not ours."""
-        return sum(
-            self.size(record)
-            for scope in getattr(part, self.scopes)
-            for record in getattr(scope, self.records)
-            if not self.is_ours(record)
-        )
+        return sum(self.size(record) for record in self.records_of(part) if not self.is_ours(record))
+
+    def records_of(self, part: Any) -> Iterator[Any]:
+        """Give a part's records, of all its scopes."""
+        for scope in getattr(part, self.scopes):
+            yield from getattr(scope, self.records)
 
     def drop_foreign(self, part: Any) -> int:
         """Take the records that are not ours out of a part, and give how many they were."""
-        dropped = 0
+        dropped = self.foreign_records(part)
         for scope in getattr(part, self.scopes):
             records = getattr(scope, self.records)
             ours = [record for record in records if self.is_ours(record)]
-            dropped += sum(map(self.size, records)) - len(ours)
             if len(ours) < len(records):
                 del records[:]
                 records.extend(ours)

@@ -20,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from collector.arrival import Arrival
 from collector.counters import Counters
+from collector.processors.attributes import drop_attribute
 from contracts.dialects import COST_AMOUNT, reading_of
 from contracts.errors import TollkeeperError
 from contracts.names import BATCH_ID, SAMPLED_SHARE
@@ -192,14 +193,6 @@ def _spans(message: Any) -> list[tuple[_Shell, Span]]:
     ]
 
 
-def _drop_batch_id(resource: Resource) -> None:
-    """Take away the sender's batch id: its spans are decided at several times, and the second would be a repetition."""
-    kept = [attribute for attribute in resource.attributes if attribute.key != BATCH_ID]
-    if len(kept) < len(resource.attributes):
-        del resource.attributes[:]
-        resource.attributes.extend(kept)
-
-
 def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
     """Put spans together again: those that came in one scope of one resource stand in one."""
     request = ExportTraceServiceRequest()
@@ -209,7 +202,8 @@ def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
         found = scopes.get(key)
         if found is None:
             part = request.resource_spans.add(resource=resource, schema_url=resource_url)
-            _drop_batch_id(part.resource)
+            # A sender's spans are decided at several times: under its batch id the second would be a repetition.
+            drop_attribute(part.resource, BATCH_ID)
             found = scopes[key] = part.scope_spans.add(scope=scope, schema_url=scope_url)
         found.spans.append(Span.FromString(span) if isinstance(span, bytes) else span)
     return request

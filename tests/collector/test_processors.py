@@ -17,7 +17,7 @@ from collector.processors.spans import SpansProcessor
 from collector.processors.times import NEWEST_NS, OLDEST_NS, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.names import CONTENT_ATTRIBUTES, OLD_SPELLINGS, current_spelling
+from contracts.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
 from contracts.records import AttemptRecord, DeviceRecord, KvRecord, StepRecord, encode_record
 from contracts.telemetry import SpanRow
 
@@ -147,7 +147,7 @@ def test_processing_a_batch_again_gives_the_same_rows(request_record: Make, batc
     assert processed_logs(body) == processed_logs(body)
 
 
-@pytest.mark.parametrize(("old", "current"), OLD_SPELLINGS.items())
+@pytest.mark.parametrize(("old", "current"), [(spelling.foreign, spelling.current) for spelling in SPELLINGS])
 def test_old_genai_spellings_are_stored_under_the_current_name(old: str, current: str) -> None:
     row = only_span(attributes=[attribute(old, "7")])
     assert row.attributes == {current: "7"}
@@ -178,7 +178,7 @@ FOREIGN_CONTENT = [
     "name", ["gen_ai.prompt.name", "input.mime_type", "llm.model_name", "ai.response.id", "llm.provider"]
 )
 def test_what_only_sounds_like_content_is_kept(name: str) -> None:
-    assert only_span(attributes=[attribute(name, "value")]).attributes == {current_spelling(name): "value"}
+    assert only_span(attributes=[attribute(name, "value")]).attributes == {reading_of(name).name: "value"}
 
 
 def test_an_event_of_a_message_keeps_its_names_and_loses_its_words() -> None:

@@ -6,11 +6,11 @@ import typing
 import msgspec
 import pytest
 
+from contracts.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
 from contracts.names import (
     ATTEMPTS,
     CACHE_READ_TOKENS,
     CACHE_WRITE_TOKENS,
-    CONTENT_ATTRIBUTES,
     COST_AMOUNT,
     COST_CURRENCY,
     ENGINE_STEPS,
@@ -18,7 +18,6 @@ from contracts.names import (
     INPUT_TOKENS,
     KV_EVENTS,
     LOGS,
-    OLD_SPELLINGS,
     OPERATION_NAME,
     OUTPUT_TOKENS,
     PROVIDER_NAME,
@@ -34,7 +33,6 @@ from contracts.names import (
     TIME_TO_FIRST_CHUNK,
     TRACES,
     ColumnKind,
-    current_spelling,
     span_attributes,
     span_name,
 )
@@ -236,25 +234,25 @@ def test_a_time_to_first_chunk_exists_only_for_streams():
     assert TIME_TO_FIRST_CHUNK not in span_attributes(msgspec.structs.replace(REQUEST, ttft_ns=1))
 
 
-@pytest.mark.parametrize(("old", "current"), OLD_SPELLINGS.items())
+@pytest.mark.parametrize(("old", "current"), [(spelling.foreign, spelling.current) for spelling in SPELLINGS])
 def test_an_old_spelling_is_stored_under_the_current_one_in_one_step(old, current):
-    assert current_spelling(old) == current != old
-    assert current_spelling(current) == current
+    assert reading_of(old).name == current != old
+    assert reading_of(current).name == current
 
 
 def test_an_attribute_nobody_renamed_keeps_its_name():
-    assert current_spelling("http.route") == "http.route"
-    assert current_spelling("") == ""
+    assert reading_of("http.route").name == "http.route"
+    assert reading_of("").name == ""
 
 
 def test_the_conventions_of_2024_are_still_read():
-    assert current_spelling("gen_ai.system") == PROVIDER_NAME
-    assert current_spelling("gen_ai.usage.prompt_tokens") == INPUT_TOKENS
-    assert current_spelling("gen_ai.usage.completion_tokens") == OUTPUT_TOKENS
-    assert current_spelling("gen_ai.usage.cache_creation.input_tokens") == CACHE_WRITE_TOKENS
+    assert reading_of("gen_ai.system").name == PROVIDER_NAME
+    assert reading_of("gen_ai.usage.prompt_tokens").name == INPUT_TOKENS
+    assert reading_of("gen_ai.usage.completion_tokens").name == OUTPUT_TOKENS
+    assert reading_of("gen_ai.usage.cache_creation.input_tokens").name == CACHE_WRITE_TOKENS
 
 
 def test_a_span_of_ours_carries_nothing_that_was_said():
     record = msgspec.structs.replace(REQUEST, conversation_id="c", error_code="e", requested_model="m")
     assert not set(span_attributes(record)) & CONTENT_ATTRIBUTES
-    assert not {current_spelling(name) for name in CONTENT_ATTRIBUTES} - CONTENT_ATTRIBUTES
+    assert not {reading_of(name).name for name in CONTENT_ATTRIBUTES} - CONTENT_ATTRIBUTES

@@ -62,13 +62,11 @@ def differing_rollups(
 
 def _pair(snapshot: StoreSnapshot, view: RollupView, source: StoreTable, target: StoreTable) -> _Pair:
     def asked_of_clone(found: re.Match[str]) -> str:
-        rows = snapshot.rows_of(source) if source.name in snapshot.filled else f"{source.name} WHERE 0"
-        return f"FROM (SELECT * FROM {rows}) AS {found['alias'] or source.name}"
+        return f"FROM (SELECT * FROM {snapshot.rows_of(source)}) AS {found['alias'] or source.name}"
 
     named = rf"\bFROM (?:`?\w+`?\.)?`?{source.name}`?(?! *\()\b(?:\s+AS\s+(?P<alias>\w+))?"
     base = re.sub(named, asked_of_clone, view.select)
-    rolled = snapshot.rows_of(target) if target.name in snapshot.filled else f"{target.name} WHERE 0"
-    return _Pair(view, source, target, base, rolled)
+    return _Pair(view, source, target, base, snapshot.rows_of(target))
 
 
 def _compare(client: StoreClient, snapshot: StoreSnapshot, pair: _Pair, rules: list[RetentionRule]) -> list[Finding]:

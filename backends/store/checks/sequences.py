@@ -59,7 +59,7 @@ def missing_numbers(client: StoreClient, snapshot: StoreSnapshot) -> list[Findin
             for row in client.query(_MINUTES.format(rows=rows))
         ]
     if "requests" in tables:
-        findings += _missing_attempts(client, snapshot, tables)
+        findings += _missing_attempts(client, snapshot, tables["requests"])
     return findings
 
 
@@ -82,10 +82,10 @@ def _of_sender(client: StoreClient, table: StoreTable, rows: str, sender: str) -
     return findings
 
 
-def _missing_attempts(client: StoreClient, snapshot: StoreSnapshot, tables: dict[str, StoreTable]) -> list[Finding]:
+def _missing_attempts(client: StoreClient, snapshot: StoreSnapshot, requests: StoreTable) -> list[Finding]:
     attempts = next(table for table in snapshot.tables if table.name == "attempts")
-    known = snapshot.rows_of(attempts) if "attempts" in tables else "attempts WHERE 0"
-    (row,) = client.query(_ATTEMPTS.format(requests=snapshot.rows_of(tables["requests"]), attempts=known))
+    asked = _ATTEMPTS.format(requests=snapshot.rows_of(requests), attempts=snapshot.rows_of(attempts))
+    (row,) = client.query(asked)
     if not row["requests"]:
         return []
     detail = f"{row['requests']} requests took {row['wanted']} tries, {row['rows']} are there; one: {row['example']}"

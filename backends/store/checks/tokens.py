@@ -120,11 +120,10 @@ def token_lines(
     tables = {table.name: table for table in snapshot.tables}
     if "engine_steps" not in snapshot.filled:
         return []
-    has_requests = "requests" in snapshot.filled
     gone = [rule for rule in rules if rule.table == "requests"]
     asked = _LINES.format(
         steps=snapshot.rows_of(tables["engine_steps"]),
-        requests=snapshot.rows_of(tables["requests"]) if has_requests else "requests WHERE 0",
+        requests=snapshot.rows_of(tables["requests"]),
         kept=" AND ".join(["1"] + [_kept(number) for number in range(len(gone))]),
     ).replace("is_judged", "(booked.rows = 1 AND booked.is_single)")
     bound: dict[str, object] = {"since": _hour(snapshot.at, hours), "settled": snapshot.at - _SETTLED}
