@@ -17,13 +17,14 @@ WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
 
-setup: $(STAMP)  ## install everything into .venv
+setup: $(STAMP)  ## install everything into .venv; compile the hot modules where there is a C compiler
+	@$(VENV)/bin/python -m tollkeeper.compile
 
 providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers; `up` does it where a target needs it
 
 vllm: $(VLLM_STAMP)  ## install vLLM into .venv-vllm, ten gigabytes; `up` does it where TOLLKEEPER_ENGINE_KIND=vllm
 
-compile: $(STAMP)  ## the gateway's hot modules to machine code, where there is a C compiler; again after a change of them
+compile: $(STAMP)  ## the gateway's hot modules to machine code again, after a change of them
 	@$(VENV)/bin/python -m tollkeeper.compile
 
 up: $(STAMP)  ## run every process on this machine, until Ctrl-C
@@ -46,7 +47,7 @@ format: $(STAMP)  ## rewrite the code as `check` wants it
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: $(STAMP)  ## every benchmark; ARGS=--quick or ARGS=--json
+bench: compile  ## every benchmark; ARGS=--quick or ARGS=--json
 	@$(VENV)/bin/python -m bench $(ARGS)
 
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
@@ -73,6 +74,7 @@ $(VENV)/bin/python:
 
 $(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/base.txt -e '.[all,dev]'
+	@$(VENV)/bin/python -m tollkeeper.compile
 	@touch $(STAMP)
 
 $(PROVIDERS_STAMP): constraints/providers.txt | $(STAMP)

@@ -25,6 +25,7 @@ BENCHMARKS: Final = (
     "collector",
     "crash",
     "away",
+    "analytics",
 )
 
 

@@ -67,7 +67,9 @@ def charges(model: StepModel, steps: Sequence[RecordedStep]) -> dict[str, int]:
     """Give what each tag is charged by `steptime-as/1`, in ns."""
     charged: dict[str, int] = {}
     for step in steps:
-        for tag, part_ns in zip(step.tags, attribute(model, step.busy_ns, step.rows).parts_ns, strict=True):
+        for tag, part_ns in zip(
+            step.tags, attribute(model, step.busy_ns, step.rows, is_dry=step.is_dry).parts_ns, strict=True
+        ):
             charged[tag] = charged.get(tag, 0) + part_ns
     return charged
 

@@ -36,7 +36,7 @@ from bench.gpu_workloads import Workload, coalition_batches, uniform
 from bench.report import Report, run_bench
 from contracts.ledger import LedgerLines, ledger_lines
 from contracts.step_fit import fit
-from contracts.step_model import StepModel
+from contracts.step_model import COEFFICIENTS, StepModel
 
 PROMISES: Final = (
     Promise("host_8b_256_throughput", "ratio", 0.98, 0.99),
@@ -217,8 +217,8 @@ async def _attribution(bench: Bench) -> None:
 
 
 def _keep_model(bench: Bench, model: StepModel) -> None:
-    for name in ("token_ns", "ridge_tokens", "pair_ns", "read_ns", "logit_ns", "fixed_ns"):
-        unit = "tokens" if name == "ridge_tokens" else "ns"
+    for name in (*COEFFICIENTS, "ridge_tokens", "ridge_softness"):
+        unit = {"ridge_tokens": "tokens", "ridge_softness": "1"}.get(name, "ns")
         bench.figures.add(f"step_model_{name}", getattr(model, name), n=model.samples, unit=unit)
 
 

@@ -11,7 +11,7 @@ from bench.gpu_figures import FigureFile
 from bench.gpu_runs import Run
 from bench.gpu_shares import Coalition, coalitions, distance, excess, shapley
 from bench.gpu_steps import RecordedStep, samples
-from bench.gpu_workloads import Ask, Workload, renewed, two_tenants, uniform, varied
+from bench.gpu_workloads import Ask, Workload, renewed, trickling, two_tenants, uniform, varied
 from contracts.attribution import METHOD
 from contracts.step_fit import fit, relative_errors
 from contracts.step_model import DECODE, StepModel
@@ -20,7 +20,10 @@ Serve = Callable[[Workload], Awaitable[Run]]
 
 
 def calibration(seed: int) -> list[Workload]:
-    """Loads to fit a step model to: batches from one to 256, contexts up to 8,000 tokens, chunks of all sizes."""
+    """Loads to fit a step model to: batches from one to 256, contexts up to 8,000 tokens, chunks of all sizes.
+
+    `trickle` has what the others lack: small chunks beside few decodes, on a GPU that is never idle.
+    """
     return [
         uniform("single", 1, 64, 96, seed=seed),
         uniform("eight", 8, 256, 64, seed=seed + 1),
@@ -29,6 +32,7 @@ def calibration(seed: int) -> list[Workload]:
         uniform("many", 256, 128, 48, seed=seed + 4),
         varied("mixed", seed + 5, [(40, 128, 64), (20, 1_024, 32), (10, 4_096, 16), (5, 8_000, 8)], concurrency=48),
         varied("beside", seed + 6, [(8, 7_000, 8), (64, 64, 96)], concurrency=24),
+        trickling("trickle", seed + 7, [40, 90, 150, 200, 350, 480, 620, 900], rounds=4, every_seconds=0.045),
     ]
 
 
@@ -42,7 +46,8 @@ class Mix:
 
 def recorded_mixes(runs: Mapping[str, Sequence[RecordedStep]]) -> dict[str, Mix]:
     """Sort a recording's runs into mixes, by the names that workloads here have. Raises KeyError."""
-    mixes = {"calibration": Mix([step for workload in calibration(0) for step in runs[workload.name]])}
+    known = [step for workload in calibration(0) for step in runs.get(workload.name, ())]  # older ones lack one
+    mixes = {"calibration": Mix(known)}
     for name in ("short_long", "prefix", "bursty"):
         mixes[name] = Mix([*runs[name], *runs[f"{name}.A"], *runs[f"{name}.B"]], runs[name])
     mixes["unseen"] = Mix(runs["unseen"], runs["unseen"])

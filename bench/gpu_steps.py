@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from backends.engine.vllm_engine.metering.gpu_clock import DRAINED_NS
 from contracts.step_model import DECODE, PREFILL, StepRow, compose
 from contracts.step_samples import StepSample
 
@@ -29,7 +30,12 @@ class RecordedStep:
 
     def sample(self) -> StepSample:
         """Give what a fit learns from it."""
-        return StepSample(self.busy_ns, compose(self.rows), self.sequence)
+        return StepSample(self.busy_ns, compose(self.rows, is_dry=self.is_dry), self.sequence)
+
+    @property
+    def is_dry(self) -> bool:
+        """Say whether the GPU had run dry before it."""
+        return self.gap_ns > DRAINED_NS
 
 
 def read_runs(steps: Path = STEPS, runs: Path = RUNS) -> dict[str, list[RecordedStep]]:

@@ -59,6 +59,16 @@ def varied(name: str, seed: int, sizes: Sequence[tuple[int, int, int]], *, concu
     return Workload(name, tuple(asks), concurrency)
 
 
+def trickling(name: str, seed: int, sizes: Sequence[int], *, rounds: int, every_seconds: float) -> Workload:
+    """One request after another, at a steady pace: prompts of these sizes in turn, 48 tokens out."""
+    source = random.Random(seed)
+    asks = [
+        Ask("A", _prompt(source, size), 48, start_seconds=place * every_seconds)
+        for place, size in enumerate(size for _ in range(rounds) for size in sizes)
+    ]
+    return Workload(name, tuple(asks), len(asks))
+
+
 def two_tenants(seed: int) -> list[Workload]:
     """Three pairs of tenants whose loads differ in what makes a naive split wrong.
 

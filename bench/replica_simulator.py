@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gateway.routing.ask import Ask
-from gateway.routing.fleet import Fleet
-from gateway.routing.policies.table import policy_named
-from gateway.routing.prefix_index import PrefixIndex
-from gateway.routing.replica import Hold
+from contracts.routing.ask import Ask
+from contracts.routing.fleet import Fleet
+from contracts.routing.policies.base import Policy
+from contracts.routing.policies.table import policy_named
+from contracts.routing.prefix_index import PrefixIndex
+from contracts.routing.replica import Hold
 
 _NANO: Final = 1_000_000_000
 _GAP_NS: Final = 20_000_000  # between two tokens of an answer
@@ -51,12 +52,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What befalls the first replica: from when to when (seconds) it is `slower` times as slow, or dead."""
+    """What befalls a replica: from when to when (seconds) it is `slower` times as slow, or dead."""
 
     from_second: float
     to_second: float
     slower: float = 1.0
     is_dead: bool = False
+    place: int = 0
 
 
 @dataclass(slots=True)
@@ -120,12 +122,13 @@ class _Engine:
 
 
 class ReplicaSimulator:
-    """Plays requests against a policy. `seed` is of the policy's draws."""
+    """Plays requests against a policy, one of ours by its name. `seed` is of such a policy's draws."""
 
-    def __init__(self, policy: str, setting: Setting, faults: Sequence[Fault] = (), seed: int = 0) -> None:
+    def __init__(self, policy: str | Policy, setting: Setting, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         self._setting = setting
         blocks = setting.replicas * setting.cache_tokens // setting.block_tokens
-        self.fleet = Fleet(policy_named(policy, random.Random(seed).random), PrefixIndex(assumed_blocks=2 * blocks))
+        played = policy_named(policy, random.Random(seed).random) if isinstance(policy, str) else policy
+        self.fleet = Fleet(played, PrefixIndex(assumed_blocks=2 * blocks))
         self.fleet.follow([(f"replica-{place}", 1) for place in range(setting.replicas)])
         for replica in self.fleet.replicas:
             replica.is_exact = setting.tells
@@ -211,7 +214,7 @@ class ReplicaSimulator:
     # faults
 
     def _strike(self, fault: Fault, now: int) -> None:
-        engine = self._engines[0]
+        engine = self._engines[fault.place]
         engine.slower = fault.slower
         if not fault.is_dead:
             return
@@ -222,16 +225,16 @@ class ReplicaSimulator:
         engine.waiting.clear()
         engine.answering.clear()
         engine.cache.clear()
-        self.fleet.forget_cache(self.fleet.replicas[0].id)
+        self.fleet.forget_cache(self.fleet.replicas[fault.place].id)
         for job in lost:
-            self.fleet.end(self.fleet.replicas[0], job.hold, now, has_failed=True)
+            self.fleet.end(self.fleet.replicas[fault.place], job.hold, now, has_failed=True)
         for job in unseen:
             self._arrive(job.course, now)
 
     def _heal(self, fault: Fault, now: int) -> None:
-        engine = self._engines[0]
+        engine = self._engines[fault.place]
         engine.slower = 1.0
         if fault.is_dead:
             engine.is_dead = False
             if self._setting.tells:
-                self.fleet.begin_cache(self.fleet.replicas[0].id, ())
+                self.fleet.begin_cache(self.fleet.replicas[fault.place].id, ())

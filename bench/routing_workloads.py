@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from bench.replica_simulator import Request
-from gateway.routing.block_map import KEY_MASK
+from contracts.routing.block_map import KEY_MASK
 
 TRACE: Final = Path(__file__).parent / "traces" / "mooncake" / "synthetic_trace.jsonl"
 BLOCK_TOKENS: Final = 512

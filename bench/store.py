@@ -77,15 +77,15 @@ def measure(report: Report) -> None:
     with StoreProcess() as store:
         writer, supervisor = store.client("writer"), store.client("supervisor")
         fillers: int = report.options.fillers
-        seconds = _fill(store, month, fillers)
+        seconds = fill(store, month, fillers)
         report.add("filled", rows / seconds, f"requests/s, views and all, {fillers} inserts at a time", n=rows)
-        _compact(writer, supervisor)
+        compact(writer, supervisor)
         _measure_size(report, supervisor, month)
         _measure_questions(report, store.client("reader"), supervisor, month, rounds=15)
         report.add("memory", store.peak_resident_bytes() / 2**20, "MiB resident at most, while filling and asked", n=1)
 
 
-def _fill(store: StoreProcess, month: Month, fillers: int) -> float:
+def fill(store: StoreProcess, month: Month, fillers: int) -> float:
     """Insert the month, several inserts at a time; give the seconds it took."""
     sql = (Path(__file__).parent / "stored_requests.sql").read_text()
 
@@ -111,7 +111,7 @@ def _fill(store: StoreProcess, month: Month, fillers: int) -> float:
     return time.perf_counter() - begin
 
 
-def _compact(writer: StoreClient, supervisor: StoreClient) -> None:
+def compact(writer: StoreClient, supervisor: StoreClient) -> None:
     """Merge as the engine does in its own time; what has expired goes with it."""
     for row in supervisor.query(
         "SELECT DISTINCT table FROM system.parts WHERE active AND database = 'tollkeeper' AND rows > 0"

@@ -42,11 +42,15 @@ class Health:
         return "ok"
 
     def report(self) -> dict[str, object]:
-        """Give everything worth knowing; `oldest_age_seconds` is `None` when nothing waits."""
+        """Give everything worth knowing; `oldest_age_seconds` is `None` when nothing waits.
+
+        `store_failure` says why the store has not taken what waits: rights that are missing, a migration, its absence.
+        """
         counts = self._state.counters.snapshot()
         return {
             "status": self.status(),
             "store_reachable": self._state.exporter.store_reachable,
+            "store_failure": self._state.exporter.failure,
             "spool_bytes": self._state.spool.pending_bytes,
             "spool_max_bytes": self._state.spool.max_bytes,
             "oldest_age_seconds": self._state.queue_age_seconds(),

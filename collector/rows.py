@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from contracts.names import Table
+
+SUSPECT: Final = "suspect"  # among what is noticed of a row: one of its attributes may hold a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,13 @@ class TableRows:
 class Processed:
     """The outcome for one batch: the same batch gives the same outcome, whenever it is processed.
 
-    `noticed` counts what was put right on the way, by name.
+    `noticed` counts what was put right on the way, by name. `is_suspect`: a secret may stand in some attribute.
     """
 
     tables: dict[str, TableRows] = field(default_factory=dict)
     broken: list[BrokenRecord] = field(default_factory=list)
     noticed: dict[str, int] = field(default_factory=dict)
+    is_suspect: bool = False
 
     def add(self, table: Table[Any], row: Any) -> None:
         """Put one row to its table's."""
@@ -46,4 +49,7 @@ class Processed:
     def notice(self, names: Iterable[str]) -> None:
         """Count what was put right in one row."""
         for name in names:
+            if name == SUSPECT:
+                self.is_suspect = True
+                continue
             self.noticed[name] = self.noticed.get(name, 0) + 1

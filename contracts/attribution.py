@@ -58,13 +58,13 @@ class Attribution:
     method: str = METHOD
 
 
-def attribute(model: StepModel, busy_ns: int, rows: Sequence[StepRow]) -> Attribution:
-    """Split a step's measured time over its rows in integer nanoseconds.
+def attribute(model: StepModel, busy_ns: int, rows: Sequence[StepRow], *, is_dry: bool = False) -> Attribution:
+    """Split a step's measured time over its rows in integer nanoseconds; `is_dry`: the device stood still before.
 
     A step in which nothing was scheduled (a dummy batch) charges nobody; the ledger shows its time on a line of
     its own. Where the model's parts are all zero, tokens decide. Raises ValueError on a negative count or time.
     """
-    weights = model.weights(rows)
+    weights = model.weights(rows, is_dry=is_dry)
     predicted_ns = math.fsum(weights)  # exactly rounded, so the order of rows does not show
     if predicted_ns <= 0:
         weights = [float(row.scheduled) for row in rows]

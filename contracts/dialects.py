@@ -113,6 +113,7 @@ SPELLINGS: Final[tuple[Spelling, ...]] = (
     Spelling("openllmetry", "llm.presence_penalty", "gen_ai.request.presence_penalty"),
     Spelling("openllmetry", "llm.chat.stop_sequences", "gen_ai.request.stop_sequences"),
     Spelling("openllmetry", "llm.is_streaming", REQUEST_STREAM),
+    Spelling("openllmetry", "gen_ai.is_streaming", REQUEST_STREAM),
     Spelling("openllmetry", "llm.response.finish_reason", FINISH_REASONS),
     Spelling("openllmetry", "llm.response.stop_reason", FINISH_REASONS),
     Spelling("openllmetry", "llm.usage.prompt_tokens", INPUT_TOKENS),

@@ -5,8 +5,8 @@ explains is a line of its own and is never put down to idleness. Times are nanos
 ranks they are GPU time.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -56,6 +56,34 @@ class LedgerLines:
         return LedgerLines(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(LedgerLines)))
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What a step record says of time: a gap directly before `started_at_ns`, then `busy_ns` of `kind`.
+
+    Of a step, `attributed_ns`, `recompute_ns` and `wasted_ns` are parts of `busy_ns`, as in `LedgerLines`.
+    """
+
+    engine: str
+    kind: StepKind
+    gap_cause: GapCause
+    started_at_ns: int
+    busy_ns: int
+    gap_ns: int
+    attributed_ns: int = 0
+    recompute_ns: int = 0
+    wasted_ns: int = 0
+
+    @property
+    def begins_at_ns(self) -> int:
+        """Give when its gap begins."""
+        return self.started_at_ns - self.gap_ns
+
+    @property
+    def ends_at_ns(self) -> int:
+        """Give when its stretch ends."""
+        return self.started_at_ns + self.busy_ns
+
+
 def ledger_lines(
     records: Iterable[StepRecord], start_ns: int, end_ns: int, *, engines: Iterable[str] = ()
 ) -> dict[str, LedgerLines]:
@@ -67,15 +95,38 @@ def ledger_lines(
     """
     if end_ns < start_ns:
         raise ValueError(f"an interval cannot end ({end_ns}) before it begins ({start_ns})")
-    sums: defaultdict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for engine in engines:
-        sums[engine]["wall_ns"] = end_ns - start_ns
-    for record in records:
-        lines = sums[record.engine]
-        lines["wall_ns"] = end_ns - start_ns
-        for line, amount, begin, length in _entries(record):
-            lines[line] += _inside(amount, begin, length, start_ns, end_ns)
-    return {engine: LedgerLines(**lines) for engine, lines in sums.items()}
+    times = [step_time(record) for record in records]
+    found = ledger_intervals(times, (start_ns, end_ns))
+    known = {*engines, *(time.engine for time in times)}
+    nothing = LedgerLines(wall_ns=end_ns - start_ns)
+    return {engine: found[engine][0] if engine in found else nothing for engine in known}
+
+
+def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dict[str, list[LedgerLines]]:
+    """Give each engine's lines for the intervals between ascending bounds, as `ledger_lines` does for each of them."""
+    walls = [end - start for start, end in zip(bounds_ns, bounds_ns[1:], strict=False)]
+    sums: dict[str, list[dict[str, int]]] = {}
+    for time in times:
+        lines = sums.get(time.engine)
+        if lines is None:
+            lines = sums[time.engine] = [{"wall_ns": wall} for wall in walls]
+        for line, amount, begin, length in _entries(time):
+            first = max(bisect_right(bounds_ns, begin) - 1, 0)
+            for place in range(first, len(walls)):
+                start_ns = bounds_ns[place]
+                if start_ns >= begin + length:
+                    break
+                inside = _inside(amount, begin, length, start_ns, bounds_ns[place + 1])
+                lines[place][line] = lines[place].get(line, 0) + inside
+    return {engine: [LedgerLines(**one) for one in lines] for engine, lines in sums.items()}
+
+
+def step_time(record: StepRecord) -> StepTime:
+    """Give what a record says of time."""
+    amounts = _step_amounts(record) if record.kind == "step" else {}
+    return StepTime(
+        record.engine, record.kind, record.gap_cause, record.started_at_ns, record.busy_ns, record.gap_ns, **amounts
+    )
 
 
 # A gap or stretch of another kind ("unknown", "lost") goes on no line, so it shows as unexplained.
@@ -88,17 +139,19 @@ _STRETCH_LINES: Final[Mapping[StepKind, str]] = {
 }
 
 
-def _entries(record: StepRecord) -> Iterable[tuple[str, int, int, int]]:
+def _entries(time: StepTime) -> Iterable[tuple[str, int, int, int]]:
     """Give (line, amount, begin, length) of what a record says: `amount` is spread evenly over the length."""
-    gap_line = _GAP_LINES.get(record.gap_cause)
-    if gap_line and record.gap_ns:
-        yield gap_line, record.gap_ns, record.started_at_ns - record.gap_ns, record.gap_ns
-    begin, length = record.started_at_ns, record.busy_ns
-    if record.kind == "step":
-        for line, amount in _step_amounts(record).items():
-            yield line, amount, begin, length
-    elif record.kind in _STRETCH_LINES:
-        yield _STRETCH_LINES[record.kind], length, begin, length
+    gap_line = _GAP_LINES.get(time.gap_cause)
+    if gap_line and time.gap_ns:
+        yield gap_line, time.gap_ns, time.begins_at_ns, time.gap_ns
+    begin, length = time.started_at_ns, time.busy_ns
+    if time.kind == "step":
+        yield "attributed_ns", time.attributed_ns, begin, length
+        yield "recompute_ns", time.recompute_ns, begin, length
+        yield "wasted_ns", time.wasted_ns, begin, length
+        yield "unattributed_ns", length - time.attributed_ns - time.recompute_ns - time.wasted_ns, begin, length
+    elif time.kind in _STRETCH_LINES:
+        yield _STRETCH_LINES[time.kind], length, begin, length
 
 
 def _step_amounts(record: StepRecord) -> dict[str, int]:
@@ -114,7 +167,6 @@ def _step_amounts(record: StepRecord) -> dict[str, int]:
         amounts["attributed_ns"] += time.useful_ns
         amounts["recompute_ns"] += time.recompute_ns
         amounts["wasted_ns"] += time.wasted_ns
-    amounts["unattributed_ns"] = record.busy_ns - sum(amounts.values())
     return amounts
 
 

@@ -14,6 +14,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
 _MOST_GROUPS: Final = 6  # of digits in a card number
+_KEY_PREFIXES: Final = r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])"
 _MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
 
 
@@ -91,14 +92,25 @@ DEFAULT_PATTERNS: Final = (
     Pattern(
         "key",
         re.compile(
-            _WORD + r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])[-_]"
-            r"[A-Za-z0-9_-]{16,4096}|" + _WORD + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|" + _WORD + r"AIza[A-Za-z0-9_-]{35}"
+            _WORD
+            + _KEY_PREFIXES
+            + r"[-_][A-Za-z0-9_-]{16,4096}|"
+            + _WORD
+            + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|"
+            + _WORD
+            + r"AIza[A-Za-z0-9_-]{35}"
         ),
     ),
     Pattern("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")),
     Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards),
     Pattern("phone", re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)")),
     Pattern("phone", re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")),
+)
+SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
+EMAIL: Final = "email"
+_SHORTEST_SECRET: Final = 19  # characters; a password in a URL may have fewer, but has an @ behind it
+_SECRET_LIKE: Final = re.compile(
+    r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + _KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
@@ -129,6 +141,14 @@ class Redactor:
         if isinstance(value, dict):
             return {self.redact(str(name)): self.redact_all(one) for name, one in value.items()}
         return value
+
+
+def may_hold_secrets(text: str) -> bool:
+    """Say, at a small part of a search's cost, whether a secret or an e-mail address may be found in a text.
+
+    Where it says no there is none.
+    """
+    return "@" in text or (len(text) >= _SHORTEST_SECRET and _SECRET_LIKE.search(text) is not None)
 
 
 def read_patterns(text: str) -> list[Pattern]:

@@ -112,9 +112,9 @@ class StepFitter:
         since = self._observed - self._fitted_at
         return since >= self._refit_steps // 2 and not self._observed % DRIFT_MIN_STEPS and self.drift.is_raised
 
-    def observe(self, busy_ns: int, rows: Sequence[StepRow]) -> None:
+    def observe(self, busy_ns: int, rows: Sequence[StepRow], *, is_dry: bool = False) -> None:
         """Learn from one measured step. One with nothing scheduled or no time teaches nothing."""
-        sample = StepSample(busy_ns, compose(rows), self._observed + 1)
+        sample = StepSample(busy_ns, compose(rows, is_dry=is_dry), self._observed + 1)
         if not sample.is_usable:
             return
         self._observed += 1

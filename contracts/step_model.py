@@ -1,7 +1,8 @@
 """How long an engine step takes, from what is in it: the predicted side of `steptime-as/1`.
 
-A step's time is the sum of five parts: the linear layers, `token_ns * max(tokens, ridge_tokens)` (below the ridge
-reading the weights takes longest, above it computing); each row's attention; each row's sampling; and a fixed part.
+A step's time is the sum of six parts: the linear layers, `token_ns * max(tokens, ridge_tokens)` (below the ridge
+reading the weights takes longest, above it computing; a soft ridge rounds the corner, as layers turn one by one); each
+row's attention; each row's sampling; a fixed part; and launching, where the GPU has nothing else to do meanwhile.
 The same functions serve the split of a measured step, the planner's and the router's what-ifs and the savings of a
 prefix cache. Coefficients come from `contracts/step_fit.py`. Times are nanoseconds of one engine: times its ranks
 for GPU time.
@@ -47,7 +48,7 @@ class StepComposition(msgspec.Struct, frozen=True, gc=False):
     """What a step's time depends on. Rows of one token keep only their sum: attention over them is linear.
 
     `reads` is the sum of (context + 1 - shared) over rows with one scheduled token; `chunks` holds (scheduled, context)
-    of every longer row.
+    of every longer row. `is_dry`: the device stood still before the step, so that it waits for each launch.
     """
 
     tokens: int
@@ -55,9 +56,10 @@ class StepComposition(msgspec.Struct, frozen=True, gc=False):
     logits: int
     reads: int
     chunks: tuple[tuple[int, int], ...] = ()
+    is_dry: bool = False
 
 
-def compose(rows: Iterable[StepRow]) -> StepComposition:
+def compose(rows: Iterable[StepRow], *, is_dry: bool = False) -> StepComposition:
     """Summarise rows; those with nothing scheduled leave no trace. Raises ValueError on a negative count."""
     tokens = requests = logits = reads = 0
     chunks = []
@@ -73,7 +75,7 @@ def compose(rows: Iterable[StepRow]) -> StepComposition:
             reads += row.context + 1 - row.shared
         else:
             chunks.append((scheduled, row.context))
-    return StepComposition(tokens, requests, logits, reads, tuple(chunks))
+    return StepComposition(tokens, requests, logits, reads, tuple(chunks), is_dry)
 
 
 def pairs(scheduled: int, context: int) -> int:
@@ -85,7 +87,8 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
     """Fitted, versioned coefficients in nanoseconds. `version` changes exactly when a coefficient does.
 
     `mape` and `p90_error` are relative errors over the `samples` steps behind the fit; `confidence` is 0 to 1, its
-    formula in `contracts/step_fit.py`. A row's attention costs the larger of computing its (query, key) pairs and
+    formula in `contracts/step_fit.py`. The linear layers take the p-norm of tokens and ridge, p = 1 / `ridge_softness`:
+    the larger of both at 0, their sum at 1. A row's attention costs the larger of computing its (query, key) pairs and
     reading its keys and values, so a short chunk over a long context costs what a decode does.
     """
 
@@ -95,6 +98,8 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
     read_ns: float
     logit_ns: float
     fixed_ns: float
+    ridge_softness: float = 0.0
+    launch_ns: float = 0.0
     number: int = 0
     samples: int = 0
     mape: float | None = None
@@ -108,20 +113,34 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"step model coefficient {name} must be finite and >= 0, not {value}")
         if self.read_ns < self.pair_ns:
             raise ValueError(f"reading a key ({self.read_ns} ns) cannot take less than one pair ({self.pair_ns} ns)")
+        if not 0 <= self.ridge_softness <= 1:
+            raise ValueError(f"ridge_softness must be between 0 and 1, not {self.ridge_softness}")
         if not 0 <= self.confidence <= 1:
             raise ValueError(f"confidence must be between 0 and 1, not {self.confidence}")
 
     @property
     def version(self) -> str:
         """Name these coefficients: their number in this engine's life and a digest, so restarts cannot confuse."""
-        return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), self.ridge_tokens)
+        shape = (self.ridge_tokens, self.ridge_softness)
+        return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), *shape)
 
-    def weights(self, rows: Sequence[StepRow]) -> list[float]:
+    def linear_tokens(self, tokens: float) -> float:
+        """Give how many tokens' time above the ridge the linear layers take for this many; convex, at least both.
+
+        Its share of each token never rises with more of them, which is what keeps a split by tokens in the core.
+        """
+        ridge, softness = self.ridge_tokens, self.ridge_softness
+        if not softness:
+            return max(tokens, ridge)
+        larger, smaller = (tokens, ridge) if tokens > ridge else (ridge, tokens)
+        return larger * (1.0 + (smaller / larger) ** (1.0 / softness)) ** softness if smaller else larger
+
+    def weights(self, rows: Sequence[StepRow], *, is_dry: bool = False) -> list[float]:
         """Give each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
 
         Tokens are alike, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention
-        and sampling are the row's own; the fixed part is shared equally. No set of rows is thereby charged more
-        than its own step is predicted to take. Raises ValueError on a negative count.
+        and sampling are the row's own; the fixed part and launching are shared equally. No set of rows is thereby
+        charged more than its own step is predicted to take. Raises ValueError on a negative count.
         """
         tokens = requests = 0
         for row in rows:
@@ -132,8 +151,8 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
             for row in rows:
                 _check(row)
             return [0.0] * len(rows)
-        token_ns = self.token_ns * max(tokens, self.ridge_tokens) / tokens
-        each_ns = self.fixed_ns / requests
+        token_ns = self.token_ns * self.linear_tokens(tokens) / tokens
+        each_ns = (self.fixed_ns + self.launch_ns * is_dry) / requests
         pair_ns, read_ns, logit_ns = self.pair_ns, self.read_ns, self.logit_ns
         single_ns = token_ns + each_ns
         weights = []
@@ -149,9 +168,9 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
                 weights.append(token_ns * scheduled + attention + logit_ns * row.logits + each_ns)
         return weights
 
-    def predict_ns(self, rows: Iterable[StepRow]) -> float:
+    def predict_ns(self, rows: Iterable[StepRow], *, is_dry: bool = False) -> float:
         """Predict a step of exactly these rows; for some rows of a step, what they would take alone."""
-        return self.predict_composition_ns(compose(rows))
+        return self.predict_composition_ns(compose(rows, is_dry=is_dry))
 
     def predict_composition_ns(self, step: StepComposition) -> float:
         """Predict a step from its composition; a step with nothing scheduled takes nothing."""
@@ -161,8 +180,8 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
             max(self.pair_ns * pairs(scheduled, context), self.read_ns * (context + scheduled))
             for scheduled, context in step.chunks
         )
-        linear = self.token_ns * max(step.tokens, self.ridge_tokens)
-        return linear + attention + self.logit_ns * step.logits + self.fixed_ns
+        linear = self.token_ns * self.linear_tokens(step.tokens)
+        return linear + attention + self.logit_ns * step.logits + self.fixed_ns + self.launch_ns * step.is_dry
 
     def decode_ns(self, requests: int, context_tokens: int) -> float:
         """Predict one decode step of this many requests whose contexts together hold `context_tokens`."""
@@ -191,8 +210,8 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in COEFFICIENTS})
 
 
-# Every coefficient that is a time; the ridge is a number of tokens.
-COEFFICIENTS: Final = ("token_ns", "pair_ns", "read_ns", "logit_ns", "fixed_ns")
+# Every coefficient that is a time; the ridge is a number of tokens and its softness has no unit.
+COEFFICIENTS: Final = ("token_ns", "pair_ns", "read_ns", "logit_ns", "fixed_ns", "launch_ns")
 
 
 @lru_cache(maxsize=64)  # asked for at every step

@@ -64,10 +64,12 @@ class Admittance:
         life.admitted_ns = self._clock.monotonic_ns()
         return call
 
-    def take_over(self, life: Life, passage: Passage, operation: Operation) -> ModelCall:
+    def take_over(
+        self, life: Life, passage: Passage, operation: Operation, prepared: ModelCall | None = None
+    ) -> ModelCall:
         """Give the call of a request that was let in elsewhere, its answer held to what is reserved for it."""
         self.open_grants += passage.grant is not None
-        call = self.model_call(life, operation, None)
+        call = prepared or self.model_call(life, operation, None)
         self._hold_to_limits(life, passage, call)
         return call
 

@@ -16,7 +16,9 @@ from gateway.reply import Reply
 
 _log = logging.getLogger(__name__)
 _ENCODING: Final = "redacted"
-_MOST_WAITING: Final = 1000  # exchanges that wait for redaction; beyond, they are counted and not kept
+# Exchanges that wait for redaction, and their bytes; beyond, they are counted and not kept.
+_MOST_WAITING: Final = 1000
+_MOST_WAITING_BYTES: Final = 32 << 20
 
 
 class ContentKeeper:
@@ -30,6 +32,7 @@ class ContentKeeper:
         self._redactor = redactor
         self._max_bytes = max_bytes
         self._under_way: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
         self.kept = 0
         self.dropped = 0
 
@@ -46,17 +49,23 @@ class ContentKeeper:
         """Take what was asked and answered, and keep it soon; this takes no time that the client waits for."""
         if life.outcome == "rejected":
             return  # never sent to a model: a client that tries again and again must not fill a disk
-        if len(self._under_way) >= _MOST_WAITING:
-            self.dropped += 1
-            return
         copied = None if reply is None else reply.copied()
         sent = b"" if copied is None else copied[0] + copied[1]
         body = life.body if len(life.body) <= self._max_bytes else b""
+        size = len(body) + len(sent)
+        if len(self._under_way) >= _MOST_WAITING or self._waiting_bytes + size > _MOST_WAITING_BYTES:
+            self.dropped += 1
+            return
         model = life.model.id if life.model else ""
         work = self._redact_and_keep(life.id.bytes, life.started_at_ns, life.who.tenant, model, body, sent)
         task = asyncio.get_running_loop().create_task(work, name="content")
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._waiting_bytes += size
+        task.add_done_callback(lambda done: self._end(done, size))
+
+    def _end(self, task: asyncio.Task[None], size: int) -> None:
+        self._under_way.discard(task)
+        self._waiting_bytes -= size
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
-from backends.llm.base import SentAhead
+from backends.llm.base import ModelCall, SentAhead
 from contracts.chat import GenerationRequest
 from contracts.configuration import KeyEntry, TargetSpec
 from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError
@@ -103,13 +103,16 @@ class Dispatcher:
         operation: Operation,
         candidates: Sequence[TargetSpec],
         sent: SentAhead | None,
+        prepared: ModelCall | None = None,
+        begun: Begun | None = None,
     ) -> None:
-        """Serve a stream that was admitted elsewhere, and `sent` to the first candidate where there is that."""
+        """Serve a chat that was admitted elsewhere, its call perhaps `prepared`, and perhaps a stream that was `sent`
+        to the first candidate, or has ended there as `begun` says."""
         assert passage.reply is not None
-        call = self._admittance.take_over(life, passage, operation)
+        call = self._admittance.take_over(life, passage, operation, prepared)
         call.sent = sent
         try:
-            way = self._stages.caller.call(life, passage.reply, call, candidates)
+            way = self._stages.caller.call(life, passage.reply, call, candidates, begun)
             await self._lead(life, passage, exchange, operation, way)
         finally:
             if sent is not None:
@@ -185,7 +188,7 @@ class Dispatcher:
             self._stages.recorder.record(life)
             if (keeper := self._content_keeper(life)) is not None:
                 keeper.keep(life, passage.reply)
-            if operation.keeps and life.error is None and passage.reply is not None and life.attempts:
+            if operation.keeps and passage.reply is not None and life.error is None and (life.attempts or life.is_hit):
                 await self._keep(life, passage.reply)
         finally:
             self._conclude(life, exchange, operation, passage)

@@ -20,7 +20,7 @@ CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens"
 class WholeRequest:
     """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
 
-    __slots__ = ("started_at_ns", "packed", "alike", "tenant", "duration_ns", "usage", "cost_pico_usd")
+    __slots__ = ("started_at_ns", "packed", "alike", "tenant", "duration_ns", "usage", "cost_pico_usd", "ttft_ns")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class WholeRequest:
         duration_ns: int,
         usage: Usage,
         cost_pico_usd: int | None,
+        ttft_ns: int | None = None,  # of a stream
     ) -> None:
         self.started_at_ns = started_at_ns
         self.packed = packed
@@ -39,6 +40,7 @@ class WholeRequest:
         self.duration_ns = duration_ns
         self.usage = usage
         self.cost_pico_usd = cost_pico_usd
+        self.ttft_ns = ttft_ns
 
 
 @mypyc_attr(native_class=False)  # one of them, whose parts tests replace
@@ -90,11 +92,13 @@ class Recorder:
         self._show(request_record)
 
     def record_whole(self, requests: Sequence[WholeRequest]) -> None:
-        """Write the records of requests that were answered well, each in one piece and at the first try."""
+        """Write the records of requests that were answered well, each at the first try."""
         self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
         for one in requests:
             if self._counts is not None:
-                self._counts.note_whole(one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd)
+                self._counts.note_whole(
+                    one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd, one.ttft_ns
+                )
             if self._emit_span is not None:
                 record = decode_record(one.packed)
                 assert isinstance(record, RequestRecord)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
+from backends.store.turns import StoreTurns
 from contracts.errors import TollkeeperError
 from migrations.database import migrate_database
 from migrations.settings import MigrationSettings
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
                 wait_seconds=settings.store_wait_seconds,
                 say=say,
                 cluster=cluster,
+                turns=StoreTurns(settings.data) if settings.data.is_dir() else None,
             )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

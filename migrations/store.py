@@ -8,12 +8,14 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
@@ -21,6 +23,10 @@ SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _POLL_SECONDS: Final = 0.1
 _STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
+_RECORD: Final = (
+    "INSERT INTO schema_migrations (version, name, checksum) "
+    "VALUES ({version:UInt32}, {name:String}, {checksum:String})"
+)
 _RECORD_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
@@ -80,8 +86,13 @@ def migrate_store(
     wait_seconds: float,
     say: Callable[[str], None],
     cluster: str = "",
+    turns: StoreTurns | None = None,
 ) -> None:
     """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
+
+    `turns` are those of the installation whose collector writes to this store. A file that copies rows keeps it
+    waiting, and is refused while one of its batches may be stored and will come again: that would be copied, and then
+    derived as well.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
     (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
@@ -101,18 +112,35 @@ def migrate_store(
             statements = list(rendering.statements(migration.statements()) if rendering else migration.statements())
             if migration not in missing:
                 continue
-            for statement in statements:
-                client.command(statement)
-            client.command(
-                "INSERT INTO schema_migrations (version, name, checksum) "
-                "VALUES ({version:UInt32}, {name:String}, {checksum:String})",
-                {"version": migration.version, "name": migration.name, "checksum": migration.checksum},
-            )
+            with _held(turns) if _copies_rows(migration) else nullcontext():
+                for statement in statements:
+                    client.command(statement)
+                client.command(_RECORD, asdict(migration) | {"checksum": migration.checksum})
             say(f"store: applied {migration.label}")
         if not missing:
             say(f"store: at head ({migrations[-1].label})" if migrations else "store: nothing to apply")
     finally:
         client.close()
+
+
+def _copies_rows(migration: StoreMigration) -> bool:
+    return any(statement.startswith("INSERT INTO ") for statement in migration.statements())
+
+
+@contextmanager
+def _held(turns: StoreTurns | None) -> Iterator[None]:
+    if turns is None:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(turns.held())
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{error.message}. What is to be applied copies rows, and would count that batch twice. If this is an "
+                "upgrade, start the collector of the version before, without migrating"
+            ) from error
+        yield
 
 
 def _create_database(address: StoreAddress, wait_seconds: float, rendering: ClusterRendering | None) -> None:

@@ -7,10 +7,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tollkeeper import budgets, keys, limits, privacy, retention, routes, spool, store_command, tenants
+from tollkeeper import (
+    alerts,
+    budgets,
+    cost,
+    gpu,
+    keys,
+    limits,
+    prices,
+    privacy,
+    retention,
+    routes,
+    slo,
+    spool,
+    store_command,
+    tenants,
+)
 from tollkeeper.backup import backup_command, restore_command
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.doctor import Check, examine
+from tollkeeper.forecast_command import anomalies_command, forecast_command, savings_command
 from tollkeeper.loadtest.command import loadtest_command
 from tollkeeper.options import (
     DEFAULT_DATA,
@@ -28,9 +44,11 @@ from tollkeeper.options import (
 )
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
+from tollkeeper.plan_command import plan_command
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import replay_command
+from tollkeeper.top.command import top_command
 from tollkeeper.up import up as run_up
 
 app = typer.Typer(
@@ -42,6 +60,11 @@ app = typer.Typer(
 )
 app.command("replay")(replay_command)
 app.command("loadtest")(loadtest_command)
+app.command("top")(top_command)
+app.command("plan")(plan_command)
+app.command("forecast")(forecast_command)
+app.command("anomalies")(anomalies_command)
+app.command("savings")(savings_command)
 app.command("backup")(backup_command)
 app.command("restore")(restore_command)
 app.add_typer(keys.app, name="keys")
@@ -49,6 +72,11 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(limits.app, name="limits")
 app.add_typer(budgets.app, name="budgets")
 app.add_typer(routes.app, name="routes")
+app.add_typer(slo.app, name="slo")
+app.add_typer(alerts.app, name="alerts")
+app.add_typer(cost.app, name="cost")
+app.add_typer(gpu.app, name="gpu")
+app.add_typer(prices.app, name="prices")
 app.add_typer(spool.app, name="spool")
 app.add_typer(store_command.app, name="store")
 app.add_typer(retention.app, name="retention")
@@ -94,6 +122,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, help="How long the traffic lasts.")] = 60,
     speed: Annotated[float, typer.Option(min=0.01, max=1000, help="How fast the recorded traffic is played.")] = 1,
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the dashboard in a browser.")] = True,
+    slack: Annotated[str, typer.Option(help="A Slack webhook that is told of a budget and a promise.")] = "",
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
@@ -102,7 +131,8 @@ def demo(
             data, _ports(port_base), host, store_url, dashboard, engine, model=model, certificate=certificate
         )
         console = Console()
-        status = run_up(choices, os.environ, console, Demonstration(data, console, seconds, speed, opens_browser))
+        demonstration = Demonstration(data, console, seconds, speed, opens_browser, slack=slack)
+        status = run_up(choices, os.environ, console, demonstration)
     raise typer.Exit(status)
 
 

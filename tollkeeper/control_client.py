@@ -76,6 +76,10 @@ class ControlClient:
         """Change what stands in `body`; the rest stays."""
         return self._call("PATCH", path, body)
 
+    def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Create something, or put it in the place of what was there."""
+        return self._call("PUT", path, body)
+
     def delete(self, path: str) -> dict[str, Any]:
         """Remove or revoke something."""
         return self._call("DELETE", path)

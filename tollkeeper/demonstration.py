@@ -14,6 +14,7 @@ from rich.text import Text
 
 from backends.secret_files import SecretFiles
 from tollkeeper.control_client import ControlClient
+from tollkeeper.demo_promises import end_promises, make_promises
 from tollkeeper.installation import Installation
 from tollkeeper.replay.command import new_run_id
 from tollkeeper.replay.composer import AT_ONCE, Pace
@@ -45,6 +46,7 @@ class Demonstration:
     speed: float = 1.0
     opens_browser: bool = True
     trace: Path = TRACE
+    slack: str = ""  # an incoming webhook that is told of a budget and an objective; empty: nobody is
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
         """Play the traffic and say what it came to. Raises ConfigurationError where the gateway does not take it."""
@@ -58,7 +60,12 @@ class Demonstration:
             payers = await asyncio.to_thread(
                 create_payers, control, assignment.places, model.id, run_id, now, self.seconds
             )
+            promises: list[str] = []
             try:
+                if self.slack:
+                    tenant = assignment.places[0].tenant
+                    promises = await asyncio.to_thread(make_promises, control, tenant, model.id, run_id, self.slack)
+                    self._say(f"Slack will be told when {tenant} passes half of its budget, and of a broken promise")
                 run = Run(
                     run_id,
                     addresses["gateway"],
@@ -71,6 +78,7 @@ class Demonstration:
             finally:
                 # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
                 await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
+                await asyncio.shield(asyncio.to_thread(end_promises, control, promises))
 
     async def _play(self, run: Run, trace: Trace, assignment: Assignment, payers: list[Payer]) -> None:
         names = ", ".join(place.tenant for place in assignment.places)

@@ -69,6 +69,20 @@ def open_installation(
 
 
 @contextmanager
+def open_control(data: Path, environment: Mapping[str, str]) -> Iterator[ControlDatabase]:
+    """Open the control database alone, for a command that needs no store. Raises as `open_installation` does."""
+    if not data.is_dir():
+        raise ConfigurationError(f"{data} is not a data directory; name the installation's with --data")
+    ports = Ports.from_environment(environment)
+    settings = MigrationSettings(data=data, store_url=f"http://127.0.0.1:{ports.store_http}")
+    database = ControlDatabase(settings.database_address)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextmanager
 def _running(
     client: StoreClient, data: Path, ports: Ports, environment: Mapping[str, str], *, is_ours: bool
 ) -> Iterator[None]:

@@ -50,7 +50,7 @@ class Choices:
     def listening(self) -> dict[str, int]:
         """Give the ports that will be listened on, by name."""
         ports = self.ports.by_name()
-        names = ["gateway", "control", "collector", "otlp_grpc", "collector_health"]
+        names = ["gateway", "control", "analytics", "collector", "otlp_grpc", "collector_health"]
         names += [] if self.store_url else ["store_http", "store_native"]
         names += ["dashboard"] if self.has_dashboard else []
         return {name: ports[name] for name in names}
@@ -62,6 +62,7 @@ class Choices:
         addresses = {
             "gateway": f"{'https' if self.certificate else 'http'}://{reachable}:{ports.gateway}",
             "control": f"http://{reachable}:{ports.control}",
+            "analytics": f"http://{reachable}:{ports.analytics}",
             "collector": f"http://{LOOPBACK}:{ports.collector}",
             "store": self.store_url or f"http://{LOOPBACK}:{ports.store_http}",
         }
@@ -90,6 +91,8 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
     )
     serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
+    # Among the last to start and the first to end: it watches the others and nobody waits for it.
+    serving.append(ChildSpec("analytics", module("analytics"), outside, f"{addresses['analytics']}/health"))
     if choices.has_engine and not is_vllm(environment):
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
         standing = (*standing, ChildSpec("engine", module("backends.engine"), inside))

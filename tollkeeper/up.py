@@ -32,6 +32,7 @@ _COLOURS = {
     "engine": "bright_yellow",
     "providers": "bright_magenta",
     "gateway": "green",
+    "analytics": "bright_blue",
     "dashboard": "cyan",
 }
 AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # given the addresses by process
@@ -188,6 +189,7 @@ def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -
     if "dashboard" in addresses:
         table.add_row("dashboard", addresses["dashboard"])
     table.add_row("control plane", f"{addresses['control']}/docs")
+    table.add_row("analytics", f"{addresses['analytics']}/docs")
     if key is not None and model is not None:
         table.add_row("key", key)
     panel = Panel(table, title="Tollkeeper is ready", title_align="left", expand=False, border_style="green")

@@ -31,7 +31,12 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "playbook": ("serving",),
     "price": ("serving",),
     "standard_cost": ("serving",),
+    "rate": (),
     "issuer": ("serving",),
+    "slo": (),
+    "alert_rule": (),
+    "alert_channel": (),
+    "alert_silence": (),
 }
 
 

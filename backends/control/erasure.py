@@ -15,6 +15,7 @@ from contracts.errors import Conflict
 
 _SECRET: Final = frozenset({"digest", "password_digest"})  # of no use to whom it is about, and of some to a thief
 _ERASED: Final = "erased"
+_NAMED_APART: Final = ("price", "issuer")  # kinds of audit entries whose subject does not begin with its tenant
 
 
 def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
@@ -32,6 +33,8 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
             session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
     session.delete(tenant)
     _forget_in_audit(session, or_(*(_of_tenant(tenant_id))))
+    for kind in _NAMED_APART:
+        _forget_named_apart(session, kind, tenant_id)
     session.flush()
     return rows
 
@@ -103,6 +106,15 @@ def _goes_with_tenant(table: Table) -> bool:
     return any(
         key.column.table.name == Tenant.__tablename__ and key.ondelete == "CASCADE" for key in table.foreign_keys
     )
+
+
+def _forget_named_apart(session: Session, kind: str, tenant_id: str) -> None:
+    """Forget what is a tenant's and has a name of its own: all entries about it, also those that do not say whose."""
+    of_kind = AuditEntry.action.startswith(f"{kind}.", autoescape=True)
+    whose = or_(*(AuditEntry.detail[field].as_string() == tenant_id for field in ("tenant", "tenant_id")))
+    names = set(session.scalars(select(AuditEntry.subject).where(of_kind, whose)))
+    if names:
+        _forget_in_audit(session, and_(of_kind, AuditEntry.subject.in_(names)))
 
 
 def _forget_in_audit(session: Session, where: ColumnElement[bool]) -> None:

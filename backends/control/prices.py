@@ -54,6 +54,8 @@ class NewStandardCost:
     batch_input_usd_per_mtok: Decimal | None = None
     batch_cached_input_usd_per_mtok: Decimal | None = None
     batch_output_usd_per_mtok: Decimal | None = None
+    origin: str = "operator"  # or "fitted", from measured GPU cost
+    evidence: Mapping[str, object] = field(default_factory=dict)  # of a fitted one: what it rests on
 
 
 def create_price(session: Session, author: Author, new: NewPrice) -> Price:
@@ -96,7 +98,7 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
 
 
 def create_standard_cost(session: Session, author: Author, new: NewStandardCost) -> StandardCost:
-    """Add an operator's standard cost card. Raises as `create_price` does."""
+    """Add a standard cost card. Raises as `create_price` does."""
     begin_change(session, author, "standard_cost.create", new.version, {"model": new.model})
     row = StandardCost(
         version=new.version,
@@ -107,8 +109,8 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
         batch_input_usd_per_mtok=new.batch_input_usd_per_mtok,
         batch_cached_input_usd_per_mtok=new.batch_cached_input_usd_per_mtok,
         batch_output_usd_per_mtok=new.batch_output_usd_per_mtok,
-        origin="operator",
-        evidence={},
+        origin=new.origin,
+        evidence=dict(new.evidence),
         valid_from=new.valid_from,
         valid_to=new.valid_to,
         created_at=author.at,

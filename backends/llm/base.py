@@ -157,6 +157,16 @@ class SendAgain(Exception):
         self.may = may
 
 
+class PassingSink(Protocol):
+    """What a target needs of a sink where a stream's events go through as they came."""
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None: ...
+    def whole(self, body: bytes) -> None: ...
+    def report(self, usage: Usage, count_method: CountMethod) -> None: ...
+    def served(self, model: str, version: str) -> None: ...
+    def relay(self, delta: Delta) -> Callable[[bytes], None] | None: ...
+
+
 class SentWhole(Protocol):
     """A request that was sent at once, and its reply."""
 
@@ -168,6 +178,12 @@ class SentWhole(Protocol):
 
     def release(self) -> None:
         """Give up the connection: at the reply's end it is kept, before it is closed."""
+
+    def pause(self) -> None:
+        """Stop reading the reply, its client being slow."""
+
+    def resume(self) -> None:
+        """Read again."""
 
 
 @runtime_checkable
@@ -184,10 +200,11 @@ class QuickTarget(Target, Protocol):
         request: AnyRequest,
         body: bytes,
         request_id: str,
-        sink: WholeSink,
+        sink: WholeSink | PassingSink,
         on_end: Callable[[UpstreamError | None], None],
     ) -> SentWhole | None:
-        """Send a request where there is a connection for it now; `None` where there is none.
+        """Send a request where there is a connection for it now; `None` where there is none. A stream's goes to a
+        PassingSink.
 
         `on_end` is told once how the reply ended.
         """
@@ -241,6 +258,9 @@ class KvListener(Protocol):
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
         """Take a part of what a cache holds."""
+
+    def on_kv_refused(self, url: str, model: str, why: str) -> None:
+        """Note that a host refused to tell what a cache holds."""
 
     def on_kv_lost(self, url: str) -> None:
         """Note that a host is gone."""

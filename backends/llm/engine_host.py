@@ -238,6 +238,7 @@ class EngineHost:
             case Embedded():
                 _resolve(self._embeds.get(message.request_id), message)
             case Answer():
+                self._news.answered(message)
                 _resolve(self._calls.get(message.call_id), message)
 
     def stream_of(self, request_id: bytes) -> EngineStream | None:

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from backends.llm.base import EngineRecords, KvListener
-from contracts.wire import Call, Devices, FromGateway, Hello, KvBlocks, KvEvents
+from contracts.wire import Answer, Call, Devices, FromGateway, Hello, KvBlocks, KvEvents
 
 
 class KvNews:
     """Passes one host's news on. `records` are told of KV events only where `records_kv`."""
 
-    __slots__ = ("_listener", "_records", "_records_kv", "_url")
+    __slots__ = ("_asked", "_listener", "_records", "_records_kv", "_url")
 
     def __init__(
         self, url: str, records: EngineRecords | None, listener: KvListener | None, *, records_kv: bool
@@ -19,6 +19,7 @@ class KvNews:
         self._records = records
         self._records_kv = records_kv
         self._listener = listener
+        self._asked: dict[int, str] = {}  # models, by the calls that asked what their caches hold
 
     @property
     def is_wanted(self) -> bool:
@@ -43,11 +44,20 @@ class KvNews:
             return
 
         def ask(model: str) -> None:
-            send(Call(call_id=next(call_ids), verb="kv_blocks", model=model))
+            call_id = next(call_ids)
+            self._asked[call_id] = model
+            send(Call(call_id=call_id, verb="kv_blocks", model=model))
 
         asyncio.get_running_loop().call_soon(listener.on_kv_host, self._url, ask)
 
+    def answered(self, answer: Answer) -> None:
+        """Take the answer to a call, if it is to one of ours."""
+        model = self._asked.pop(answer.call_id, None)
+        if model is not None and not answer.ok and self._listener is not None:
+            self._listener.on_kv_refused(self._url, model, answer.error_message)
+
     def lost(self) -> None:
         """Note that the host is gone."""
+        self._asked.clear()
         if self._listener is not None:
             self._listener.on_kv_lost(self._url)

@@ -11,7 +11,7 @@ import msgspec
 from backends.http_connection import Connection, StaleConnection
 from backends.http_origin import Origin
 from backends.http_pool import Exchange, HttpPool
-from backends.llm.base import ModelCall, SendAgain, SentWhole, Sink, WholeSink
+from backends.llm.base import ModelCall, PassingSink, SendAgain, SentWhole, Sink, WholeSink
 from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
@@ -100,12 +100,14 @@ class OpenAIHttpTarget:
         request: AnyRequest,
         body: bytes,
         request_id: str,
-        sink: WholeSink,
+        sink: WholeSink | PassingSink,
         on_end: Callable[[UpstreamError | None], None],
     ) -> SentWhole | None:
         """Send a request on a connection that is idle; `None` where none is."""
+        if isinstance(request, GenerationRequest) and request.is_streamed:
+            body = with_usage(request, body)
         head = self._head_of(path, "", request_id, len(body))
-        reader = ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, a whole reply uses these
+        reader = ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, such replies use these
         connection = self._pool.send_at_once(head, body, reader, on_end)
         return None if connection is None else _SentWhole(reader, connection, self._pool, self._reread)
 
@@ -180,6 +182,14 @@ class _SentWhole:
     def release(self) -> None:
         """Give the connection back, or close it where the reply has not ended."""
         self._connection.release()
+
+    def pause(self) -> None:
+        """Stop reading, so that a slow client holds the target back."""
+        self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._connection.resume()
 
 
 def _body_fields(spec: TargetSpec) -> BodyFields:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from backends.llm.base import RelayingSink, Sink
+from backends.llm.base import Sink
 from contracts.generation import Delta
 
 # What is before the JSON string that holds what is generated.
@@ -67,7 +67,8 @@ class TextShape:
 
     def pass_to(self, sink: Sink) -> None:
         """Let a sink have what is taken."""
-        relay = sink.relay(self.delta) if isinstance(sink, RelayingSink) else None
+        ask: Callable[[Delta], Callable[[bytes], object] | None] | None = getattr(sink, "relay", None)
+        relay = None if ask is None else ask(self.delta)
         self._pass_on = relay or partial(self._tell, sink)
 
     def take(self, framed: bytes) -> bool:

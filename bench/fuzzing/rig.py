@@ -23,6 +23,7 @@ from contracts.records import RequestRecord, decode_record
 from gateway.app import Gateway
 from gateway.exchange import Exchange
 from gateway.journal import unpack_entry
+from gateway.lane.plain_stream import PlainStream
 from gateway.lane.quick_call import QuickCall
 from gateway.lane.quick_hit import Answered
 from gateway.lane.quick_stream import QuickStream
@@ -192,7 +193,7 @@ class FuzzRig:
         dispatcher.serve = counted  # type: ignore[method-assign]  # the count of begun requests is ours, not theirs
         lane, take = self.gateway._lane, self.gateway._lane.take
 
-        def counted_at_once(exchange: Exchange) -> QuickCall | QuickStream | Answered | None:
+        def counted_at_once(exchange: Exchange) -> QuickCall | PlainStream | QuickStream | Answered | None:
             call = take(exchange)
             self._begun += call is not None
             return call

@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
@@ -13,18 +13,20 @@ import msgspec
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
-from collector.exporters.inserts import ArrowBuilder, RejectedRow, RowStore, insert_rows
+from collector.exporters.inserts import FORBIDDEN, ArrowBuilder, RejectedRow, RowStore, insert_rows
 from collector.exporters.merged_batches import MergedBatches
 from collector.exporters.planner import InsertPlanner, PlannedInsert
+from collector.exporters.prepared import PreparedInsert, ReadAhead
 from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch, SpoolEntry
-from contracts.errors import ConfigurationError, TollkeeperError
+from contracts.errors import ConfigurationError, InvalidRecord, StoreRefused, TollkeeperError
 
 _log = logging.getLogger(__name__)
 
 REJECTED_BY_STORE: Final = "rejected_by_store"
 UNREADABLE_BATCH: Final = "unreadable_batch"
 EXPORT_FAILED: Final = "export_failed"
+_UNREADABLE: Final = "the spool entry is of an unknown kind or version"
 _IDLE_SECONDS: Final = 1.0
 _DISK_RETRY_SECONDS: Final = 1.0
 _MAX_FAILURES: Final = 5
@@ -78,11 +80,13 @@ class ClickHouseExporter:
         self._dead_letters = dead_letters
         self._counters = counters
         self._turns = turns or NoTurns()
+        self._ahead = ReadAhead(spool, lambda batch: self._process(batch), build)
         self._backoff = Backoff(source)
         self._stopping = threading.Event()
         self._deadline = 0.0
         self._gather_until = 0.0
         self._store_reachable: bool | None = None
+        self.failure = ""  # why the last try failed, as its error says it; empty after one that did not
         self.lag_seconds: float | None = None  # from receipt to store, of the last insert's oldest batch
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
 
@@ -133,9 +137,10 @@ class ClickHouseExporter:
         """Take what waits to the store and release it; False when the collector was told to stop before."""
         began = time.monotonic()
         is_done = False
+        prepared = self._ahead.take(self._spool.cursor)
         try:
             with self._turns.turn() as settle:
-                planned = self._export_surely()
+                planned = self._export_surely(prepared)
                 is_done = planned is not None and self._release_surely(planned)
                 if planned is not None and is_done:
                     settle()
@@ -145,11 +150,14 @@ class ClickHouseExporter:
             self._stopping.wait(_DISK_RETRY_SECONDS)
         except OSError as error:  # the turn's own files: a full disk must not end this thread
             self._wait_for_disk(error)
+        finally:
+            if not (is_done and self._spool.pending_bytes):
+                self._ahead.drop()
         if not self._spool.pending_bytes:
             self._gather_until = began + _GATHER_SECONDS
         return is_done or not self._stopping.is_set()
 
-    def _export_surely(self) -> PlannedInsert | None:
+    def _export_surely(self, prepared: PreparedInsert | None) -> PlannedInsert | None:
         """Export what is next, trying again until it is done.
 
         Gives `None` when the collector is told to stop meanwhile, or where nothing waits after all.
@@ -158,12 +166,17 @@ class ClickHouseExporter:
         planned: PlannedInsert | None = None
         while True:
             try:
-                planned = planned or self._planner.next()
+                planned = planned or self._planner.next(prepared.entries if prepared else ())
                 if planned is None:
                     return None
-                self._export(planned, is_last_try=failures == _MAX_FAILURES - 1)
+                if prepared is None or prepared.entries != planned.entries:
+                    prepared = self._prepared(planned)
+                if self._planner.merges:
+                    self._ahead.begin(planned.end)
+                self._export(planned, prepared, is_last_try=failures == _MAX_FAILURES - 1)
             except TollkeeperError as error:
                 self._note_reachable(False)
+                self.failure = error.message
                 self._planner.forget_store()
                 self._counters.noticed("export_retries")
                 _log.warning("export waits code=%s reason=%s", error.error_code, error.message)
@@ -178,6 +191,7 @@ class ClickHouseExporter:
                     return planned
             else:
                 self._backoff.reset()
+                self.failure = ""
                 return planned
             if self._stopping.is_set() or self._stopping.wait(self._backoff.next_seconds()):
                 return None
@@ -199,12 +213,43 @@ class ClickHouseExporter:
         _log.error("spool fails, trying again reason=%s", error.strerror)
         self._stopping.wait(_DISK_RETRY_SECONDS)
 
-    def _export(self, planned: PlannedInsert, *, is_last_try: bool) -> None:
+    def _prepared(self, planned: PlannedInsert) -> PreparedInsert | None:
+        """Prepare a plan's batches; `None` where that fails, and each is to be looked at."""
+        try:
+            return self._ahead.prepare(planned.entries)
+        except Exception as error:  # what it is, and of which batch, comes out where they are taken one by one
+            _log.warning("batches cannot be prepared together error=%s", type(error).__name__)
+            return None
+
+    def _export(self, planned: PlannedInsert, prepared: PreparedInsert | None, *, is_last_try: bool) -> None:
+        if prepared is None or not self._insert_whole(planned, prepared):
+            self._ahead.drop()  # only one thread may process
+            self._insert_by_rows(planned, is_last_try=is_last_try)
+
+    def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert) -> bool:
+        """Insert what is prepared; False where the store, or a column, refuses some of it."""
+        inserted: dict[str, int] = {}
+        try:
+            for table, data in prepared.tables():
+                self._store.insert_arrow(table, data, deduplication_token=planned.token)
+                self._note_reachable(True)
+                inserted[table] = data.num_rows
+        except (StoreRefused, InvalidRecord) as error:
+            if error.error_code == FORBIDDEN:
+                raise
+            return False
+        self._account(planned.token, inserted, prepared)
+        for entry in prepared.unreadable:
+            self._bury(entry, UNREADABLE_BATCH, _UNREADABLE)
+        return True
+
+    def _insert_by_rows(self, planned: PlannedInsert, *, is_last_try: bool) -> None:
+        """Insert batches whose rows are not all to be had; under the same token, so that nothing is stored twice."""
         merged = MergedBatches()
         lost: list[tuple[SpoolEntry, str, str]] = []
         for entry in planned.entries:
             if entry.batch is None:
-                lost.append((entry, UNREADABLE_BATCH, "the spool entry is of an unknown kind or version"))
+                lost.append((entry, UNREADABLE_BATCH, _UNREADABLE))
                 continue
             try:
                 processed = self._process(entry.batch)
@@ -218,27 +263,36 @@ class ClickHouseExporter:
         for rows in merged.tables.values():
             rejected += insert_rows(self._store, self._build, rows, planned.token)
             self._note_reachable(True)
-        self._account(planned.token, merged, rejected)
+        stored = {
+            table: len(rows.rows) - sum(row.table == table for row in rejected) for table, rows in merged.tables.items()
+        }
+        self._account(planned.token, stored, merged)
+        self._refuse(planned.token, merged, rejected)
         for entry, cause, reason in lost:
             self._bury(entry, cause, reason)
 
-    def _account(self, token: str, merged: MergedBatches, rejected: list[RejectedRow]) -> None:
+    def _account(self, token: str, stored: Mapping[str, int], found: MergedBatches | PreparedInsert) -> None:
         """Count, and write dead letters: after the inserts, because those may have to be repeated."""
-        if rejected or merged.broken:
+        if found.broken:
             _log.error(
-                "records will not be stored token=%s rejected=%d broken=%d first=%s",
+                "records cannot be read token=%s broken=%d first=%s",
                 token,
-                len(rejected),
-                len(merged.broken),
-                rejected[0].reason if rejected else merged.broken[0][1].reason,
+                len(found.broken),
+                found.broken[0][1].reason,
             )
-        for table, rows in merged.tables.items():
-            self._counters.exported(table, len(rows.rows) - sum(row.table == table for row in rejected))
-        for name, times in merged.noticed.items():
+        for table, rows in stored.items():
+            self._counters.exported(table, rows)
+        for name, times in found.noticed.items():
             self._counters.noticed(name, times)
-        for batch_id, broken in merged.broken:
+        for batch_id, broken in found.broken:
             self._dead_letters.write(
                 broken.cause, broken.reason, batch_id=batch_id, index=broken.index, payload=broken.payload
+            )
+
+    def _refuse(self, token: str, merged: MergedBatches, rejected: list[RejectedRow]) -> None:
+        if rejected:
+            _log.error(
+                "rows will not be stored token=%s rejected=%d first=%s", token, len(rejected), rejected[0].reason
             )
         for row in rejected:
             batch_id, index = merged.origin(row.table, row.index)

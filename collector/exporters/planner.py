@@ -11,12 +11,12 @@ from backends.segments import Position
 from backends.store.batch_claims import BatchClaims
 from collector.counters import Counters
 from collector.exporters.insert_plan import InsertPlan, PlanFile
+from collector.exporters.prepared import INSERT_BYTES
 from collector.spool import Spool, SpoolEntry
 
 _log = logging.getLogger(__name__)
 
 ANOTHERS: Final = "batches_of_another_collector"
-_INSERT_BYTES: Final = 8 << 20  # as received: about 10,000 requests with 200 gaps
 _ALL_BYTES: Final = 1 << 62
 _MAX_TOKEN_CHARACTERS: Final = 200  # of a sender's own id; the plan must fit in its file
 _ASK_AGAIN_SECONDS: Final = 30.0
@@ -54,9 +54,15 @@ class InsertPlanner:
         self._merges = False
         self._ask_at = 0.0
 
-    def next(self) -> PlannedInsert | None:
+    @property
+    def merges(self) -> bool:
+        """Whether several batches went together, as far as the store was asked."""
+        return self._merges
+
+    def next(self, ready: Sequence[SpoolEntry] = ()) -> PlannedInsert | None:
         """Give the next insert; `None` where nothing waits.
 
+        `ready` are the entries that follow the spool's cursor, where somebody has read them already.
         Raises what the store's client does, and OSError where the spool's disk fails.
         """
         cursor, end = self._spool.cursor, self._spool.end
@@ -66,7 +72,7 @@ class InsertPlanner:
             if _first_received_at_ns(entries) in (0, plan.first_received_at_ns):
                 return _planned(plan, entries)
             _log.error("the insert plan is of another spool and is made anew")
-        entries = self._spool.read(cursor, max_bytes=_INSERT_BYTES)
+        entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)
         if not entries:  # nothing, or nothing that can be read
             return PlannedInsert("", [], end) if cursor < end else None
         plan = self._new_plan(entries)

@@ -1,14 +1,17 @@
 """OTLP attributes as maps of strings, in the spelling we store, without the content of conversations."""
 
 import json
+import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from collector.rows import SUSPECT
 from contracts.dialects import CONTENT_EVENT_PREFIX, reading_of
 from contracts.names import TENANT
+from contracts.redaction import may_hold_secrets
 
 MAX_ATTRIBUTES: Final = 128  # OpenTelemetry SDKs' own default limit
 MAX_VALUE_CHARACTERS: Final = 4096
@@ -20,6 +23,13 @@ REDACTED: Final = "[redacted]"
 _REMEMBERED: Final = 32_768  # attributes of at most so many bytes: 15 MB at the most
 _REMEMBERED_VALUES: Final = 256  # of one name
 _REMEMBERED_BYTES: Final = 256
+_DOUBLE: Final = struct.Struct("<d")
+# Tags of KeyValue's and AnyValue's fields (opentelemetry-proto, `common/v1/common.proto`): number << 3 | wire type.
+_KEY_TAG: Final = b"\x0a"
+_VALUE_TAG: Final = 0x12
+_STRING_TAG: Final = 0x0A
+_INT_TAG: Final = 0x18
+_DOUBLE_TAG: Final = 0x21
 
 _Json = str | bool | int | float | None | list["_Json"] | dict[str, "_Json"]
 
@@ -39,29 +49,39 @@ def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[st
     """Give attributes as strings under their current names. What is left out or cut is told in `noticed`.
 
     A current spelling wins over an old one of the same thing. Prompts and completions are always left out, the
-    values of credentials replaced.
+    values of credentials replaced. A value that may hold a secret is told as SUSPECT.
     """
+    return packed_attribute_map([attribute.SerializeToString() for attribute in attributes], noticed)
+
+
+def packed_attribute_map(attributes: Iterable[bytes], noticed: list[str]) -> dict[str, str]:
+    """Do the same with attributes that are still serialised, each a KeyValue that was parsed once already."""
     found: dict[str, str] = {}
-    known = _MEMORY.known
-    for attribute in attributes:
+    known = _MEMORY.known.get
+    for packed in attributes:
         # Most attributes of a batch say what others have said: a look at their bytes is cheaper than at their fields.
-        packed = attribute.SerializeToString()
-        read = known.get(packed) or _MEMORY.learn(packed, attribute)
-        name = read[0]
+        read = known(packed) or _MEMORY.learn(packed)
         if read[2] and len(found) < MAX_ATTRIBUTES:
-            found[name] = read[1]
-            continue
-        if read.is_dropped:
-            noticed.append(read.notice)
-        elif name in found and not read.is_current:
-            continue
-        elif len(found) >= MAX_ATTRIBUTES and name not in found:
-            noticed.append(DROPPED_ATTRIBUTES)
+            found[read[0]] = read[1]
         else:
-            if read.notice:
-                noticed.append(read.notice)
-            found[name] = read.value
+            _weigh(read, found, noticed)
     return found
+
+
+def _weigh(read: _Read, found: dict[str, str], noticed: list[str]) -> None:
+    name = read.name
+    if read.is_dropped:
+        noticed.append(read.notice)
+    elif name in found and not read.is_current:
+        return
+    elif len(found) >= MAX_ATTRIBUTES and name not in found:
+        noticed.append(DROPPED_ATTRIBUTES)
+    else:
+        if read.notice:
+            noticed.append(read.notice)
+        if may_hold_secrets(read.value):
+            noticed.append(SUSPECT)
+        found[name] = read.value
 
 
 class _Memory:
@@ -71,31 +91,56 @@ class _Memory:
 
     def __init__(self) -> None:
         self.known: dict[bytes, _Read] = {}
-        self._values: dict[str, int] = {}  # how many are known, by name
+        self._values: dict[bytes, int] = {}  # how many are known, by the packed name
+        self._names: dict[bytes, str] = {}  # plain ones, whose values are not remembered any more
 
-    def learn(self, packed: bytes, attribute: KeyValue) -> _Read:
+    def learn(self, packed: bytes) -> _Read:
         """Read an attribute, and remember it where that may pay."""
-        read = _read(attribute)
-        values = self._values.get(read.name, 0)
+        key = packed[: packed[1] + 2] if len(packed) > 1 else b""  # a name of fewer than 128 bytes; others just miss
+        name = self._names.get(key)
+        if name is not None and (value := _short_text(packed, len(key))) is not None:
+            return _Read(name, value, not may_hold_secrets(value), True, False, "")
+        read = _read(KeyValue.FromString(packed))
+        values = self._values.get(key, 0)
         if values < _REMEMBERED_VALUES and len(packed) <= _REMEMBERED_BYTES:
             if len(self.known) >= _REMEMBERED:
                 self.known.clear()
                 self._values.clear()
+                self._names.clear()
             self.known[packed] = read
-            self._values[read.name] = values + 1
+            self._values[key] = values + 1
+        elif packed[:1] == _KEY_TAG and reading_of(read.name).is_plain and len(self._names) < _REMEMBERED:
+            self._names[key] = read.name
         return read
 
 
 _MEMORY: Final = _Memory()  # of a pure function: whoever reads an attribute reads the same
 
 
+def _short_text(packed: bytes, at: int) -> str | None:
+    """Give a value of fewer than 124 bytes that is a string, an integer or a number, as `text_of` writes it.
+
+    It stands at a place in a KeyValue and must end with it. `None` where it is anything else, or is written otherwise.
+    """
+    left = len(packed) - at
+    if not 4 <= left < 128 or packed[at] != _VALUE_TAG or packed[at + 1] != left - 2:
+        return None
+    kind = packed[at + 2]
+    if kind == _STRING_TAG:
+        return packed[at + 4 :].decode() if packed[at + 3] == left - 4 else None
+    if kind == _DOUBLE_TAG and left == 11:
+        return repr(_DOUBLE.unpack_from(packed, at + 3)[0])
+    if kind == _INT_TAG and left <= 7:  # up to four bytes of seven bits; longer ones take the long way
+        number = shift = 0
+        for byte in packed[at + 3 :]:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+        return str(number) if packed[-1] < 0x80 and all(byte & 0x80 for byte in packed[at + 3 : -1]) else None
+    return None
+
+
 def _read(attribute: KeyValue) -> _Read:
     reading = reading_of(attribute.key)
-    if reading.is_plain:
-        value = text_of(attribute.value)
-        if len(value) <= MAX_VALUE_CHARACTERS:
-            return _Read(reading.name, value, True, True, False, "")
-        return _Read(reading.name, value[:MAX_VALUE_CHARACTERS], False, True, False, TRUNCATED_VALUE)
     name, is_current = reading.name, reading.is_current
     if reading.treatment == "drop":
         return _Read(name, "", False, is_current, True, DROPPED_CONTENT)
@@ -106,20 +151,25 @@ def _read(attribute: KeyValue) -> _Read:
         value = reading.values.get(value.lower(), value)
     if len(value) > MAX_VALUE_CHARACTERS:
         return _Read(name, value[:MAX_VALUE_CHARACTERS], False, is_current, False, TRUNCATED_VALUE)
-    return _Read(name, value, False, is_current, False, "")
+    return _Read(name, value, reading.is_plain and not may_hold_secrets(value), is_current, False, "")
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
     """Give an event's attributes as `attribute_map`. A GenAI event's own ones, without a namespace, are what was said:
     `content`, `message`, `tool_calls`.
     """
+    return packed_event_map(event_name, [attribute.SerializeToString() for attribute in attributes], noticed)
+
+
+def packed_event_map(event_name: str, attributes: Iterable[bytes], noticed: list[str]) -> dict[str, str]:
+    """Do the same with attributes that are still serialised."""
     if not event_name.startswith(CONTENT_EVENT_PREFIX):
-        return attribute_map(attributes, noticed)
+        return packed_attribute_map(attributes, noticed)
     given = list(attributes)
-    kept = [attribute for attribute in given if "." in attribute.key]
+    kept = [packed for packed in given if "." in KeyValue.FromString(packed).key]
     if len(kept) < len(given):
         noticed.append(DROPPED_CONTENT)
-    return attribute_map(kept, noticed)
+    return packed_attribute_map(kept, noticed)
 
 
 def tenant_in(attributes: Iterable[KeyValue]) -> str:

@@ -1,6 +1,5 @@
 """Secrets and addresses that stand in the midst of text: replaced before anything is stored."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ from collector.processors.attributes import REDACTED_VALUE
 from collector.rows import Processed
 from collector.spool import SpooledBatch
 from contracts.names import LOGS, METRICS, TRACES
+from contracts.redaction import DEFAULT_PATTERNS, EMAIL, SECRETS, Pattern, may_hold_secrets
 from contracts.telemetry import LogRow, MetricRow, SpanRow
 
 What = Literal["keys", "emails"]
@@ -21,44 +21,17 @@ _REMEMBERED_CHARACTERS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """What to replace, by what, and bytes of which one stands in every batch that has it."""
+class Replacement:
+    """Which of the forms that content is searched for are replaced here, and by what."""
 
-    expression: re.Pattern[str]
-    replacement: str
-    needles: tuple[bytes, ...]
+    forms: tuple[Pattern, ...]
+    text: str
 
 
-# API keys of providers and of ours, AWS access keys, GitHub tokens, bearer tokens, JSON web tokens.
-PATTERNS: Final[Mapping[What, Pattern]] = {
-    "keys": Pattern(
-        re.compile(
-            r"\b(?:sk|tk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}"
-            r"|\b[Bb]earer\s+[A-Za-z0-9._~+/-]{16,}=*|\beyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*)?"
-        ),
-        "[key]",
-        (
-            b"sk-",
-            b"sk_",
-            b"tk-",
-            b"tk_",
-            b"pk-",
-            b"pk_",
-            b"rk-",
-            b"rk_",
-            b"AKIA",
-            b"ghp_",
-            b"gho_",
-            b"ghu_",
-            b"ghs_",
-            b"ghr_",
-            b"earer",
-            b"eyJ",
-        ),
-    ),
-    "emails": Pattern(
-        re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"), "[email]", (b"@",)
-    ),
+# What lets somebody in is replaced by one word, whatever it is: who reads telemetry need not know.
+PATTERNS: Final[Mapping[What, Replacement]] = {
+    "keys": Replacement(tuple(one for one in DEFAULT_PATTERNS if one.name in SECRETS), "[key]"),
+    "emails": Replacement(tuple(one for one in DEFAULT_PATTERNS if one.name == EMAIL), "[email]"),
 }
 
 
@@ -70,22 +43,28 @@ class Redaction:
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._replaced)  # values repeat from row to row
 
     def apply(self, processed: Processed, batch: SpooledBatch) -> None:
-        """Replace in all rows of a batch; one whose bytes have no such thing costs a search over them."""
-        if not any(table.name in processed.tables for table in (TRACES, LOGS, METRICS)):
-            return  # packed records are not looked at
-        if not any(needle in batch.payload for pattern in self._patterns for needle in pattern.needles):
+        """Replace in all rows of a batch. Attributes are looked at where their reader has found any of them suspect."""
+        if not self._patterns:
             return
         for table, texts in ((TRACES, ("status_message",)), (LOGS, ("body",)), (METRICS, ())):
             rows = processed.tables.get(table.name)
-            if rows is not None:
+            if rows is not None and (processed.is_suspect or texts):
                 rows.rows[:] = [self._cleaned(row, texts, processed) for row in rows.rows]
 
     def _cleaned(self, row: Row, texts: tuple[str, ...], processed: Processed) -> Row:
         changes: dict[str, object] = {}
         for name in texts:
             text = getattr(row, name)
-            if (clean := self._clean(text)) != text:
+            if text and (clean := self._clean(text)) != text:
                 changes[name] = clean
+        if processed.is_suspect:
+            self._clean_attributes(row, changes)
+        if not changes:
+            return row
+        processed.notice([REDACTED_VALUE])
+        return msgspec.structs.replace(row, **changes)
+
+    def _clean_attributes(self, row: Row, changes: dict[str, object]) -> None:
         for name in ("attributes", "resource_attributes"):
             found = getattr(row, name)
             if (clean_map := self._clean_map(found)) != found:
@@ -94,23 +73,21 @@ class Redaction:
             events = list(map(self._clean_map, row.event_attributes))
             if events != row.event_attributes:
                 changes["event_attributes"] = events
-        if not changes:
-            return row
-        processed.notice([REDACTED_VALUE])
-        return msgspec.structs.replace(row, **changes)
 
     def _clean_map(self, found: dict[str, str]) -> dict[str, str]:
         return {key: self._clean(value) for key, value in found.items()}
 
     def _clean(self, text: str) -> str:
+        if not may_hold_secrets(text):
+            return text
         return self._remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else self._replaced(text)
 
     def _replaced(self, text: str) -> str:
-        for pattern in self._patterns:
-            text = pattern.expression.sub(lambda found, one=pattern: _replacement(one, found[0]), text)  # type: ignore[misc]
+        for replacement in self._patterns:
+            for form in replacement.forms:
+                text = _replace(form, replacement.text, text)
         return text
 
 
-def _replacement(pattern: Pattern, text: str) -> str:
-    # What begins like a web token and has no second part was passed over, so that no text is looked at twice.
-    return text if text.startswith("eyJ") and "." not in text else pattern.replacement
+def _replace(pattern: Pattern, by: str, text: str) -> str:
+    return pattern.form.sub(lambda found: by if pattern.holds(found[0]) else found[0], text)

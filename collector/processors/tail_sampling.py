@@ -4,12 +4,13 @@ Kept are traces with an error, slow ones, expensive ones, and a random share of 
 spans and never come here. A span waits in memory: what has not been decided when the process is killed is lost.
 """
 
+import hashlib
 import logging
 import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from collector.arrival import Arrival
 from collector.counters import Counters
 from collector.processors.attributes import drop_attribute
 from contracts.dialects import COST_AMOUNT, reading_of
-from contracts.errors import TollkeeperError
+from contracts.errors import LimitExceeded, TollkeeperError, Unavailable
 from contracts.names import BATCH_ID, SAMPLED_SHARE
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,10 @@ SAMPLED_OUT: Final = "sampled_out"
 _RANDOM_BITS: Final = 56  # of a trace id that are random (W3C Trace Context, level 2)
 _RANDOM_BYTES: Final = _RANDOM_BITS // 8
 _REMEMBERED: Final = 100_000
+_REMEMBERED_REQUESTS: Final = 10_000
 _LOOK_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 5.0
+_SPAN_OVERHEAD_BYTES: Final = 250  # of the objects around a span's bytes
 _SECOND_NS: Final = 1_000_000_000
 
 
@@ -62,7 +66,7 @@ class SamplingPolicy:
         )
 
 
-_Shell = tuple[Resource, str, InstrumentationScope, str]  # resource and scope, each with its schema's URL
+_Shell = tuple[bytes, str, bytes, str]  # resource and scope as bytes, each with its schema's URL
 
 
 @dataclass(slots=True)
@@ -70,7 +74,7 @@ class _Trace:
     """What is known of a trace that is not decided."""
 
     decide_at: float
-    spans: list[tuple[_Shell, bytes]] = field(default_factory=list)
+    spans: dict[bytes, _Shell] = field(default_factory=dict)  # by their bytes: one that comes again is one
     size: int = 0
     is_worth_keeping: bool = False
 
@@ -96,6 +100,9 @@ class TailSampler:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[bytes, _Trace] = OrderedDict()  # in the order they are to be decided
         self._held_bytes = 0
+        self._is_stuck = False  # what was decided last could not be handed on
+        # The last ones by their digests, with the ids of the spans that went on at once.
+        self._requests: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
         self._decided: OrderedDict[bytes, bool] = OrderedDict()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -111,16 +118,37 @@ class TailSampler:
         self.decide(math.inf)
 
     def admit(self, arrival: Arrival) -> None:
-        """Take the spans of a request of /v1/traces; other signals pass."""
+        """Take the spans of a request of /v1/traces; other signals pass. A request that comes again is acknowledged.
+
+        Raises LimitExceeded (429, code sampling_full) where what is held cannot be handed on: nothing was taken then.
+        """
         if arrival.processor.signal != "traces" or self._policy.share >= 1:
             return
+        digest = hashlib.blake2b(arrival.message.SerializeToString(), digest_size=16).digest()
         with self._lock:
-            late = [one for one in _spans(arrival.message) if not self._hold(*one)]
+            if self._is_stuck and self._held_bytes > self._policy.max_bytes:
+                raise LimitExceeded(
+                    "the collector holds as many spans for sampling as TOLLKEEPER_COLLECTOR_SAMPLE_MAX_BYTES allows, "
+                    "and its spool takes none; send this batch again",
+                    code="sampling_full",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+            went_on = self._requests.get(digest)
+            if went_on is None:
+                late = [one for one in _spans(arrival.message) if not self._hold(*one)]
+                self._requests[digest] = frozenset(span.span_id for _, span in late)
+                if len(self._requests) > _REMEMBERED_REQUESTS:
+                    self._requests.popitem(last=False)
+            else:  # what went on at once goes on again: the spool may have refused it, and knows what it has
+                late = [one for one in _spans(arrival.message) if one[1].span_id in went_on]
+        if went_on is not None:
+            self._counters.noticed("duplicate_batches")
         arrival.message, arrival.body = _request(late), None
 
     def decide(self, now: float | None = None) -> None:
-        """Decide the traces whose time has come, and hand on the kept ones."""
+        """Decide the traces whose time has come, and hand on the kept ones; those that are not taken are held on."""
         moment = self._monotonic() if now is None else now
+        decided: dict[bytes, _Trace] = {}
         kept: list[tuple[_Shell, bytes]] = []
         with self._lock:
             while self._waiting:
@@ -129,14 +157,41 @@ class TailSampler:
                     break
                 del self._waiting[trace_id]
                 self._held_bytes -= trace.size
-                kept += self._decided_spans(trace_id, trace)
+                if found := self._decided_spans(trace_id, trace):
+                    decided[trace_id] = trace
+                    kept += found
         if not kept:
             return
         try:
             self._keep(_request(kept))
+            self._is_stuck = False
+        except (LimitExceeded, Unavailable) as error:
+            if math.isinf(moment):  # the end: there is no later
+                self._lose(len(kept), error)
+            else:
+                self._hold_on(decided)
         except TollkeeperError as error:
-            self._counters.rejected(error.error_code, len(kept))
-            _log.warning("sampled spans lost spans=%d reason=%s", len(kept), error.message)
+            self._lose(len(kept), error)
+
+    def _lose(self, spans: int, error: TollkeeperError) -> None:
+        self._counters.rejected(error.error_code, spans)
+        _log.warning("sampled spans lost spans=%d reason=%s", spans, error.message)
+
+    def _hold_on(self, decided: dict[bytes, _Trace]) -> None:
+        """Take traces back that the spool has not taken: they are acknowledged, and decided again alike."""
+        with self._lock:
+            self._is_stuck = True
+            for trace_id, trace in reversed(decided.items()):
+                later = self._waiting.pop(trace_id, None)  # spans of it that came meanwhile
+                if later is not None:
+                    trace.spans = {**later.spans, **trace.spans}
+                    trace.size += later.size
+                    trace.is_worth_keeping |= later.is_worth_keeping
+                    self._held_bytes -= later.size
+                self._waiting[trace_id] = trace
+                self._waiting.move_to_end(trace_id, last=False)
+                self._held_bytes += trace.size
+                self._decided.pop(trace_id, None)
 
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
@@ -154,9 +209,12 @@ class TailSampler:
         if trace is None:
             trace = self._waiting[span.trace_id] = _Trace(self._monotonic() + self._policy.wait_seconds)
         packed = span.SerializeToString()
-        trace.spans.append((shell, packed))
-        trace.size += len(packed)
-        self._held_bytes += len(packed)
+        if packed in trace.spans:
+            return True
+        trace.spans[packed] = shell
+        size = len(packed) + _SPAN_OVERHEAD_BYTES
+        trace.size += size
+        self._held_bytes += size
         trace.is_worth_keeping = trace.is_worth_keeping or self._policy.is_worth_keeping(span)
         return True
 
@@ -169,8 +227,8 @@ class TailSampler:
             self._counters.rejected(SAMPLED_OUT, len(trace.spans))
             return []
         if trace.is_worth_keeping:
-            return trace.spans
-        return [(shell, packed + _share_attribute(self._policy.share)) for shell, packed in trace.spans]
+            return [(shell, packed) for packed, shell in trace.spans.items()]
+        return [(shell, packed + _share_attribute(self._policy.share)) for packed, shell in trace.spans.items()]
 
 
 def _amount(value: AnyValue) -> float:
@@ -184,26 +242,28 @@ def _share_attribute(share: float) -> bytes:
     return span.SerializeToString()
 
 
-def _spans(message: Any) -> list[tuple[_Shell, Span]]:
-    return [
-        ((part.resource, part.schema_url, scope.scope, scope.schema_url), span)
-        for part in message.resource_spans
-        for scope in part.scope_spans
-        for span in scope.spans
-    ]
+def _spans(message: Any) -> Iterator[tuple[_Shell, Span]]:
+    for part in message.resource_spans:
+        resource = part.resource.SerializeToString()  # a message would keep all of its request in memory
+        for scope in part.scope_spans:
+            shell = (resource, part.schema_url, scope.scope.SerializeToString(), scope.schema_url)
+            for span in scope.spans:
+                yield shell, span
 
 
 def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
     """Put spans together again: those that came in one scope of one resource stand in one."""
     request = ExportTraceServiceRequest()
-    scopes: dict[tuple[bytes, str, bytes, str], Any] = {}
-    for (resource, resource_url, scope, scope_url), span in spans:
-        key = (resource.SerializeToString(), resource_url, scope.SerializeToString(), scope_url)
-        found = scopes.get(key)
+    scopes: dict[_Shell, Any] = {}
+    for shell, span in spans:
+        found = scopes.get(shell)
         if found is None:
-            part = request.resource_spans.add(resource=resource, schema_url=resource_url)
+            resource, resource_url, scope, scope_url = shell
+            part = request.resource_spans.add(resource=Resource.FromString(resource), schema_url=resource_url)
             # A sender's spans are decided at several times: under its batch id the second would be a repetition.
             drop_attribute(part.resource, BATCH_ID)
-            found = scopes[key] = part.scope_spans.add(scope=scope, schema_url=scope_url)
+            found = scopes[shell] = part.scope_spans.add(
+                scope=InstrumentationScope.FromString(scope), schema_url=scope_url
+            )
         found.spans.append(Span.FromString(span) if isinstance(span, bytes) else span)
     return request

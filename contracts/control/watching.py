@@ -1,38 +1,11 @@
-"""What is promised and who is told: service level objectives, alerts, and the audit trail."""
+"""What was changed, and how far the database is: the audit trail, and the number that gateways poll."""
 
 from datetime import datetime
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, Index, Integer, String, text
+from sqlalchemy import JSON, BigInteger, Index, Integer, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
-
-
-class Slo(Base):
-    """A promise as data: which events count, which of them are good, and the target share."""
-
-    __tablename__ = "slos"
-
-    id: Mapped[str] = mapped_column(String(63), primary_key=True)
-    indicator: Mapped[str] = mapped_column(String(30))  # ttft | inter_token | end_to_end | availability | goodput
-    threshold_ms: Mapped[float | None] = mapped_column(Float, default=None)
-    target: Mapped[float] = mapped_column(Float)  # 0 < target < 1
-    window_days: Mapped[int] = mapped_column(Integer, default=28)
-    match: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # tenant, model, route, prompt class
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-
-
-class Alert(Base):
-    """A rule that notifies a channel. `rule` and `channel` are validated by analytics."""
-
-    __tablename__ = "alerts"
-
-    id: Mapped[str] = mapped_column(String(63), primary_key=True)
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")
-    rule: Mapped[dict[str, object]] = mapped_column(JSON)
-    channel: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
-    is_active: Mapped[bool] = mapped_column(Boolean, default=True)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class AuditEntry(Base):

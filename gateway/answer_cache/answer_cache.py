@@ -89,7 +89,7 @@ class AnswerCache:
         policy, model = life.cache, life.model
         assert policy is not None and model is not None
         wish = read_cache_control(exchange.header(b"cache-control"))
-        is_refused = operation.keeps or not (wish.may_read or wish.may_keep)
+        is_refused = not (wish.may_read or wish.may_keep)
         name = None if is_refused else self._name(life, model, operation, exchange.body, policy)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
@@ -206,7 +206,7 @@ class AnswerCache:
         rules = DEFAULT_POLICY if life.key is None else life.key.policy
         context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions)
         wants_text = policy.mode == "semantic" and self._embedder is not None
-        return fingerprint(body, context, wants_text=wants_text)
+        return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")
 
     def _look_for(self, life: Life, key: bytes, wish: CacheWish) -> Kept | None:
         assert life.cache is not None

@@ -12,7 +12,8 @@ from contracts.caching import CacheShare
 from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.identity import Identity
 
-# Top-level fields that say who asks and what for. Nothing that is seen in an answer depends on them.
+# Top-level fields that say who asks and what for. Nothing that is seen in an answer depends on them, but for a
+# response of the Responses API, which repeats them.
 _BESIDE: Final = ("metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "store", "user")
 _SHAPE: Final = b"2"  # of what is hashed: a change here makes all that is kept unknown
 _KEY_BYTES: Final = 24
@@ -47,21 +48,23 @@ class Fingerprint(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def fingerprint(body: bytes, context: "Context", *, wants_text: bool) -> Fingerprint | None:
+def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_response: bool = False) -> Fingerprint | None:
     """Name a request by its body, which is a JSON object, within a `context`; `None` where it cannot be read.
 
-    Spelling does not count: order of fields, white space, escapes, and fields that are null.
+    Spelling does not count: order of fields, white space, escapes, and fields that are null. `is_response`: it is one
+    of the Responses API, whose words are in `input`.
     """
+    beside = () if is_response else _BESIDE
     try:
         fields = _decode(body)
         if not isinstance(fields, dict):
             return None
-        for name in [name for name, value in fields.items() if value is None or name in _BESIDE]:
+        for name in [name for name, value in fields.items() if value is None or name in beside]:
             del fields[name]
         exact = context.named(b"exact", _encode(fields))
         if not wants_text:
             return Fingerprint(exact)
-        text = _take_text(fields)
+        text = _take_input(fields) if is_response else _take_text(fields)
         if not text or len(text) > MOST_CHARACTERS:
             return Fingerprint(exact)
         return Fingerprint(exact, context.named(b"around", _sense(text), _encode(fields)), text)
@@ -176,15 +179,32 @@ def _take_text(fields: dict[str, Any]) -> str:
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != "user":
         return ""
-    content = last.get("content")
+    return _take_words(last, "text")
+
+
+def _take_input(fields: dict[str, Any]) -> str:
+    """Take the words out of a response's input, or of its last message, where a user said them."""
+    given = fields.get("input")
+    if isinstance(given, str):
+        fields["input"] = ""
+        return given.strip()
+    last = given[-1] if isinstance(given, list) and given else None
+    if not isinstance(last, dict) or last.get("role") != "user" or last.get("type", "message") != "message":
+        return ""
+    return _take_words(last, "input_text")
+
+
+def _take_words(message: dict[str, Any], kind: str) -> str:
+    """Take the words out of a message, whose parts of text are of this kind."""
+    content = message.get("content")
     if isinstance(content, str):
-        last["content"] = ""
+        message["content"] = ""
         return content.strip()
     if not isinstance(content, list):
         return ""
     said: list[str] = []
     for part in content:
-        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        if isinstance(part, dict) and part.get("type") == kind and isinstance(part.get("text"), str):
             said.append(part["text"])
             part["text"] = ""
     return "\n".join(said).strip()

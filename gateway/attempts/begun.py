@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from contracts.generation import Result
+from gateway.progress import Progress
 from gateway.reply import Reply
 
 
@@ -11,6 +12,10 @@ class Begun(Protocol):
 
     started_at_ns: int
     began_ns: int
+
+    @property
+    def progress(self) -> Progress | None:
+        """Give the tokens that have passed; `None` where none are seen on their way."""
 
     @property
     def was_tried(self) -> bool:

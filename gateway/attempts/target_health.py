@@ -69,6 +69,18 @@ class TargetHealth:
         if self.provider_breaker is not None:
             self.provider_breaker.succeeded()
 
+    def streamed(self, first_ns: int | None) -> None:
+        """Take a good stream of a request sent here first, where nothing was away; `first_ns`: to its first token."""
+        self.pool.budget.requests += 1
+        if self.breaker is not None:
+            self.breaker.successes += 1
+            self.breaker.failures_in_a_row = 0
+        if self.provider_breaker is not None:
+            self.provider_breaker.succeeded()
+        if first_ns is not None:
+            self.firsts += 1
+            self.firsts_ns += first_ns
+
     def ask(self, now_ns: int) -> Leave:
         """Say whether it may be called now."""
         if not self.is_away:

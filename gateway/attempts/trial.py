@@ -74,7 +74,7 @@ class Trial:
             if spec in raced:
                 continue
             resumes = call.continuation is not None and self._means.targets.can_continue(spec, call.continuation)
-            if reply.has_begun and not resumes:
+            if reply.has_begun and not resumes and self._begun is None:
                 continue
             if self._failure is not None and not self._may_go_on(resumes=resumes, is_again=is_again):
                 return False
@@ -100,8 +100,10 @@ class Trial:
     async def _try(self, spec: TargetSpec, reason: AttemptReason, *, resumes: bool) -> TollkeeperError | None:
         """Call one target; give what it failed with."""
         run = self._begin(spec, reason)
-        self._reply.begin_attempt(run.attempt.progress, resumes=resumes)
         begun, self._begun = self._begun, None
+        if begun is not None and begun.progress is not None:
+            run.attempt.progress = begun.progress
+        self._reply.begin_attempt(run.attempt.progress, resumes=resumes)
         if begun is not None:
             run.attempt.started_at_ns, run.attempt.began_ns = begun.started_at_ns, begun.began_ns
         return await run.follow(partial(self._answer, run, begun))

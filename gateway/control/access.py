@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.web.replies import error_reply
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, ControlUnavailable, NotFound, PermissionDenied, TollkeeperError
 from gateway.control.permissions import OPEN_PATHS, Standing, is_allowed
-from gateway.control.replies import error_reply
 
 _OWNER_NAME: Final = "admin"
 _GUARDED: Final = "/v1/"

@@ -24,9 +24,14 @@ from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
+from backends.web.body_limit import BodyLimit
+from backends.web.replies import install_error_replies
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
 from gateway.control import (
+    alert_channels,
+    alert_rules,
+    alert_silences,
     audit,
     budgets,
     health,
@@ -38,14 +43,14 @@ from gateway.control import (
     pools,
     prices,
     projects,
+    rates,
     routes,
+    slos,
     teams,
     tenants,
     tokens,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
-from gateway.control.body_limit import BodyLimit
-from gateway.control.replies import install_error_replies
 from gateway.control.settings import ControlSettings
 from gateway.control.webhooks import WebhookDelivery
 
@@ -98,14 +103,15 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.key_pepper = key_pepper
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
-        *(models, routes, pools, playbooks, prices, tokens, issuers, audit),
+        *(models, routes, pools, playbooks, prices, rates, tokens, issuers, audit),
+        *(slos, alert_rules, alert_channels, alert_silences),
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
     app.add_middleware(
         TokenGate, tokens=TokenBook(admin_token, database, key_pepper)
     )  # the last one added is asked first
-    install_error_replies(app)
+    install_error_replies(app, "control plane")
     return app
 
 

@@ -59,9 +59,16 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/playbooks": Permission(_PLATFORM, _PLATFORM),
     "/v1/prices": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),
+    "/v1/rates": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/tokens": Permission(_ADMINS, _ADMINS),
     "/v1/issuers": Permission(_PLATFORM, _PLATFORM),
     "/v1/audit": Permission(_ADMINS | _FINANCE),
+    "/v1/slos": Permission(frozenset(Standing), _ADMINS),
+    "/v1/policy-holds": Permission(frozenset(Standing)),
+    "/v1/alert-rules": Permission(_ADMINS | _FINANCE, _ADMINS),
+    "/v1/alert-channels": Permission(_ADMINS | _FINANCE, _ADMINS),
+    "/v1/alert-silences": Permission(_ADMINS | _FINANCE, _ADMINS),
+    "/v1/alert-deliveries": Permission(_ADMINS | _FINANCE),
 }
 
 

@@ -1,8 +1,6 @@
 """Budget events delivered to webhooks: signed, at least once, by one control plane at a time, for up to a day."""
 
 import asyncio
-import hashlib
-import hmac
 import json
 import logging
 from collections.abc import Callable
@@ -18,11 +16,12 @@ from contracts.control import Budget, BudgetEvent
 from contracts.errors import TollkeeperError
 from contracts.limits import Metric
 from contracts.rule_words import exact_text
+from contracts.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
+from contracts.webhook_signature import SIGNATURE_HEADER as SIGNATURE_HEADER
+from contracts.webhook_signature import signature_of as signature_of
 
 _log = logging.getLogger(__name__)
 
-SIGNATURE_HEADER: Final = "x-tollkeeper-signature"
-EVENT_ID_HEADER: Final = "x-tollkeeper-event-id"
 _LOOK_SECONDS: Final = 1.0
 _TIMEOUT_SECONDS: Final = 5.0
 _AT_ONCE: Final = 8
@@ -135,11 +134,6 @@ class WebhookDelivery:
             is_tried_again = fail_event(session, delivery.event_id, fault)
         detail = {"event": delivery.event_id, "attempts": delivery.attempts + 1, "reason": fault}
         _log.warning("webhook_failed" if is_tried_again else "webhook_given_up", extra=detail)
-
-
-def signature_of(body: bytes, secret: bytes) -> str:
-    """Give what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
-    return "sha256=" + hmac.digest(secret, body, hashlib.sha256).hex()
 
 
 def event_body(event: BudgetEvent, budget: Budget) -> bytes:

@@ -39,6 +39,8 @@ class KnownQuestions:
 
     def find(self, sent: bytes, body: bytes) -> Question | None:
         """Give what a body asks for, if it came with this header before."""
+        if not self._newer and not self._older:
+            return None  # nor is the body hashed, which where nothing is kept would be for nothing
         found = self._newer.get((sent, body))
         if found is None and self._older:
             found = self._older.pop((sent, body), None)

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from backends.llm.base import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.prices import UNPRICED, AnyCard
@@ -18,7 +20,8 @@ from gateway.operations import CHAT
 from gateway.stages import Stages
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
-_KINDS: Final = frozenset(("openai_http",))  # nobody sees their whole answers grow, and nobody counts their prompts
+_PASSED_ON: Final = frozenset(("openai_http",))  # nobody sees whole answers grow, and nobody counts prompts
+_COUNTED: Final = frozenset(("engine",))  # prompts are counted before anything is taken for them
 VARYING: Final = (
     "request_id",
     "started_at_ns",
@@ -39,21 +42,23 @@ VARYING: Final = (
     "charge_tokens",
     "overdraft_tokens",
 )
+VARYING_OF_STREAMS: Final = (*VARYING, "ttft_ns", "gaps", "gap_clock")
 
 
 class LaneTarget:
     """One of the pool's targets, with its price card and what its records have in common."""
 
-    __slots__ = ("spec", "target", "card", "text_rates", "health", "template", "alike")
+    __slots__ = ("spec", "target", "card", "text_rates", "health", "template", "stream_template", "alike")
 
     def __init__(
         self,
         spec: TargetSpec,
-        target: QuickTarget,
+        target: QuickTarget | None,  # none: a task calls it
         card: AnyCard | None,
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
         template: RecordTemplate,
+        stream_template: RecordTemplate,
         alike: SeriesKey,
     ) -> None:
         self.spec = spec
@@ -62,13 +67,14 @@ class LaneTarget:
         self.text_rates = text_rates
         self.health = health
         self.template = template
+        self.stream_template = stream_template
         self.alike = alike
 
 
 class OpenLane:
     """How the whole chats of one key for one model go, where they may go the short way."""
 
-    __slots__ = ("snapshot", "key", "model", "lines", "rates", "targets", "forecast", "limits_told")
+    __slots__ = ("snapshot", "key", "model", "lines", "rates", "targets", "forecast", "limits_told", "is_counted")
 
     def __init__(
         self,
@@ -80,6 +86,8 @@ class OpenLane:
         targets: dict[str, LaneTarget],
         forecast: Forecast,
         limits_told: RateLines | None,
+        *,
+        is_counted: bool,  # its prompts, exactly
     ) -> None:
         self.snapshot = snapshot
         self.key = key
@@ -89,6 +97,7 @@ class OpenLane:
         self.targets = targets
         self.forecast = forecast
         self.limits_told = limits_told
+        self.is_counted = is_counted
 
 
 class LanePlan:
@@ -138,9 +147,10 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
     if rates is None or len(found) < len(targets):
         return None
     forecast = Forecast(limiter.inputs, limiter.outputs, tenant, model.id)
-    if not lines.all:
-        return OpenLane(snapshot, key, model, None, rates, found, forecast, None)
-    return OpenLane(snapshot, key, model, lines, rates, found, forecast, RateLines(lines))
+    told = RateLines(lines) if lines.all else None
+    is_counted = snapshot.pools[model.pool].kinds == _COUNTED
+    used = lines if lines.all else None
+    return OpenLane(snapshot, key, model, used, rates, found, forecast, told, is_counted=is_counted)
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
@@ -151,12 +161,17 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
         return False
     is_chosen_in_turn = len(pool.targets) == 1 or pool.policy == "round_robin"
-    return is_chosen_in_turn and pool.kinds == _KINDS and stages.queues.get(model.pool).spec is None
+    # The dispatcher learns from engine hosts how fast they are, for the routes that ask for it.
+    is_known_kind = pool.kinds == _PASSED_ON or (pool.kinds == _COUNTED and not snapshot.routes)
+    return is_chosen_in_turn and is_known_kind and stages.queues.get(model.pool).spec is None
 
 
 def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int) -> LaneTarget | None:
-    target = stages.targets.find(spec)
-    if not isinstance(target, QuickTarget) or not target.passes_on(model.id):
+    found = stages.targets.find(spec)
+    target: QuickTarget | None = None
+    if isinstance(found, QuickTarget) and found.passes_on(model.id):
+        target = found
+    elif found is None or spec.kind not in _COUNTED:
         return None
     card = stages.settlement.card_for(model.id, key.identity.tenant, spec, now_ns, stages.directory.snapshot)
     example = RequestRecord(
@@ -181,7 +196,9 @@ def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, n
     )
     alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
     health = stages.caller.health.of(spec)
-    return LaneTarget(spec, target, card, _text_rates(card), health, RecordTemplate(example, VARYING), alike)
+    whole = RecordTemplate(example, VARYING)
+    streamed = RecordTemplate(replace(example, stream=True), VARYING_OF_STREAMS)
+    return LaneTarget(spec, target, card, _text_rates(card), health, whole, streamed, alike)
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from gateway.limits.demand import MONEY, TOKENS
 from gateway.limits.headers import rate_headers
 from gateway.limits.reservation import Reservation
 from gateway.operations import CHAT
+from gateway.progress import Progress
 from gateway.recorder import WholeRequest
 from gateway.reply import Reply, ReplyFacts
 from gateway.served import served_lines
@@ -139,9 +140,10 @@ class QuickCall:
     def send(self) -> bool:
         """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""
         self._admitted_ns = self._lane.clock.monotonic_ns()
-        if not self._to.health.is_plain:
+        target = self._to.target
+        if target is None or not self._to.health.is_plain:
             return False
-        self._sent = self._to.target.send_at_once(
+        self._sent = target.send_at_once(
             CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
         )
         reservation = self._let_in.reservation
@@ -223,6 +225,11 @@ class QuickCall:
     # what tells a task of the first try
 
     @property
+    def progress(self) -> Progress | None:
+        """Give none: an answer in one piece is not seen on its way."""
+        return None
+
+    @property
     def was_tried(self) -> bool:
         """Say whether there was a first try, or the client has left before another."""
         return self._outcome is not None or self._is_left
@@ -258,7 +265,7 @@ class QuickCall:
             reserved, overdraft = reservation.reserved(TOKENS), reservation.overdraft[TOKENS]
             if reservation.lines.counts_money:
                 charged = paid[MONEY]
-            offsets, tokens = _charges(reservation, self.started_at_ns)
+            offsets, tokens = charges_of(reservation, self.started_at_ns)
         lane.stages.admission.settle(let_in.ticket)
         return to.template.pack(
             (
@@ -320,7 +327,7 @@ class QuickCall:
             self._task = self._outcome = self._again = None  # they lead back here
 
 
-def _charges(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:
+def charges_of(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:
     """Give when tokens were charged, in nanoseconds from the start, and how many."""
     portions = reservation.portions
     if len(portions) == 1:

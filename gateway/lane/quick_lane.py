@@ -23,6 +23,8 @@ from gateway.dispatch import OWN_HEADERS, Dispatcher
 from gateway.exchange import Exchange, RequestHead
 from gateway.lane.endings import Endings
 from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
+from gateway.lane.plain_stream import PlainStream
+from gateway.lane.prepared_call import PreparedCall, prepare_at_once
 from gateway.lane.quick_call import LetIn, QuickCall
 from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
@@ -53,7 +55,7 @@ class QuickLane:
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
         self._plans_of: tuple[Snapshot, int] | None = None
 
-    def take(self, exchange: Exchange) -> QuickCall | QuickStream | Answered | None:
+    def take(self, exchange: Exchange) -> QuickCall | PlainStream | QuickStream | Answered | None:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
         head = exchange.head
         if head.is_plain is None:
@@ -74,16 +76,31 @@ class QuickLane:
         if plan.shelf is not None:
             return self.hits.answer(plan.shelf, exchange, request, question, started_at_ns, began_ns)
         opened = plan.lane
-        let_in = None if opened is None else self._let_in(exchange.body, request, opened, started_at_ns)
-        if opened is None or let_in is None:
+        if opened is None or not self._may_ask(request, opened):
+            return None
+        made, text = self.ids.next(started_at_ns)
+        prepared: PreparedCall | None = None
+        if opened.is_counted:
+            prepared = prepare_at_once(self.stages, opened, request, exchange.body, made, started_at_ns)
+            if prepared is None:
+                return None
+        tokens_in = None if prepared is None else prepared.tokens_in
+        let_in = self._let_in(exchange.body, request, opened, started_at_ns, tokens_in)
+        if let_in is None:
             return None
         try:
             candidates = self.stages.router.choose(opened.model, opened.snapshot)
             to = opened.targets[candidates[0].id]
-            made, text = self.ids.next(started_at_ns)
-            if request.stream:
+            if request.stream and prepared is None and PlainStream.takes(request, opened, to):
+                plain = PlainStream(
+                    self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
+                )
+                if plain.send():
+                    return plain
+            if request.stream or prepared is not None:
+                model_call = None if prepared is None else prepared.call
                 stream = QuickStream(
-                    self, exchange, request, opened, let_in, candidates, made, text, started_at_ns, began_ns
+                    self, exchange, request, opened, let_in, candidates, made, text, started_at_ns, began_ns, model_call
                 )
                 stream.begin(to)
                 return stream
@@ -120,13 +137,21 @@ class QuickLane:
         if let_in.reservation is not None:
             let_in.reservation.undo()
 
-    def _let_in(self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int) -> LetIn | None:
-        """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look."""
-        limit, choices = request.output_limit, request.n or 1
+    def _may_ask(self, request: ChatRequest, opened: OpenLane) -> bool:
         try:
             self.stages.guard.before(opened.key, request, CHAT.api, opened.snapshot)
         except TollkeeperError:
-            return None
+            return False
+        return True
+
+    def _let_in(
+        self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int, counted: int | None
+    ) -> LetIn | None:
+        """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look.
+
+        `counted` is its prompt's tokens, `None` where they are estimated.
+        """
+        limit, choices = request.output_limit, request.n or 1
         size = prompt_bytes(body)
         tokens_in = tokens_out = 0
         reservation: Reservation | None = None
@@ -135,7 +160,9 @@ class QuickLane:
             more: Amounts | None = None
             if lines.counts_tokens:
                 tokens_in = forecast.input_tokens(size, now_ns)
-                if tokens_in > lines.most_input:
+                if counted is not None:
+                    tokens_in = counted
+                elif tokens_in > lines.most_input:
                     tokens_in = lines.most_input
                 each = forecast.output_tokens
                 tokens_out = (each if limit is None or each < limit else limit) * choices

@@ -1,13 +1,14 @@
-"""One chat's stream on its short way: its target has the request before there is a task, which then goes the long way.
+"""One chat that begins on the short way, and has a task for the rest: a stream, or any for an engine host of ours.
 
-What takes time before the first token is what a stream's client waits for; the rest costs it nothing.
+A stream's target has the request before there is a task. What takes time before the first token is what a stream's
+client waits for; the rest costs it nothing.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backends.llm.base import SentAhead
+from backends.llm.base import ModelCall, SentAhead
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from gateway.exchange import Exchange
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QuickStream:
-    """A stream under way: sent on where there was a connection for it at once, and led to its end by a task."""
+    """A chat under way: sent on where there was a connection for it at once, and led to its end by a task."""
 
     __slots__ = (
         "_lane",
@@ -37,6 +38,7 @@ class QuickStream:
         "_id_text",
         "_started_at_ns",
         "_began_ns",
+        "_call",
         "_sent",
         "_task",
         "_has_task_begun",
@@ -55,6 +57,7 @@ class QuickStream:
         id_text: str,
         started_at_ns: int,  # Unix
         began_ns: int,  # monotonic
+        call: ModelCall | None = None,  # where it is prepared
         sent: SentAhead | None = None,
         task: asyncio.Task[None] | None = None,
         has_task_begun: bool = False,
@@ -70,6 +73,7 @@ class QuickStream:
         self._id_text = id_text
         self._started_at_ns = started_at_ns
         self._began_ns = began_ns
+        self._call = call
         self._sent = sent
         self._task = task
         self._has_task_begun = has_task_begun
@@ -79,7 +83,7 @@ class QuickStream:
         """Send it to the first of the candidates where that can be done at once, and let a task go on."""
         lane, exchange = self._lane, self._exchange
         admitted_ns = lane.clock.monotonic_ns()
-        if to.health.is_plain:
+        if to.target is not None and to.health.is_plain:
             self._sent = to.target.send_ahead(CHAT.path, self._request, exchange.body, self._id_text)
         try:
             self._begin_task(admitted_ns)
@@ -111,6 +115,8 @@ class QuickStream:
         if self._is_left and task is not None:
             task.cancel()  # felt where it first waits
         try:
-            await self._lane.dispatcher.take_over(life, passage, self._exchange, CHAT, self._candidates, self._sent)
+            await self._lane.dispatcher.take_over(
+                life, passage, self._exchange, CHAT, self._candidates, self._sent, self._call
+            )
         finally:
-            self._task = self._sent = None  # they lead back here
+            self._task = self._sent = self._call = None  # they lead back here

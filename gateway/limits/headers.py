@@ -32,11 +32,21 @@ def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -
     return headers
 
 
+def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
+    """Give the first of those that have the least left."""
+    tightest = shown[0]
+    least = left[tightest]
+    for number in shown:
+        if left[number] < least:
+            tightest, least = number, left[number]
+    return tightest
+
+
 def _told(
     counters: Sequence[QuickCounter], shown: Sequence[int], at_ns: int, left: Sequence[int]
 ) -> tuple[bytes, bytes, bytes]:
     """Give the three values, at the moment of a charge."""
-    tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+    tightest = _tightest(shown, left)
     counter = counters[tightest]
     wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
     return b"%d" % counter.rule.amount, b"%d" % left[tightest], wait
@@ -77,7 +87,7 @@ class RateLines:
         """Give them at the moment of a charge that left so much in each of the counters."""
         said = b""
         for shown, by_number in self._shown:
-            tightest = shown[0] if len(shown) == 1 else min(shown, key=left.__getitem__)
+            tightest = _tightest(shown, left)
             counter, line = by_number[tightest]
             wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
             said += line % (left[tightest], wait)

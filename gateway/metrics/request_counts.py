@@ -128,14 +128,22 @@ class RequestCounts:
             self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
 
     def note_whole(
-        self, alike: SeriesKey, tenant: str, duration_ns: int, usage: Usage, cost_pico_usd: int | None
+        self,
+        alike: SeriesKey,
+        tenant: str,
+        duration_ns: int,
+        usage: Usage,
+        cost_pico_usd: int | None,
+        ttft_ns: int | None = None,
     ) -> None:
-        """Count a request that a model answered well, in one piece, at the first try and without waiting."""
+        """Count a request that a model answered well, at the first try and without waiting."""
         series = self.series.get(alike)
         if series is None:
             series = self._open(alike)
         series.requests += 1
         series.duration.observe(duration_ns)
+        if ttft_ns is not None:
+            series.first_token.observe(ttft_ns)
         _add(series.tokens, usage)
         if cost_pico_usd is None:
             series.unpriced += 1

@@ -22,6 +22,8 @@ from gateway.responses.reading import is_given
 from gateway.responses.wording import in_own_words
 
 _encode: Final = msgspec.json.Encoder().encode
+_fields: Final = msgspec.json.Decoder(Fields)
+_DATA: Final = b"\ndata: "
 _STOPPED: Final = "stop"
 
 
@@ -84,6 +86,14 @@ class ResponseRenderer(AnswerRenderer):
         first.output.finish(first.finish_reason or _STOPPED)
         self.response = self._ended(first.output, usage)
         return _encode(self.response)
+
+    def take_end(self, end: bytes, *, is_streamed: bool) -> None:
+        """Be where the renderer was that rendered this end: a whole response, or the last events of a stream."""
+        if not is_streamed:
+            self.response = _fields.decode(end)
+            return
+        last = _fields.decode(end[end.rindex(_DATA) + len(_DATA) :])
+        self.response, self._sequence = last["response"], last["sequence_number"] + 1
 
     def unkept(self, why: TollkeeperError, *, is_streamed: bool) -> bytes:
         """Render the end once more, of a response that could not be kept and says so."""

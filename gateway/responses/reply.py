@@ -1,12 +1,14 @@
-"""The answer to POST /v1/responses while a target produces it, and its keeping."""
+"""The answer to POST /v1/responses while a target produces it, or as an earlier one was; and its keeping."""
 
 import logging
+import re
 from dataclasses import replace
 from typing import Final
 
 from contracts.chat import TranslatedChat
 from contracts.errors import ObjectsUnavailable, TollkeeperError
 from contracts.generation import Delta
+from gateway.exchange import Headers
 from gateway.progress import Progress
 from gateway.rendering import ErrorShape
 from gateway.reply import ReplyFacts
@@ -19,6 +21,8 @@ from gateway.translated_reply import TranslatedReply
 _log = logging.getLogger(__name__)
 
 _FIRST: Final = 0  # a response has one answer
+# The id of a response object, by the request that made it. Within a text its quotes would be escaped.
+_OWN_ID: Final = re.compile(rb'"id":"resp_([0-9a-f]{32})"')
 
 
 class ResponseReply(TranslatedReply):
@@ -32,6 +36,7 @@ class ResponseReply(TranslatedReply):
         self._wants_logprobs = request.origin.request.wants_logprobs
         self._of = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
         self._response = ResponseRenderer(self._of)
+        self._is_replayed = self._is_unkept = False
         super().__init__(facts, request, self._response)
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -64,6 +69,19 @@ class ResponseReply(TranslatedReply):
             self._response.ended_by = why
         super().end_early(why)
 
+    def copied(self) -> tuple[bytes, bytes, Headers] | None:
+        """Give what the client was sent; `None` of a response that was to be kept, could not be, and says so."""
+        return None if self._is_unkept else super().copied()
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another, as a response of its own: its items have ids of their own too."""
+        self._is_replayed = True
+        found = _OWN_ID.search(end)
+        if found is not None:
+            other, own = found.group(1), self._id.hex.encode()
+            begun, end = begun.replace(other, own), end.replace(other, own)
+        super().replay(begun, end, served)
+
     def errors(self, shape: ErrorShape) -> ErrorShape:
         """Give how this answer puts an error: once the stream has begun, as the event that ends it."""
         return replace(shape, event=self._response.failure)
@@ -72,14 +90,19 @@ class ResponseReply(TranslatedReply):
         """Keep the response where that is asked for. Where it fails, the client is told so: the answer is good."""
         if not self._asked.request.is_stored:
             return
+        if self._is_replayed:
+            self._response.take_end(self._body or b"", is_streamed=self._is_streamed)
         try:
             await self._keeper.keep(self._id, self._asked, self._response.response)
         except TollkeeperError as error:
             _log.warning("a response could not be kept", extra={"request_id": str(self._id), "code": error.error_code})
-            self._body = self._response.unkept(error, is_streamed=self._is_streamed)
+            self._say_unkept(error)
         except Exception:  # whatever it is: a response that is not kept must not say that it is
             _log.exception(
                 "a response could not be kept by a fault of the gateway", extra={"request_id": str(self._id)}
             )
-            failure = ObjectsUnavailable("the gateway failed to keep it; its log says why")
-            self._body = self._response.unkept(failure, is_streamed=self._is_streamed)
+            self._say_unkept(ObjectsUnavailable("the gateway failed to keep it; its log says why"))
+
+    def _say_unkept(self, why: TollkeeperError) -> None:
+        self._is_unkept = True
+        self._body = self._response.unkept(why, is_streamed=self._is_streamed)

@@ -1,6 +1,5 @@
 """Whether a cascade's answer is good enough, by what can be seen of it: refusals, schemas, log-probabilities."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,17 +8,8 @@ import msgspec
 from contracts.chat import ChatRequest
 from contracts.json_shape import misfit
 from contracts.routes import CascadePolicy
+from gateway.routes.refusal import begins_as_refusal
 
-# How models of 2023 to 2026 begin when they refuse. Only a beginning counts: an answer may quote such words.
-_REFUSAL: Final = re.compile(
-    r"\s*(?:(?:i[’']?m|i am)\s+(?:very\s+|so\s+)?sorry\b|sorry,|i\s+apologi[sz]e\b|unfortunately,)?[,;:.\s]*"
-    r"(?:but\s+)?(?:as an ai\b[^.]{0,60}?)?"
-    r"i\s*(?:[’']m|\s+am)?\s*(?:can(?:no|[’'])?t|cannot|unable to|not able to|won[’']t|will not)\s+"
-    r"(?:to\s+)?(?:help(?!\s+but\b)|assist|comply|provide|answer|do that|fulfil|support|create|"
-    r"generate|discuss|continue)",
-    re.IGNORECASE,
-)
-_LOOKED_AT: Final = 300  # characters of an answer's beginning
 _BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
@@ -68,7 +58,7 @@ def what_lacks(answer: HeldText, request: ChatRequest, policy: CascadePolicy) ->
 def _is_refusal(answer: HeldText) -> bool:
     if answer.refusal or answer.finish_reason == "content_filter":
         return True
-    return not answer.calls_tools and _REFUSAL.match(answer.text[:_LOOKED_AT]) is not None
+    return not answer.calls_tools and begins_as_refusal(answer.text)
 
 
 def _misses_schema(answer: HeldText, request: ChatRequest) -> bool:

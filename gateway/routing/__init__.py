@@ -1,1 +1,1 @@
-"""Which replica of a pool answers: what is known of each, the policies that choose by it, and the index of caches."""
+"""Which replica of a pool answers: the router, and what it learns from hosts. Choosing is in `contracts/routing/`."""

@@ -6,8 +6,8 @@ from typing import Final, Protocol, cast
 from backends.llm.base import CachingTarget, ModelCall, PromptBlocks, Target
 from contracts.block_keys import chain, root_key
 from contracts.configuration import TargetSpec
-from gateway.routing.ask import Ask
-from gateway.routing.block_map import KEY_MASK
+from contracts.routing.ask import Ask
+from contracts.routing.block_map import KEY_MASK
 
 # Of servers that do not tell their tokens, prompts are known by their text: 256 bytes are some 64 tokens.
 _TEXT_BYTES: Final = 256

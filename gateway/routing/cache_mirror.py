@@ -12,8 +12,8 @@ from typing import Final
 
 from contracts.errors import InvalidRecord
 from contracts.records import KvRecord, decode_record
+from contracts.routing.fleet import Fleet
 from contracts.wire import KvBlocks
-from gateway.routing.fleet import Fleet
 
 _log = logging.getLogger(__name__)
 
@@ -151,6 +151,12 @@ class CacheMirror:
         for record in waiting:
             if record.sequence >= blocks.sequence:
                 self._take(url, record)
+
+    def on_kv_refused(self, url: str, model: str, why: str) -> None:
+        """Show why a cache is not known: it is asked for again when the host says hello, or loads its model."""
+        mirror = self._mirrors.get((url, model))
+        if mirror is not None and mirror.state == "asked":
+            mirror.why = f"the host refused to tell what its cache holds: {why}"
 
     def _take(self, url: str, record: KvRecord) -> None:
         place = (url, record.model)

@@ -6,12 +6,12 @@ from typing import Final
 from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, HedgeLost, TollkeeperError, UpstreamError
 from contracts.generation import Result
+from contracts.routing.ask import Ask, Sight
+from contracts.routing.fleet import Fleet
+from contracts.routing.replica import Hold, Replica
 from gateway.clock import Clock
 from gateway.progress import Progress
-from gateway.routing.ask import Ask, Sight
-from gateway.routing.fleet import Fleet
 from gateway.routing.regret import Sample
-from gateway.routing.replica import Hold, Replica
 
 _WHOLE_KINDS: Final = frozenset(("openai_http", "litellm"))  # whose whole answers nobody sees grow
 

@@ -7,8 +7,8 @@ stood at that moment. Regret is what the prediction missed by, or the cheapest a
 from collections.abc import Mapping
 from typing import Final
 
+from contracts.routing.replica import Hold
 from contracts.usage import Usage
-from gateway.routing.replica import Hold
 
 _MOST_ALTERNATIVES: Final = 8
 

@@ -7,16 +7,16 @@ from typing import Final
 from backends.llm.base import ModelCall
 from backends.llm.engine_hosts import EngineHosts
 from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.routing.ask import Ask, Sight
+from contracts.routing.fleet import Fleet
+from contracts.routing.policies.table import policy_named
+from contracts.routing.replica import NO_ROOM_KNOWN, Replica, Room
 from gateway.clock import Clock
-from gateway.routing.ask import Ask, Sight
 from gateway.routing.asks import Finder, ask_of
 from gateway.routing.cache_mirror import CacheMirror
 from gateway.routing.choice import Choice
 from gateway.routing.credit_book import CreditBook
-from gateway.routing.fleet import Fleet
-from gateway.routing.policies.table import policy_named
 from gateway.routing.regret import Sample
-from gateway.routing.replica import NO_ROOM_KNOWN, Replica, Room
 
 PLAIN_POLICY: Final = "round_robin"
 _LOOK_NS: Final = 50_000_000  # between two looks at what hosts say of themselves, which they do once a second

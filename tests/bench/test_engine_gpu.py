@@ -6,12 +6,12 @@ from argparse import Namespace
 import pytest
 
 from bench.engine_gpu import PROMISES, measure
-from bench.gpu_attribution import Mix, add_coalitions, add_prediction, add_tenants, calibration
+from bench.gpu_attribution import Mix, add_coalitions, add_prediction, add_tenants, calibration, recorded_mixes
 from bench.gpu_figures import FigureFile, Promise, report_figures
 from bench.gpu_models import SHAPES, VOCABULARY, words, write_model
 from bench.gpu_pairs import add_comparison, alternate
 from bench.gpu_runs import Answer, Run
-from bench.gpu_steps import FOLDER
+from bench.gpu_steps import FOLDER, read_runs
 from bench.gpu_workloads import Workload, coalition_batches, renewed, two_tenants, uniform
 from bench.report import Report
 from contracts.attribution import attribute
@@ -183,6 +183,19 @@ def test_a_tenant_alone_keeps_its_requests():
     for workload in two_tenants(3):
         alone = [ask for name in workload.tenants for ask in workload.only(name).asks]
         assert sorted(ask.prompt for ask in alone) == sorted(ask.prompt for ask in workload.asks)
+
+
+def test_every_mix_of_the_latest_recording_is_predicted_within_the_bounds(tmp_path):
+    """8B Llama shape on an H200, vLLM 0.25.1, 2026-11-22, recorded after the model was last changed."""
+    mixes = recorded_mixes(read_runs(FOLDER / "steps_mixes_8b_2.jsonl.gz", FOLDER / "runs_mixes_8b_2.jsonl"))
+    found = FigureFile(tmp_path / "figures.jsonl")
+    add_prediction(found, mixes)
+    values = {name: figure.value for name, figure in found.figures().items()}
+    assert values["step_model_mape"] < 3.0
+    assert values["step_model_p90"] < 6.0
+    assert values["gain_prefill_p90"] > 2.5
+    assert values["gain_decode_p90"] > 3.5
+    assert values["gain_decode_p99"] > 4.4
 
 
 def test_the_recorded_mixes_are_predicted_from_each_other():

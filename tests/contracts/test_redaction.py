@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.redaction import Redactor, is_card_number, read_patterns
+from contracts.redaction import (
+    DEFAULT_PATTERNS,
+    EMAIL,
+    SECRETS,
+    Redactor,
+    is_card_number,
+    may_hold_secrets,
+    read_patterns,
+)
 from contracts.said import answered, asked
 
 REDACTOR = Redactor()
@@ -134,3 +142,26 @@ def test_an_operator_adds_forms_and_a_wrong_one_is_named() -> None:
     for wrong in ("Name = x", "name", "name = (", "name = x*"):
         with pytest.raises(ConfigurationError, match="line 1 of the content patterns"):
             read_patterns(wrong)
+
+
+SECRETS_OF_ALL_KINDS = (
+    "sk-abcdefghijklmnop",
+    "xoxb-abcdefghijklmnop",
+    "github_pat_abcdefghijklmnop",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIza" + "a" * 35,
+    "bEaReR  abcdefghijklmnop",
+    "eyJhbGciOiJI.eyJzdWIi",
+    "https://u:p@h",
+    "-----BEGIN PRIVATE KEY-----",
+    "a@b.c",
+)
+
+
+@given(st.text(max_size=20), st.sampled_from(SECRETS_OF_ALL_KINDS), st.text(max_size=20))
+def test_where_no_secret_is_expected_none_is_found(before: str, secret: str, behind: str) -> None:
+    assert may_hold_secrets(secret)
+    for text in (before + secret + behind, before + behind):
+        found = [one for one in DEFAULT_PATTERNS if one.name in SECRETS | {EMAIL} and one.form.search(text)]
+        held = [one for one in found if any(one.holds(match[0]) for match in one.form.finditer(text))]
+        assert may_hold_secrets(text) or not held

@@ -28,7 +28,13 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         stdout=log,
         stderr=subprocess.STDOUT,
         cwd=home,
-        env={**environment, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "200"},
+        env={
+            **environment,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "COLUMNS": "200",
+            "TOLLKEEPER_ALERTS_INWARD": "127.0.0.0/8",  # where the tests' receivers are
+            "TOLLKEEPER_ALERTS_EVALUATE_SECONDS": "1",
+        },
     )
     running = Installation(process, data, port_base, 0.0)
     try:

@@ -42,6 +42,10 @@ class Installation:
         return f"http://127.0.0.1:{self.port_base + 1}"
 
     @property
+    def analytics_url(self) -> str:
+        return f"http://127.0.0.1:{self.port_base + 2}"
+
+    @property
     def dashboard_url(self) -> str:
         return f"http://127.0.0.1:{self.port_base + 3}"
 

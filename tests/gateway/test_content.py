@@ -91,3 +91,12 @@ async def test_what_cannot_be_redacted_is_counted_and_not_written(start_gateway,
 def test_a_file_of_patterns_is_read_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "patterns").write_text("staff = EMP-[0-9]{4}\n")
     assert read_redactor(tmp_path / "patterns").redact("EMP-1234") == "[staff]"
+
+
+async def test_what_waits_for_redaction_is_bounded_in_bytes(start_gateway, kit, eventually, monkeypatch):
+    monkeypatch.setattr("gateway.content._MOST_WAITING_BYTES", 10)
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))
+    answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+    keeper: ContentKeeper = gateway.gateway.recorder.content
+    assert (answer.status, keeper.dropped, keeper._waiting_bytes) == (200, 1, 0)
+    assert content(gateway) == []

@@ -28,6 +28,8 @@ SOURCES = {
     "latency_day": "requests",
     "model_latency_day": "latency_day",
     "tenant_cost_day": "requests_day",
+    "indicators_minute": "requests",
+    "indicators_hour": "indicators_minute",
 }
 DERIVED = ("requests", *SOURCES)
 
@@ -126,6 +128,8 @@ def test_batches_retried_across_kills_are_present_exactly_once(new_store: Any) -
         "latency_day",
         "model_latency_day",
         "tenant_cost_day",
+        "indicators_minute",
+        "indicators_hour",
     ):
         assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": sent}], table
     client.close()

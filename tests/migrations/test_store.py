@@ -39,6 +39,7 @@ def test_every_table_of_the_design_is_there(store: Any) -> None:
     wanted |= {"content", "requests_minute", "requests_hour", "requests_day", "distinct_values", "engine_minutes"}
     wanted |= {"engine_tenant_minutes", "schema_migrations", "otel_traces", "otel_logs"}
     wanted |= {"requests_recent", "latency_day", "model_latency_day", "tenant_cost_day"}
+    wanted |= {"indicators_minute", "indicators_hour", "feedback"}
     assert wanted <= {row["name"] for row in rows}
     client.close()
 

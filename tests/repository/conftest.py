@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from pydantic_settings import BaseSettings
 
+from analytics.settings import AnalyticsSettings
 from backends.engine.settings import EngineHostSettings
 from backends.providers.settings import ProviderHostSettings
 from backends.store.settings import StoreSettings
@@ -19,6 +20,7 @@ from migrations.settings import MigrationSettings
 def settings_classes() -> Mapping[str, type[BaseSettings]]:
     """Give the settings class by what follows `python -m`."""
     return {
+        "analytics": AnalyticsSettings,
         "backends.engine": EngineHostSettings,
         "backends.providers": ProviderHostSettings,
         "backends.store": StoreSettings,

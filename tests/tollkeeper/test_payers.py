@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 
 from backends.secret_files import SecretFiles
+from backends.web.listener import listen
 from contracts.errors import ConfigurationError
 from contracts.keys import is_well_formed
-from gateway.control.__main__ import listen
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from migrations.database import migrate_database
@@ -30,7 +30,7 @@ def control(tmp_path: Path) -> Iterator[ControlClient]:
     settings = ControlSettings(data=tmp_path)
     migrate_database(settings.database_address, say=lambda line: None)
     server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0, "TOLLKEEPER_CONTROL_PORT")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

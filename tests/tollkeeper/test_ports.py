@@ -79,6 +79,7 @@ def test_the_store_the_collector_and_the_engine_stay_on_loopback_whatever_the_ho
         "control": "0.0.0.0",
         "engine": "127.0.0.1",
         "gateway": "0.0.0.0",
+        "analytics": "0.0.0.0",
         "dashboard": "0.0.0.0",
     }
     assert choices.addresses()["gateway"] == "http://127.0.0.1:21000"
@@ -90,7 +91,7 @@ def test_an_external_store_is_not_started_and_reaches_every_process(tmp_path: Pa
     assert [[spec.name for spec in stage.children] for stage in stages] == [
         ["migrations"],
         ["collector", "control", "engine"],
-        ["gateway"],
+        ["gateway", "analytics"],
     ]
     assert {spec.environment["TOLLKEEPER_STORE_URL"] for stage in stages for spec in stage.children} == {
         "http://clickhouse:8123"

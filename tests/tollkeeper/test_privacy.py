@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 from typer.testing import CliRunner, Result
 
-from backends.control.changes import Author
+from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.rules import load_tenants
@@ -170,6 +170,10 @@ def test_a_tenant_is_erased_and_the_gpu_s_ledger_still_closes(here: Here, tmp_pa
             create_tenant(session, AUTHOR, tenant, tenant.title())
             session.add(Limit(id=f"lim_{tenant}", tenant_id=tenant, level="tenant", metric="requests", window="minute",
                               amount=5, created_at=AUTHOR.at, updated_at=AUTHOR.at))  # fmt: skip
+        # What has a name of its own, and a tenant's name in it or beside it.
+        begin_change(session, AUTHOR, "price.create", "acme-2026", {"model": "m", "tenant": "acme"})
+        begin_change(session, AUTHOR, "issuer.create", "acme-login", {"tenant_id": "acme"})
+        begin_change(session, AUTHOR, "issuer.delete", "acme-login")
     fill(here.store)
     exported = json.loads(here.run("tenants", "export", "acme", str(tmp_path / "acme"), "--json").stdout)["rows"]
     assert exported["control/tenants"] == 1 and exported["store/requests"] == 2 and exported["store/requests_day"] == 1

@@ -1,17 +1,15 @@
-"""Which sequences compute how many tokens in the next step. Pure logic over counts and blocks; no tensors.
+"""Which sequences compute how many tokens in the next step, by `contracts.batching`. Counts and blocks, no tensors.
 
 Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
 priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.
 """
 
-import heapq
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from backends.engine.torch_engine.block_manager import BlockManager
 from backends.engine.torch_engine.sequence import Row, Sequence, State
-
-_WATERMARK = 0.01  # of all blocks, left free when others run: room to grow before the next preemption
+from contracts.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,7 @@ class Scheduler:
     preemptions: int = 0
     # Lets go of so many blocks that are only kept for later, but of none under these keys; says of how many.
     give_up: Callable[[int, Collection[bytes]], int] = lambda wanted, spared: 0
-    _heap: list[tuple[tuple[int, int, int], Sequence]] = field(default_factory=list)
-    _queued: set[int] = field(default_factory=set)  # handles; the heap may hold sequences that have ended
+    _line: WaitingLine[Sequence] = field(default_factory=WaitingLine)
 
     def __post_init__(self) -> None:
         if self.max_batch_tokens < self.max_sequences:
@@ -51,18 +48,17 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Count the sequences in the queue."""
-        return len(self._queued)
+        return len(self._line)
 
     @property
     def has_work(self) -> bool:
         """Say whether anything runs or waits."""
-        return bool(self.running or self._queued)
+        return bool(self.running or self._line)
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue."""
         sequence.state = State.WAITING
-        self._queued.add(sequence.handle)
-        heapq.heappush(self._heap, (sequence.order, sequence))
+        self._line.add(sequence)
 
     def adopt(self, sequence: Sequence) -> bool:
         """Let a forked sequence, which has its table already, run at once; `False` when every seat is taken."""
@@ -77,8 +73,7 @@ class Scheduler:
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self.blocks.free(sequence.handle)
-        # One that waits stays in the heap until it comes up: a heap cannot cheaply lose a member in its middle.
-        self._queued.discard(sequence.handle)
+        self._line.discard(sequence)
         sequence.state = State.DONE
 
     def plan(self) -> Plan:
@@ -86,25 +81,16 @@ class Scheduler:
         self.running.sort(key=_order)
         preempted: list[Sequence] = []
         rows: dict[int, Row] = {}
-        budget = self.max_batch_tokens
         for sequence in list(self.running):
             if sequence.remaining == 1 and self._make_room(sequence, preempted, rows):
                 rows[sequence.handle] = Row.of(sequence, 1)
-        budget -= len(rows)
-        for sequence in self.running:
-            if budget and sequence.remaining > 1:
-                budget -= self._chunk(sequence, budget, rows)
-        while budget:
-            admitted = self._admit(preempted, rows)
-            if admitted is None:
-                break
-            budget -= self._chunk(admitted, budget, rows)
-        return Plan(list(rows.values()), preempted)
 
-    def _chunk(self, sequence: Sequence, budget: int, rows: dict[int, Row]) -> int:
-        count = min(sequence.remaining, budget)
-        rows[sequence.handle] = Row.of(sequence, count)
-        return count
+        def give(sequence: Sequence, count: int) -> None:
+            rows[sequence.handle] = Row.of(sequence, count)
+
+        # A copy: who is admitted runs, and has its chunk already.
+        share_step(self.max_batch_tokens - len(rows), list(self.running), give, lambda: self._admit(preempted, rows))
+        return Plan(list(rows.values()), preempted)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> bool:
         """Grow a running sequence's table by preempting others; `False` when it had to go itself."""
@@ -113,27 +99,26 @@ class Scheduler:
                 return True
             if self.give_up(1, ()):
                 continue
-            self._preempt(max(self.running, key=_order), preempted, rows)
+            victim = least_urgent(self.running)
+            assert victim is not None  # the sequence itself runs
+            self._preempt(victim, preempted, rows)
         return False
 
     def _admit(self, preempted: list[Sequence], rows: dict[int, Row]) -> Sequence | None:
         """Admit the head of the queue, if there is a seat and there are blocks for it."""
-        while self._heap and self._heap[0][1].handle not in self._queued:
-            heapq.heappop(self._heap)
-        if not self._heap:
+        sequence = self._line.head()
+        if sequence is None:
             return None
-        sequence = self._heap[0][1]
         while not self._open(sequence):
-            victim = max(self.running, key=_order, default=None)
+            victim = least_urgent(self.running)
             # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
-            may_preempt = victim is not None and victim.order[0] > sequence.order[0]
+            may_preempt = may_displace(sequence, victim)
             if self._use_kept(sequence, in_part=may_preempt or not self.running):
                 continue
             if victim is None or not may_preempt:
                 return None
             self._preempt(victim, preempted, rows)
-        heapq.heappop(self._heap)
-        self._queued.discard(sequence.handle)
+        self._line.take_head()
         sequence.state = State.RUNNING
         self.running.append(sequence)
         return sequence
@@ -150,7 +135,7 @@ class Scheduler:
 
     def _lack(self, sequence: Sequence) -> int:
         """Count the blocks that a waiting sequence lacks."""
-        spare = max(1, int(self.blocks.total * _WATERMARK)) if self.running else 0
+        spare = spare_blocks(self.blocks.total, others_run=bool(self.running))
         return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
 
     def _use_kept(self, sequence: Sequence, *, in_part: bool) -> bool:

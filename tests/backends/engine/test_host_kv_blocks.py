@@ -7,12 +7,12 @@ from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from contracts.block_keys import block_hashes
 from contracts.records import KvRecord, decode_record
+from contracts.routing.ask import Ask
+from contracts.routing.block_map import KEY_MASK
+from contracts.routing.fleet import Fleet
+from contracts.routing.policies.table import policy_named
 from contracts.wire import Hello, KvBlocks, KvEvents
-from gateway.routing.ask import Ask
-from gateway.routing.block_map import KEY_MASK
 from gateway.routing.cache_mirror import CacheMirror
-from gateway.routing.fleet import Fleet
-from gateway.routing.policies.table import policy_named
 from tests.backends.engine.host_client import StartHost, make_submit
 
 PROMPT = list(range(2, 52))  # three blocks and a rest

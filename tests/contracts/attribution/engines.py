@@ -71,6 +71,8 @@ def models(draw: st.DrawFn) -> StepModel:
         read_ns=pair_ns + draw(st.just(0.0) | st.floats(0, 5000)),
         logit_ns=draw(st.just(0.0) | st.floats(0, 1e6)),
         fixed_ns=draw(st.just(0.0) | st.floats(0, 1e7)),
+        ridge_softness=draw(st.just(0.0) | st.floats(0, 1)),
+        launch_ns=draw(st.just(0.0) | st.floats(0, 1e7)),
         confidence=draw(st.floats(0, 1)),
     )
 

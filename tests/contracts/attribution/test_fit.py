@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,20 @@ def test_noise_and_stalls_move_predictions_little(
 ) -> None:
     found = fit(as_samples(steps_of(engine, 800, noise=noise, stalls=stalls)))
     assert largest_difference(found, engine, steps_of(engine, 200, seed=1)) < within
+
+
+def test_a_soft_ridge_and_the_cost_of_launching_are_found() -> None:
+    engine = msgspec.structs.replace(ENGINE, ridge_softness=0.5, launch_ns=2_500_000.0)
+    source = random.Random(7)
+    samples = []
+    for _ in range(600):
+        rows, is_dry = random_rows(source), source.random() < 0.2
+        busy_ns = round(engine.predict_ns(rows, is_dry=is_dry) * source.lognormvariate(0.0, 0.01))
+        samples.append(StepSample(busy_ns, compose(rows, is_dry=is_dry)))
+    found = fit(samples)
+    assert found.ridge_softness == 0.5
+    assert found.launch_ns == pytest.approx(engine.launch_ns, rel=0.1)
+    assert relative_errors(found, samples).mean() < 0.015
 
 
 def test_wrongly_tiny_times_do_not_outweigh_the_rest() -> None:

@@ -42,6 +42,35 @@ def test_below_the_ridge_tokens_ride_for_free_and_above_they_pay() -> None:
     assert [lean.predict_ns([StepRow(tokens, 0)]) for tokens in (1, 99, 100, 101)] == [1000, 1000, 1000, 1010]
 
 
+@pytest.mark.parametrize(
+    ("softness", "tokens"), [(0.0, [100, 100, 300]), (0.5, [104.403, 141.421, 316.228]), (1.0, [130, 200, 400])]
+)
+def test_a_ridge_is_a_corner_a_curve_or_a_sum(softness: float, tokens: list[float]) -> None:
+    model = msgspec.structs.replace(ENGINE, ridge_tokens=100.0, ridge_softness=softness)
+    assert [model.linear_tokens(count) for count in (30, 100, 300)] == pytest.approx(tokens, abs=1e-3)
+
+
+@patient
+@given(models(), st.integers(1, 9000), st.integers(1, 9000))
+def test_each_token_s_share_of_the_linear_layers_only_falls_with_more_of_them(
+    model: StepModel, tokens: int, more: int
+) -> None:
+    few, many = model.linear_tokens(tokens), model.linear_tokens(tokens + more)
+    assert max(tokens, model.ridge_tokens) <= few * (1 + 1e-12)
+    assert few <= many * (1 + 1e-12)
+    assert many / (tokens + more) <= few / tokens * (1 + 1e-12)
+
+
+@patient
+@given(models(), batches(min_scheduled=1, min_size=1))
+def test_launching_on_a_device_that_stood_still_is_shared_equally(model: StepModel, rows: list[StepRow]) -> None:
+    assert model.predict_ns(rows, is_dry=True) == pytest.approx(model.predict_ns(rows) + model.launch_ns)
+    each_ns = model.launch_ns / len(rows)
+    dry = model.weights(rows, is_dry=True)
+    assert dry == pytest.approx([weight + each_ns for weight in model.weights(rows)])
+    assert sum(dry) == pytest.approx(model.predict_ns(rows, is_dry=True))
+
+
 def test_a_decode_step_is_its_rows() -> None:
     rows = [StepRow(1, context) for context in (10, 500, 4000)]
     assert ENGINE.decode_ns(3, 4510) == pytest.approx(ENGINE.predict_ns(rows))
@@ -76,6 +105,8 @@ def test_scaling_keeps_the_shape() -> None:
         ("fixed_ns", float("nan"), "fixed_ns must be finite"),
         ("ridge_tokens", float("inf"), "ridge_tokens must be finite"),
         ("read_ns", 0.0, "cannot take less than one pair"),
+        ("ridge_softness", 1.01, "ridge_softness must be between 0 and 1"),
+        ("launch_ns", -1.0, "launch_ns must be finite"),
         ("confidence", 1.01, "confidence must be between 0 and 1"),
     ],
 )

@@ -123,13 +123,6 @@ async def test_embeddings_are_kept_too(start_with, upstream, kit):
     assert [one.headers["x-cache"] for one in said] == ["miss", "hit"] and said[0].body == said[1].body
 
 
-async def test_an_answer_of_the_responses_api_is_kept_by_that_api_and_not_here(start_gateway, kit):
-    gateway = await start_gateway(configuration(kit, [kit.scripted()]))
-    request = kit.request({"model": "m", "input": "a"}, path="/v1/responses")
-    for _ in range(2):
-        assert (await gateway.ask(request)).headers["x-cache"] == "bypass"
-
-
 @pytest.mark.parametrize(
     ("header", "first", "second", "third"),
     [

@@ -46,6 +46,14 @@ async def test_the_second_answers_where_the_first_is_late_and_the_first_is_cance
     assert gateway.target("scripted-1", "slow").running == 0
 
 
+async def test_nobody_is_asked_twice_where_the_pool_does_not_say_so(start_gateway, kit):
+    targets = kit.scripted("first", weight=1000, first_ms=400, tokens=1), kit.scripted("second", tokens=1)
+    gateway = await start_gateway(kit.configuration(("scripted-1", list(targets))))
+    warm(gateway)
+    assert (await gateway.chat(stream=True)).status == 200
+    assert [(one.replica, one.attempts) for one in gateway.requests()] == [("first", 1)]
+
+
 async def test_the_first_answers_where_it_is_ahead_after_all(start_gateway, kit):
     first = kit.scripted("first", weight=1000, first_ms=400, tokens=2)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", first_ms=60_000)))

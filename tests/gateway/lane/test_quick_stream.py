@@ -7,6 +7,7 @@ import pytest
 
 from contracts.records import unpack_gaps
 from gateway.chunk_relay import ChunkRelay
+from gateway.lane.plain_stream import PlainStream
 from gateway.lane.quick_stream import QuickStream
 from tests.gateway.lane.pair import counters, facts, told
 
@@ -94,6 +95,35 @@ async def test_a_plain_stream_goes_the_short_way_and_is_accounted_for_alike(stre
     record = both.short.requests()[-1]
     assert (record.usage.input_tokens, record.usage.output_tokens, len(unpack_gaps(record.gaps))) == (10, 5, 4)
     assert record.cost_pico_usd == record.charged_pico_usd == 10 * 1_000_000 + 5 * 2_000_000
+
+
+async def test_a_plain_stream_needs_no_task(streams, upstream, monkeypatch):
+    both = await streams()
+    upstream.always(*slowly(upstream, *good(upstream)))
+    lane, started = both.short.gateway._lane, []
+    start = lane.start
+
+    def noted(serving):
+        started.append(serving)
+        return start(serving)
+
+    monkeypatch.setattr(lane, "start", noted)
+    for _ in range(2):
+        assert (await both.stream()).status == 200
+    assert (both.taken, started) == ([True] * 2, [])
+    await both.stream(n=2)
+    assert len(started) == 1, "choices that take turns are led by a task"
+    both.compare_streams()
+
+
+async def test_a_plain_streams_first_token_is_counted(streams, upstream):
+    both = await streams()
+    upstream.always(*slowly(upstream, *good(upstream)))
+    await both.stream()
+    for each in (both.short, both.long):
+        [series] = [one for one in each.gateway.recorder._counts.series.values() if one.requests]
+        assert (series.requests, series.first_token.count) == (2, 1)
+        assert series.first_token.sum_ns == each.requests()[-1].ttft_ns > 0
 
 
 @pytest.mark.interpreted
@@ -257,8 +287,10 @@ async def test_an_answer_that_outgrows_what_others_have_left_ends_as_length_alik
     assert both.taken == [True]
 
 
-@pytest.mark.parametrize("fault", ["send_ahead", "rate_headers"])
-async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(streams, upstream, monkeypatch, fault, caplog):
+@pytest.mark.parametrize(("fault", "choices"), [("send_ahead", 2), ("rate_headers", 2), ("send_at_once", 1)])
+async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(
+    streams, upstream, monkeypatch, fault, choices, caplog
+):
     both = await streams()
     upstream.always(*slowly(upstream, *good(upstream)))
     stages = both.short.gateway._lane.stages
@@ -267,9 +299,9 @@ async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(streams, up
         monkeypatch.undo()
         raise RuntimeError("a bug")
 
-    target = both.short.target("mock", "u0") if fault == "send_ahead" else stages.limiter
+    target = both.short.target("mock", "u0") if fault.startswith("send") else stages.limiter
     monkeypatch.setattr(target, fault, broken)
-    answer = await both.short.chat(model="mock", stream=True)
+    answer = await both.short.chat(model="mock", stream=True, n=choices)
     assert answer.status == 200 and answer.body.endswith(b"data: [DONE]\n\n")
     assert "the short way failed" in caplog.text
     gateway = both.short.gateway
@@ -287,6 +319,6 @@ async def test_a_stream_leaves_nothing_to_the_cycle_collector(streams, upstream)
         for _ in range(3):
             await both.short.chat(model="mock", stream=True)
         await asyncio.sleep(0.01)
-        assert not [one for one in gc.get_objects() if isinstance(one, QuickStream)]
+        assert not [one for one in gc.get_objects() if isinstance(one, QuickStream | PlainStream)]
     finally:
         gc.enable()

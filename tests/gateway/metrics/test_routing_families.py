@@ -6,11 +6,11 @@ import pytest
 
 from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.prices import PriceBook
+from contracts.routing.ask import Ask
 from contracts.wire import KvBlocks
 from gateway.clock import Clock
 from gateway.metrics.exposition import render
 from gateway.metrics.routing_families import routing_families
-from gateway.routing.ask import Ask
 from gateway.routing.router import Router
 from tests.gateway.exposition_parser import Page
 

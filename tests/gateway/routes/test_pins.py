@@ -9,7 +9,7 @@ from contracts.errors import ConfigurationError
 
 REGIONS = ("eu", "us", "ap")
 MODELS = ("a", "b", "c")
-FAULTS: list[dict[str, Any]] = [{}, {}, {"fault": "error"}, {"fault": "refuse"}, {"fault": "break"}]
+FAULTS: list[dict[str, Any]] = [{}, {}, {"fault": "error"}, {"fault": "refuse"}, {"fault": "break"}, {"first_ms": 40}]
 
 _PHASES = (Phase.generate,)  # each example starts a gateway: making a failure small would take minutes
 
@@ -38,7 +38,8 @@ def configuration_of(kit, pools, policy, routes):
         made.append((model, specs))
     config = kit.configuration(*made)
     for pool in config["pools"]:
-        pool |= {"policy": policy, "failures": {"retries": 1, "backoff_seconds": 0.001, "breaker": None}}
+        failures = {"retries": 1, "backoff_seconds": 0.001, "breaker": None}
+        pool |= {"policy": policy, "failures": failures | {"hedge": {"least_seconds": 0.005, "share": 1.0}}}
     config["routes"] = [{"name": f"r{number}", **rules} for number, rules in enumerate(routes)]
     return config
 
@@ -55,6 +56,10 @@ async def test_no_try_of_a_pinned_route_is_outside_its_regions(start_gateway, ki
             del config["routes"][int(refused.message.split("routes.")[1].split(".")[0].split(":")[0])]
     if gateway is None:
         return
+    for pool in config["pools"]:
+        firsts = gateway.gateway.health_book.pool(pool["name"]).firsts
+        for _ in range(20):  # so that who is late is hedged
+            firsts.add(1_000_000)
     pinned = {route["name"]: set(route["regions"]) for route in config["routes"]}
     for name in pinned:
         for number in range(2):

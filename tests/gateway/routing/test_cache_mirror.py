@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.records import KvRecord, encode_record
+from contracts.routing.ask import Ask
+from contracts.routing.fleet import Fleet
+from contracts.routing.policies.table import policy_named
 from contracts.wire import KvBlocks
-from gateway.routing.ask import Ask
 from gateway.routing.cache_mirror import CacheMirror
-from gateway.routing.fleet import Fleet
-from gateway.routing.policies.table import policy_named
 
 URL, MODEL = "unix:///h.sock", "m"
 OTHER_URL = "unix:///other.sock"
@@ -233,6 +233,19 @@ def test_an_ask_that_was_refused_is_not_waited_for_after_the_next_hello():
     scene.blocks = {1}
     scene.answer()
     assert scene.asked == 2 and scene.knows(1)
+
+
+def test_an_ask_that_was_refused_is_named_until_the_cache_is_known():
+    scene = Scene(answers=False)
+    scene.mirror.on_kv_refused(URL, MODEL, "model 'm' is being loaded")
+    assert scene.state["state"] == "asked"
+    assert scene.state["why"] == "the host refused to tell what its cache holds: model 'm' is being loaded"
+    scene.mirror.on_kv_refused(URL, "another", "not here")  # which nobody follows
+    scene.mirror.on_kv_host(URL, scene.ask)
+    scene.answer()
+    assert scene.state["state"] == "exact" and "why" not in scene.state
+    scene.mirror.on_kv_refused(URL, MODEL, "late")  # of an ask before: what is known is known
+    assert scene.state["state"] == "exact" and "why" not in scene.state
 
 
 def test_an_answer_that_was_given_up_and_comes_after_all_is_no_part_of_the_next():

@@ -10,10 +10,10 @@ from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.generation import Result
 from contracts.limits import QueueSpec
 from contracts.prices import PriceBook
+from contracts.routing.ask import Ask
 from contracts.wire import KvBlocks
 from gateway.clock import Clock
 from gateway.progress import Progress
-from gateway.routing.ask import Ask
 from gateway.routing.cache_mirror import CacheMirror
 from gateway.routing.choice import Choice
 from gateway.routing.router import Router

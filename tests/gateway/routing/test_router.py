@@ -13,10 +13,10 @@ from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ClientGone, UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.prices import PriceBook
+from contracts.routing.ask import Ask
 from contracts.usage import Usage
 from gateway.clock import Clock
 from gateway.progress import Progress
-from gateway.routing.ask import Ask
 from gateway.routing.choice import Choice
 from gateway.routing.router import Router
 

@@ -3,11 +3,11 @@
 import pytest
 
 from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
+from contracts.routing.ask import Ask
+from contracts.routing.work_book import WorkBook
 from gateway.clock import Clock
 from gateway.progress import Progress
-from gateway.routing.ask import Ask
 from gateway.routing.router import Router
-from gateway.routing.work_book import WorkBook
 
 HALF_LIFE = 600_000_000_000
 DAY = 86_400_000_000_000

@@ -8,6 +8,7 @@ from typing import Final
 
 from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.vllm_engine.metering.frames import MeasuredStep, MeterFrame
+from backends.engine.vllm_engine.metering.gpu_clock import DRAINED_NS
 from backends.engine.vllm_engine.metering.refits import Refits, other_process
 from backends.engine.vllm_engine.metering.request_book import MeteredRequest, RequestBook
 from contracts.attribution import METHOD, attribute
@@ -135,8 +136,9 @@ class StepSplitter:
         used = facts.kv_blocks_used if facts is not None else None
         total = facts.kv_blocks_total if facts is not None else None
         rows = _rows(step, requests)
-        split = attribute(self.fitter.model, step.busy_ns, rows)
         place = book.place(step.started_ns, step.busy_ns, kv_blocks_used=used, kv_blocks_total=total)
+        is_dry = place.gap_ns > DRAINED_NS
+        split = attribute(self.fitter.model, step.busy_ns, rows, is_dry=is_dry)
         held_ns = step.busy_ns + (place.gap_ns if place.gap_cause == "host" else 0)
         size, confidence = self.block_size, split.confidence
         for request, row, part_ns in zip(requests, rows, split.parts_ns, strict=True):
@@ -145,7 +147,7 @@ class StepSplitter:
             else:
                 blocks = -(-(row.context + row.scheduled) // size) if row.phase != ENCODE else 0
                 request.add(row, part_ns, confidence, blocks * held_ns)
-        self._learn(step, rows)
+        self._learn(step, rows, is_dry=is_dry)
         if self.on_step is not None:
             self.on_step(book.sequence + 1, rows)
         aborted = [row.aborted for row in rows]
@@ -188,11 +190,11 @@ class StepSplitter:
             )
         )
 
-    def _learn(self, step: MeasuredStep, rows: Sequence[StepRow]) -> None:
+    def _learn(self, step: MeasuredStep, rows: Sequence[StepRow], *, is_dry: bool) -> None:
         """Learn from steps of the model alone; an encoder's weights are others."""
         if not rows or ENCODE in step.phases:
             return
-        self.fitter.observe(step.busy_ns, rows)
+        self.fitter.observe(step.busy_ns, rows, is_dry=is_dry)
         self._refits.look()
 
     def _devices(self) -> list[str]:

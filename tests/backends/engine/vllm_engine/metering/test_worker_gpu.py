@@ -52,7 +52,7 @@ def test_steps_of_a_real_engine_are_whole_exact_and_closed(folder):
     run, records, facts, began_ns = asyncio.run(serve())
     steps = [one for one in run.steps if one.kind == "step"]
     assert sum(answer.tokens for answer in run.answers) == 8 * 16 + 2 * 4
-    assert all(sum(one.gpu_ns) == one.busy_ns and one.forward_ns < one.busy_ns for one in steps)
+    assert all(sum(one.gpu_ns) == one.busy_ns and _has_forward(one) for one in steps)
     assert sum(sum(one.scheduled) for one in steps) >= 8 * (64 + 15) + 2 * (3_000 + 3)
     assert {phase for one in steps for phase in one.phases} == {PREFILL, DECODE}
     assert [b.sequence - a.sequence for a, b in zip(records, records[1:], strict=False)] == [1] * (len(records) - 1)
@@ -61,3 +61,10 @@ def test_steps_of_a_real_engine_are_whole_exact_and_closed(folder):
     lines = next(iter(ledger_lines(records, began_ns, ended_ns).values()))
     assert abs(lines.unexplained_ns) < lines.wall_ns / 1_000
     assert lines.load_ns > 0 and lines.warmup_ns > 0
+
+
+def _has_forward(step):
+    """The forward pass is timed by itself where there is one worth timing: from 16 tokens on."""
+    if sum(step.scheduled) < 16:
+        return step.forward_ns is None
+    return 0 < step.forward_ns < step.busy_ns

@@ -1,0 +1,40 @@
+"""`python -m analytics`: the analytics process."""
+
+import logging
+import socket
+import sys
+
+import uvicorn
+
+from analytics.app import create_app
+from analytics.settings import AnalyticsSettings
+from backends.process import run_process
+from backends.web.listener import listen
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10  # for requests under way when the process is told to stop
+
+
+def run(settings: AnalyticsSettings) -> None:
+    """Serve and watch until told to stop. Raises ConfigurationError where it cannot start."""
+    listener = listen(settings.host, settings.analytics_port, "TOLLKEEPER_ANALYTICS_PORT")
+    serve(settings, listener)
+
+
+def serve(settings: AnalyticsSettings, listener: socket.socket) -> None:
+    """Serve on a socket that is bound."""
+    config = uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    log.info("analytics ready", extra={"host": settings.host, "port": settings.analytics_port})
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    sys.exit(run_process("analytics", AnalyticsSettings, run))

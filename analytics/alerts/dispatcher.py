@@ -1,0 +1,75 @@
+"""Sends the notices in the outbox: each claimed for one attempt, and what became of it written down."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, cast
+
+from backends.channels.base import Notice, Outcome, Sender
+from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
+from backends.control.database import ControlDatabase
+from contracts.alerts import ChannelKind, Event
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 8
+
+
+class Dispatcher:
+    """Several may run over one database: a notice is claimed before it is sent."""
+
+    def __init__(
+        self, database: ControlDatabase, senders: Mapping[ChannelKind, Sender], now: Callable[[], datetime]
+    ) -> None:
+        self._database = database
+        self._senders = senders
+        self._now = now
+
+    async def send_due(self) -> int:
+        """Make one attempt for each notice that is due; give how many were delivered. Raises ControlUnavailable."""
+        due = await asyncio.to_thread(self._due)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def attempt(notice: DueNotice) -> bool:
+            async with gate:
+                return await self._attempt(notice)
+
+        return sum(await asyncio.gather(*map(attempt, due)))
+
+    async def _attempt(self, due: DueNotice) -> bool:
+        if not await asyncio.to_thread(self._claim, due):
+            return False
+        sender = self._senders[cast(ChannelKind, due.kind)]
+        notice = Notice(due.id, cast(Event, due.event), due.body, due.created_at)
+        try:
+            outcome = await sender.send(notice, due.address)
+        except Exception as error:  # one notice's surprise must not keep the outcome of others from being noted
+            _log.exception("notice_failed", extra={"notice": due.id})
+            outcome = Outcome(f"failed here ({type(error).__name__})", may_have_arrived=True)
+        await asyncio.to_thread(self._note, due, outcome)
+        return outcome.is_delivered
+
+    def _due(self) -> list[DueNotice]:
+        with self._database.session() as session:
+            return due_notices(session, self._now())
+
+    def _claim(self, due: DueNotice) -> bool:
+        with self._database.session() as session:
+            return claim_notice(session, due, self._now())
+
+    def _note(self, due: DueNotice, outcome: Outcome) -> None:
+        with self._database.session() as session:
+            if outcome.is_delivered:
+                finish_notice(session, due.id, self._now())
+                return
+            state = fail_notice(
+                session,
+                due,
+                outcome.fault,
+                self._now(),
+                may_have_arrived=outcome.may_have_arrived,
+                is_final=outcome.is_final,
+            )
+        detail = {"notice": due.id, "channel_kind": due.kind, "attempts": due.attempts + 1, "reason": outcome.fault}
+        _log.warning(f"notice_{state}", extra=detail)

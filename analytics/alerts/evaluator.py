@@ -1,0 +1,137 @@
+"""Looks at all rules and settles what is found, under a lease: of several evaluators one acts."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from analytics.alerts.promises import holds_of
+from analytics.alerts.sources import AnomalySource, GpuHours, Look, Projection, Source
+from analytics.alerts.wiring import SOURCES
+from backends.control.alert_log import Settled, forget_alerts, open_rules, settle_alerts
+from backends.control.alert_rules import LoadedRules, load_rules
+from backends.control.budget_standings import load_standings
+from backends.control.database import ControlDatabase
+from backends.control.leases import HeldLease, give_back, require_lease, take_lease
+from backends.control.slos import Hold, load_objectives, write_holds
+from backends.store.client import StoreClient
+from contracts.alerts import Finding, Rule, RuleKind
+from contracts.errors import TollkeeperError
+from contracts.periods import forecast
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = "alert-evaluator"
+LEASE_LASTS: Final = timedelta(seconds=90)  # longer than a look takes, so that it is not lost in the middle of one
+_BUDGETS_SINCE: Final = timedelta(days=70)  # this month and the one before, whatever the day
+_FORGOTTEN_AFTER: Final = timedelta(days=400)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look came to. `skipped` says, by kind, why rules could not be judged: their alerts stay as they are."""
+
+    settled: Settled = field(default_factory=Settled)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    holds_changed: int = 0
+
+
+class Evaluator:
+    """Judges rules. For one thread at a time; `holder` names this process among several."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        store: StoreClient,
+        holder: str,
+        *,
+        project: Projection = forecast,
+        anomalies: AnomalySource | None = None,
+        gpu_hours: GpuHours | None = None,
+        sources: Mapping[RuleKind, Source] = SOURCES,
+    ) -> None:
+        self._database = database
+        self._store = store
+        self._holder = holder
+        self._project = project
+        self._anomalies = anomalies
+        self._gpu_hours = gpu_hours
+        self._sources = sources
+        self._lease: HeldLease | None = None
+
+    def look(self, now: datetime) -> Looked | None:
+        """Judge all rules once; `None` where another process holds the lease.
+
+        What the store cannot tell now is left as it is: a rule that could not be judged is not resolved. Raises
+        ControlUnavailable, and Conflict where the lease was lost meanwhile; nothing was changed then.
+        """
+        with self._database.session() as session:
+            self._lease = take_lease(session, LEASE, self._holder, now, LEASE_LASTS)
+            if self._lease is None:
+                return None
+            loaded = load_rules(session)
+            look = Look(
+                self._store,
+                now,
+                load_standings(session, now - _BUDGETS_SINCE),
+                load_objectives(session),
+                {rule.id: made_at for rule, made_at in loaded.rules},
+                self._project,
+                self._anomalies,
+                self._gpu_hours,
+            )
+        for rule_id, fault in loaded.faults.items():
+            _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})
+        found, skipped = self._find(look, loaded)
+        holds = _holds(look, skipped)
+        return self._settle(self._lease, loaded, found, holds, skipped, now)
+
+    def stop(self, now: datetime) -> None:
+        """Give the lease back, so that another process need not wait for it."""
+        if self._lease is not None:
+            with self._database.session() as session:
+                give_back(session, self._lease, now)
+
+    def _find(self, look: Look, loaded: LoadedRules) -> tuple[list[tuple[Rule, Sequence[Finding]]], dict[str, str]]:
+        by_kind: dict[RuleKind, list[Rule]] = {}
+        for rule, _ in loaded.rules:
+            by_kind.setdefault(rule.kind, []).append(rule)
+        found: list[tuple[Rule, Sequence[Finding]]] = []
+        skipped: dict[str, str] = {}
+        for kind, rules in by_kind.items():
+            try:
+                findings = self._sources[kind](look, rules)
+            except TollkeeperError as error:
+                skipped[kind] = error.message
+            else:
+                found += [(rule, findings.get(rule.id, ())) for rule in rules]
+        return found, skipped
+
+    def _settle(
+        self,
+        lease: HeldLease,
+        loaded: LoadedRules,
+        found: Sequence[tuple[Rule, Sequence[Finding]]],
+        holds: Sequence[Hold] | None,
+        skipped: Mapping[str, str],
+        now: datetime,
+    ) -> Looked:
+        with self._database.session() as session:
+            require_lease(session, lease, now)
+            gone = open_rules(session) - {rule.id for rule, _ in loaded.rules} - set(loaded.faults)
+            settled = settle_alerts(session, found, now, gone)
+            changed = 0 if holds is None else write_holds(session, holds, now)
+            forget_alerts(session, now - _FORGOTTEN_AFTER)
+        return Looked(settled, dict(skipped), changed)
+
+
+def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:
+    """Give the holds; `None` where they cannot be told now, which is noted, and they stay as they are."""
+    if not any(objective.hooks for objective in look.objectives):
+        return []
+    try:
+        return holds_of(look)
+    except TollkeeperError as error:
+        skipped["policy_holds"] = error.message
+        return None

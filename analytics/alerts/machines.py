@@ -1,0 +1,147 @@
+"""Findings about engines, GPUs and the books: the platform's, as all tenants share them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Final
+
+from analytics.alerts.sources import Findings, GpuHour, Look
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from contracts.alerts import Finding, Rule
+
+_MINUTE: Final = 60
+_LATE_SECONDS: Final = 120  # what telemetry may take to the store: younger minutes are not judged
+_GPU_SECONDS: Final = 900
+_LOSS_SECONDS: Final = 3_600
+_BOOKS_SECONDS: Final = 2 * 3_600
+_HOUR_SETTLES_SECONDS: Final = 600
+
+
+def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find engines that have been full for some minutes: their next requests will be late."""
+    end = (look.now_s - _LATE_SECONDS // 2) // _MINUTE * _MINUTE
+    longest = int(max(rule.settings["minutes"] for rule in rules))
+    rows = look.store.query(query("engine_saturation"), {"start": end - longest * _MINUTE, "end": end})
+    by_engine: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    for row in rows:
+        name = f"{text_of(row['model_name'])} on {text_of(row['replica_name']) or text_of(row['engine'])}"
+        by_engine[text_of(row["engine"])].append((name, _real(row["kv_share"]), _real(row["waiting_mean"])))
+    return {
+        rule.id: [
+            found
+            for engine, minutes in by_engine.items()
+            if (found := _full(engine, minutes[-int(rule.settings["minutes"]) :], rule)) is not None
+        ]
+        for rule in rules
+    }
+
+
+def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find GPUs with a fault, new uncorrectable memory errors or too much heat, in the last quarter of an hour."""
+    span = {"start": look.now_s - _GPU_SECONDS, "end": look.now_s + _MINUTE}
+    rows = look.store.query(query("gpu_faults"), span)
+    found: dict[str, list[Finding]] = {rule.id: [] for rule in rules}
+    for row in rows:
+        device, model = text_of(row["device"]), text_of(row["model_name"])
+        xid, errors, hottest = row["worst_xid"], row["new_uncorrected"], row["hottest_celsius"]
+        for rule in rules:
+            faults = {
+                "xid": f"fault {xid} (XID)" if xid else "",
+                "memory": f"{errors} memory errors that were not corrected" if errors else "",
+                "heat": f"{_real(hottest):g} degrees Celsius"
+                if hottest is not None and _real(hottest) >= rule.settings["temperature_celsius"]
+                else "",
+            }
+            found[rule.id] += [
+                Finding(
+                    fingerprint=f"{device}/{kind}",
+                    summary=f"GPU {device} ({model}) of {text_of(row['host_name'])}: {said}",
+                    severity="ticket" if kind == "heat" else "page",
+                    facts={"device": device, "fault": kind},
+                )
+                for kind, said in faults.items()
+                if said
+            ]
+    return found
+
+
+def telemetry_loss(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find engines and hosts whose numbered records are not all in the store, in the last hour."""
+    end = (look.now_s - _LATE_SECONDS) // _MINUTE * _MINUTE
+    rows = look.store.query(query("missing_records"), {"start": end - _LOSS_SECONDS, "end": end})
+    missing = [
+        (text_of(row["what"]), text_of(row["source_name"]), number_of(row["numbered"]), number_of(row["stored"]))
+        for row in rows
+    ]
+    return {
+        rule.id: [
+            Finding(
+                fingerprint=f"{what}/{source}",
+                summary=f"{numbered - stored} of {numbered} {what} of {source} in the last hour are not in the store",
+                facts={"what": what, "source": source, "numbered": numbered, "stored": stored},
+            )
+            for what, source, numbered, stored in missing
+            if numbered - stored >= rule.settings["records"]
+        ]
+        for rule in rules
+    }
+
+
+def ledger_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find replicas whose engine made other numbers of tokens than bills and named lines account for, and GPUs with
+    time in the last whole hour that nothing explains."""
+    # Records of an hour's end may be on their way for a while, so an hour is judged ten minutes after it.
+    end = (look.now_s - _HOUR_SETTLES_SECONDS) // 3_600 * 3_600
+    parameters = {"start": end - _BOOKS_SECONDS, "end": end, "tenant": None}
+    rows = look.store.query(query("token_books"), parameters)
+    found: dict[str, list[Finding]] = {rule.id: [] for rule in rules}
+    for row in rows:
+        made, accounted = number_of(row["made"]), number_of(row["accounted"])
+        began, replica = f"{row['hour']:%Y-%m-%d %H:00}", text_of(row["replica"])
+        for rule in rules:
+            if abs(made - accounted) >= rule.settings["tokens"]:
+                said = f"replica {replica} made {made} tokens in the hour from {began} UTC, and {accounted} are booked"
+                facts = {"replica": replica, "hour": began, "made": made, "accounted": accounted}
+                found[rule.id].append(Finding(f"{replica}/{began}", said, "page", facts=facts, ends_quietly=True))
+    hour = datetime.fromtimestamp(end - 3_600, UTC)
+    for gpu in look.gpu_hours(hour) if look.gpu_hours is not None else ():
+        for rule in rules:
+            if gpu.wall_ns and abs(gpu.unexplained_ns) * 100 >= gpu.wall_ns * rule.settings["unexplained_percent"]:
+                found[rule.id].append(_unexplained(gpu, hour))
+    return found
+
+
+def _unexplained(gpu: GpuHour, hour: datetime) -> Finding:
+    share = gpu.unexplained_ns / gpu.wall_ns
+    return Finding(
+        fingerprint=f"{gpu.device}/{hour:%Y-%m-%d %H:00}",
+        summary=f"{share:.2%} of GPU {gpu.device}'s hour from {hour:%Y-%m-%d %H:00} UTC is on no line of its ledger",
+        facts={"device": gpu.device, "wall_ns": gpu.wall_ns, "unexplained_ns": gpu.unexplained_ns},
+        ends_quietly=True,
+    )
+
+
+def _full(engine: str, minutes: Sequence[tuple[str, float, float]], rule: Rule) -> Finding | None:
+    needed = int(rule.settings["minutes"])
+    if len(minutes) < needed:
+        return None
+    kv, waiting = rule.settings["kv_percent"] / 100, rule.settings["waiting"]
+    by_cache = all(share >= kv for _, share, _ in minutes)
+    by_queue = all(mean >= waiting for _, _, mean in minutes)
+    if not by_cache and not by_queue:
+        return None
+    name, share, mean = minutes[-1]
+    is_rising = all(before[2] <= after[2] for before, after in pairwise(minutes)) and minutes[0][2] < mean
+    more = ", and more wait each minute" if is_rising else ""
+    what = f"its KV cache is {share:.0%} full" if by_cache else f"{mean:.1f} requests wait in it"
+    return Finding(
+        fingerprint=engine,
+        summary=f"{name} is saturated for {needed} minutes: {what}{more}; first tokens will be late",
+        facts={"engine": engine, "kv_share": round(share, 4), "waiting_mean": round(mean, 2), "is_rising": is_rising},
+    )
+
+
+def _real(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,48 @@
+"""Findings about objectives: error budgets that burn too fast, and what is held back meanwhile."""
+
+from collections.abc import Sequence
+
+from analytics.alerts.sources import ByTenant, Findings, Look
+from backends.control.slos import Hold
+from contracts.alerts import Finding, Rule
+from contracts.objectives import BurnPair, Objective
+
+
+def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find the objectives whose error budget burns, each at its most urgent pair."""
+    burning = [(objective, _finding(objective, pairs[0])) for objective, pairs in look.burning()]
+    sorted_out = ByTenant((objective.tenant, (objective.id, finding)) for objective, finding in burning)
+    return {rule.id: [finding for slo, finding in sorted_out.of(rule) if rule.slo in ("", slo)] for rule in rules}
+
+
+def holds_of(look: Look) -> list[Hold]:
+    """Give what objectives ask others to hold back: those with hooks, while a pair that pages people burns."""
+    return [
+        Hold(
+            objective.id,
+            hook,
+            objective.tenant,
+            objective.model,
+            f"the error budget of {objective.id} burns at {pairs[0].name}",
+        )
+        for objective, pairs in look.burning()
+        if pairs[0].severity == "page"
+        for hook in objective.hooks
+    ]
+
+
+def _finding(objective: Objective, pair: BurnPair) -> Finding:
+    promised = f"{format(objective.target_percent, 'f')} % of {objective.indicator} in {objective.window_days} days"
+    return Finding(
+        fingerprint=f"{objective.id}/{pair.severity}",
+        summary=f"objective {objective.id} ({promised}) burns its error budget: {pair.name}",
+        severity=pair.severity,
+        tenant=objective.tenant,
+        facts={
+            "objective": objective.id,
+            "indicator": objective.indicator,
+            "pair": pair.name,
+            "model": objective.model,
+            "target_percent": format(objective.target_percent, "f"),
+        },
+    )

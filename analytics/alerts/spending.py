@@ -1,0 +1,167 @@
+"""Findings about money: thresholds of budgets, budgets that will be exceeded, unusual days, usage without a price."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from backends.control.budget_standings import BudgetStanding
+from backends.store.client import Row
+from contracts.alerts import Finding, Rule
+from contracts.moments import unix_ns, utc_moment
+from contracts.rule_words import amount_text, exact_text
+
+DEFAULT_THRESHOLDS: Final = (80, 100)  # of budgets that have none of their own
+_UNPRICED_SECONDS: Final = 86_400
+
+
+def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find the thresholds that budgets have passed: once for each in a period, also where it has ended meanwhile.
+
+    A rule made after a period's end does not tell of it.
+    """
+    mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
+    found: dict[str, list[Finding]] = {}
+    for rule in rules:
+        made_ns = unix_ns(look.made_at[rule.id])
+        found[rule.id] = [
+            _passed(standing, threshold)
+            for standing in mine.of(rule)
+            if standing.end_ns is None or standing.end_ns > made_ns
+            for threshold in rule.thresholds or standing.spec.thresholds or DEFAULT_THRESHOLDS
+            if standing.used * 100 >= standing.spec.amount * threshold
+        ]
+    return found
+
+
+def budget_forecasts(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find the budgets that will have used more than `at_percent` at the end of their period, at the present pace."""
+    mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
+    now_ns = unix_ns(look.now)
+    found: dict[str, list[Finding]] = {}
+    for rule in rules:
+        told = (_forecast(look, rule, standing, now_ns) for standing in mine.of(rule))
+        found[rule.id] = [finding for finding in told if finding is not None]
+    return found
+
+
+def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find the tenants whose spending is unusual, as the source of anomalies judges."""
+    anomalies = [] if look.anomalies is None else look.anomalies(look.store, look.now)
+    sorted_out = ByTenant((each.tenant, each) for each in anomalies)
+    return {
+        rule.id: [
+            _unusual(each)
+            for each in sorted_out.of(rule)
+            if abs(each.observed_usd - each.expected_usd) >= rule.settings["least_usd"]
+        ]
+        for rule in rules
+    }
+
+
+def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find tenants and models with requests that have no price, in the last day."""
+    start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
+    parameters = {"rollup": "requests_hour", "start": start, "end": look.now_s + 3_600, "tenant": None}
+    sorted_out = ByTenant(
+        (text_of(row["tenant"]), row) for row in look.store.query(query("unpriced_usage"), parameters)
+    )
+    return {
+        rule.id: [
+            _unpriced(row)
+            for row in sorted_out.of(rule)
+            if number_of(row["unpriced_count"]) >= rule.settings["requests"]
+        ]
+        for rule in rules
+    }
+
+
+def _unusual(anomaly: Anomaly) -> Finding:
+    day = anomaly.day.isoformat()
+    return Finding(
+        fingerprint=f"{anomaly.tenant}/{day}",
+        summary=f"{anomaly.tenant} spent {anomaly.observed_usd:.2f} USD on {day}, where {anomaly.expected_usd:.2f} "
+        f"was to be expected; driven by {anomaly.driver}",
+        tenant=anomaly.tenant,
+        facts={
+            "day": day,
+            "observed_usd": format(anomaly.observed_usd, "f"),
+            "expected_usd": format(anomaly.expected_usd, "f"),
+            "driver": anomaly.driver,
+        },
+        ends_quietly=True,
+    )
+
+
+def _unpriced(row: Row) -> Finding:
+    tenant, model, requests = text_of(row["tenant"]), text_of(row["model"]), number_of(row["unpriced_count"])
+    return Finding(
+        fingerprint=f"{tenant}/{model}",
+        summary=f"{requests} requests of {tenant} to {model or 'no model'} in the last day have no price: "
+        "they are on no bill; add a price card",
+        tenant=tenant,
+        facts={"model": model, "requests": requests, "tokens_of_all": number_of(row["token_sum"])},
+    )
+
+
+def _passed(standing: BudgetStanding, threshold: int) -> Finding:
+    spec = standing.spec
+    used, amount = amount_text(spec.metric, standing.used), amount_text(spec.metric, spec.amount)
+    return Finding(
+        fingerprint=f"{_name(standing)}/{threshold}",
+        summary=f"{_whom(standing)} has used {threshold} % of its budget: {used} of {amount} this {_period(standing)}",
+        severity="page" if threshold >= 100 and spec.is_hard else "ticket",
+        tenant=spec.scope.tenant,
+        team=standing.team,
+        facts={**_facts(standing), "threshold_percent": threshold},
+        ends_quietly=True,
+    )
+
+
+def _forecast(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+    spec, end_ns = standing.spec, standing.end_ns
+    if end_ns is None or not standing.counts_since_ns < now_ns < end_ns:
+        return None
+    passed = now_ns - standing.counts_since_ns
+    if passed * 100 < (end_ns - standing.start_ns) * rule.settings["after_percent"]:
+        return None
+    projected = look.project(spec.amount, standing.used, standing.counts_since_ns, now_ns, end_ns).projected
+    if projected is None or projected * 100 <= spec.amount * rule.settings["at_percent"]:
+        return None
+    amounts = f"{amount_text(spec.metric, projected)} of {amount_text(spec.metric, spec.amount)}"
+    return Finding(
+        fingerprint=_name(standing),
+        summary=f"{_whom(standing)} will have used {amounts} at the end of this {_period(standing)}, at this pace",
+        tenant=spec.scope.tenant,
+        team=standing.team,
+        facts={**_facts(standing), "projected": exact_text(spec.metric, projected)},
+        ends_quietly=True,
+    )
+
+
+def _name(standing: BudgetStanding) -> str:
+    return f"{standing.spec.id}/{utc_moment(standing.start_ns):%Y%m%dT%H%M%S}/{standing.subject}"
+
+
+def _whom(standing: BudgetStanding) -> str:
+    scope = standing.spec.scope
+    whom = f"{scope.tenant}'s {scope.level} {standing.subject}" if standing.subject else scope.tenant
+    return f"{whom} on {scope.model}" if scope.model else whom
+
+
+def _period(standing: BudgetStanding) -> str:
+    return "budget" if standing.spec.period == "total" else standing.spec.period
+
+
+def _facts(standing: BudgetStanding) -> dict[str, object]:
+    spec = standing.spec
+    return {
+        "budget": spec.id,
+        "level": spec.scope.level,
+        "subject": standing.subject,
+        "unit": "usd" if spec.metric == "pico_usd" else "gpu_milliseconds",
+        "amount": exact_text(spec.metric, spec.amount),
+        "used": exact_text(spec.metric, standing.used),
+        "period_start": utc_moment(standing.start_ns).isoformat(),
+    }

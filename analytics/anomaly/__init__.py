@@ -1,0 +1,1 @@
+"""Spending that is not as usual, and what drove it."""

@@ -1,0 +1,1 @@
+"""The analytics process's HTTP: the answers of the command line, for machines, scoped by who asks."""

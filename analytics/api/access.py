@@ -1,0 +1,102 @@
+"""Who asks, and how far that reaches: admin tokens as at the control plane, and applications' keys."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from backends.control.admin_tokens import find_token, is_token_like
+from backends.control.database import ControlDatabase
+from backends.control.key_owners import find_key
+from backends.secret_files import SecretFiles
+from contracts.errors import AuthenticationFailed, NotFound, PermissionDenied
+from contracts.keys import is_well_formed
+
+_bearer: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks. `tenant` and `team` are `None` where all may be seen; `key_id` is empty where a token was shown."""
+
+    name: str
+    tenant: str | None = None
+    team: str | None = None
+    key_id: str = ""
+
+    def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
+        """Give the tenant and team a question is to be held to. Raises NotFound on another's than the asker's own."""
+        if self.tenant is not None and tenant not in (None, self.tenant):
+            raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
+        if self.team is not None and team not in (None, self.team):
+            raise NotFound(f"tenant {self.tenant!r} has no team {team!r}")
+        return self.tenant or tenant, self.team or team
+
+    def require_no_team(self) -> None:
+        """Raise PermissionDenied for who sees one team alone: what is asked for is not kept by team."""
+        if self.team is not None:
+            raise PermissionDenied(f"this is about a whole tenant, and you see its team {self.team!r} alone")
+
+
+class AskerBook:
+    """Knows whose a token or key is. The owner's token is the installation's file's; all others are looked up."""
+
+    def __init__(self, database: ControlDatabase, secrets: SecretFiles, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._now = now
+
+    def asker_of(self, presented: str | None) -> Asker:
+        """Give whose it is. Raises AuthenticationFailed on one that is unknown, revoked or expired, or missing."""
+        if presented is None:
+            raise AuthenticationFailed("no token; send `Authorization: Bearer <token>`", code="missing_admin_token")
+        owner, pepper = self._secrets.get("admin_token"), (self._secrets.get("key_pepper") or "").encode()
+        if owner is not None and hmac.compare_digest(_digest(presented), _digest(owner)):
+            return Asker("admin")
+        if is_token_like(presented):
+            with self._database.session() as session:
+                token = find_token(session, presented, pepper, self._now())
+                if token is not None:
+                    return Asker(f"{token.name} ({token.id})", token.tenant_id or None, token.team_id or None)
+        elif is_well_formed(presented):
+            with self._database.session() as session:
+                key = find_key(session, presented, pepper, self._now())
+                if key is not None:
+                    return Asker(key.id, key.tenant_id, key.team_id or None, key.id)
+        raise AuthenticationFailed("the token or key is wrong, expired or revoked", code="invalid_admin_token")
+
+
+def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Asker:
+    """Give the asker, application or person. Raises AuthenticationFailed."""
+    book: AskerBook = request.app.state.askers
+    return book.asker_of(None if presented is None else presented.credentials)
+
+
+def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
+    """Give an asker who may read. Raises PermissionDenied for a key that belongs to no team.
+
+    Such a key would show all of its tenant's books to whoever holds it, and keys lie in applications.
+    """
+    if asker.key_id and asker.team is None:
+        raise PermissionDenied(
+            "this key belongs to no team: it does not say whose rows to show; ask with an admin token or a team's key"
+        )
+    return asker
+
+
+Anybody = Annotated[Asker, Depends(anybody)]
+Reader = Annotated[Asker, Depends(reader)]
+
+
+def utc_now() -> datetime:
+    """Give the moment, in UTC."""
+    return datetime.now(UTC)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -1,0 +1,29 @@
+"""Alerts that were raised, open and past: what `tollkeeper alerts list --json` prints."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from analytics.api.access import Reader
+from analytics.api.pages import Page, Wanted, page_of
+from analytics.api.store import Database
+from backends.control.alert_log import alert_facts, list_alerts
+
+router = APIRouter(prefix="/v1/alerts", tags=["alerts"])
+
+IsOpen = Annotated[bool, Query(alias="open", description="Only those that are not resolved")]
+
+
+@router.get("", summary="List alerts, the latest first")
+def list_all(wanted: Wanted, reader: Reader, database: Database, is_open: IsOpen = False) -> Page:
+    """Those about the asker's tenant, or about its team."""
+    with database.session() as session:
+        rows = list_alerts(
+            session,
+            tenant=reader.tenant or "",
+            team=reader.team or "",
+            is_open=is_open,
+            before=wanted.after,
+            limit=wanted.limit + 1,
+        )
+        return page_of([alert_facts(row) for row in rows], wanted.limit)

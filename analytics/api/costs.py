@@ -1,0 +1,53 @@
+"""What it cost and who pays: what `tollkeeper cost report --json` prints, with lines in pages."""
+
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, Field
+
+from analytics.api.access import Reader
+from analytics.api.store import Store
+from analytics.cost.periods import PeriodGrain, time_zone
+from analytics.cost.question import CostQuestion
+from analytics.cost.rendering import report_as_json
+from analytics.cost.report import cost_report
+
+router = APIRouter(prefix="/v1/costs", tags=["costs"])
+
+Name = Annotated[str, Field(max_length=200)]
+
+
+@router.get("", summary="Requests, tokens and money, by what is asked for")
+def report(
+    reader: Reader,
+    store: Store,
+    start: Annotated[AwareDatetime, Query(alias="from")],
+    end: Annotated[AwareDatetime, Query(alias="to")],
+    by: Annotated[Name, Query(description="Levels with commas between, such as tenant,team,model,tag:feature")] = "",
+    grain: PeriodGrain | None = None,
+    tz: Annotated[Name, Query(description="Whose calendar the grain is")] = "UTC",
+    tenant: Name | None = None,
+    team: Name | None = None,
+    project: Name | None = None,
+    model: Name | None = None,
+    offset: Annotated[int, Field(ge=0)] = 0,
+    limit: Annotated[int, Field(ge=1, le=10_000, description="Of each level's lines, at most this many")] = 1000,
+) -> dict[str, Any]:
+    """Held to the asker's tenant and team. `has_more`: ask again with a larger `offset`; totals are of all lines."""
+    tenant, team = reader.narrowed(tenant, team)
+    question = CostQuestion(
+        start.replace(microsecond=0),
+        end.replace(microsecond=0),
+        by=tuple(name.strip() for name in by.split(",") if name.strip()),
+        grain=grain,
+        zone=time_zone(tz),
+        tenant=tenant,
+        team=team,
+        project=project,
+        model=model,
+    )
+    answer = report_as_json(cost_report(store, question))
+    levels = cast("list[dict[str, Any]]", answer["levels"])
+    has_more = any(len(level["lines"]) > offset + limit for level in levels)
+    paged = [{**level, "lines": level["lines"][offset : offset + limit]} for level in levels]
+    return {**answer, "levels": paged, "has_more": has_more}

@@ -1,0 +1,40 @@
+"""Feedback on answers: what people thought of them, sent by applications with their key, read with the requests."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from analytics.api.access import Anybody, Reader, utc_now
+from analytics.api.store import Store
+from analytics.quality.feedback import Feedback, feedback_summary, write_feedback
+
+router = APIRouter(prefix="/v1/feedback", tags=["quality"])
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
+
+
+class FeedbackBody(BaseModel):
+    """What was thought of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    request_id: UUID = Field(description="The reply's `x-request-id`")
+    name: Name = Field(default="helpful", description="What is judged")
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, description="0 worst, 1 best")]
+    comment: Annotated[str, Field(max_length=2000)] = ""
+
+
+@router.post("", status_code=201, summary="Say what was thought of an answer")
+def write(body: FeedbackBody, asker: Anybody, store: Store) -> dict[str, Any]:
+    """Only on requests of the asker's own tenant and team, once they are in the store (seconds). Again: replaces."""
+    given = Feedback(body.request_id, body.name, body.score, body.comment, asker.name, bool(asker.key_id))
+    return write_feedback(store, given, asker.tenant, asker.team, utc_now())
+
+
+@router.get("", summary="Scores by model, prompt version and name")
+def summary(reader: Reader, store: Store, days: Annotated[int, Field(ge=1, le=90)] = 7) -> dict[str, Any]:
+    now = utc_now()
+    return {"days": days, "data": feedback_summary(store, now - timedelta(days=days), now, reader.tenant, reader.team)}

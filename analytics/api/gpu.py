@@ -1,0 +1,31 @@
+"""What the GPUs did: what `tollkeeper gpu ledger --json` prints. For who may see the whole platform."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime
+
+from analytics.api.access import Reader
+from analytics.api.store import Store
+from analytics.gpu.ledger import gpu_ledger, ledger_as_json
+from analytics.scope import Period
+from contracts.errors import InvalidRequest, PermissionDenied
+
+router = APIRouter(prefix="/v1/gpu", tags=["gpu"])
+
+
+@router.get("/ledger", summary="Every GPU's wall clock, line by line")
+def ledger(
+    reader: Reader,
+    store: Store,
+    start: Annotated[AwareDatetime, Query(alias="from")],
+    end: Annotated[AwareDatetime, Query(alias="to")],
+    minutes: Annotated[bool, Query(description="Each minute, too")] = False,
+) -> dict[str, Any]:
+    """Refused for who sees one tenant alone: an engine serves all of them."""
+    if reader.tenant is not None:
+        raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
+    if end <= start:
+        raise InvalidRequest("the range ends before it begins; choose a later `to`", param="to")
+    period = Period(start, end)
+    return ledger_as_json(gpu_ledger(store, period), minutes=minutes)

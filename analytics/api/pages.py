@@ -1,0 +1,30 @@
+"""Pages of lists."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+
+class Page(BaseModel):
+    """Part of a list. When `has_more`, ask again with `after` set to the last item's `id`."""
+
+    object: str = "list"
+    data: list[dict[str, Any]]
+    has_more: bool = False
+
+
+class PageQuery(BaseModel):
+    """Which part of a list is wanted."""
+
+    after: str = Field(default="", max_length=200, description="Give what follows this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
+
+
+Wanted = Annotated[PageQuery, Query()]
+
+
+def page_of(rows: Sequence[Mapping[str, Any]], limit: int) -> Page:
+    """Make a page of rows that were asked for with one more than the limit."""
+    return Page(data=[dict(row) for row in rows[:limit]], has_more=len(rows) > limit)

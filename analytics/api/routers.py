@@ -1,0 +1,19 @@
+"""The routers of the analytics process: one line each."""
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from analytics.api import alerts, autoscaling, costs, feedback, gpu, health, quality, slos, spending
+
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    health.router,
+    costs.router,
+    gpu.router,
+    slos.router,
+    alerts.router,
+    quality.router,
+    feedback.router,
+    spending.router,
+    autoscaling.router,
+)

@@ -1,0 +1,31 @@
+"""How objectives stand: what `tollkeeper slo report --json` prints."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from analytics.api.access import Reader, utc_now
+from analytics.api.pages import Page, Wanted, page_of
+from analytics.api.store import Database, Store
+from analytics.slo.report import slo_report
+from backends.control.slos import get_slo, list_slos, objective_of
+
+router = APIRouter(prefix="/v1/slos", tags=["objectives"])
+
+
+@router.get("", summary="How objectives stand")
+def report(wanted: Wanted, reader: Reader, store: Store, database: Database) -> Page:
+    """Those of the asker's tenant; a tenant's objectives are kept for all its teams alike."""
+    with database.session() as session:
+        rows = list_slos(session, tenant=reader.tenant or "", after=wanted.after, limit=wanted.limit + 1)
+        objectives = [objective_of(row) for row in rows]
+    standings = slo_report(store, objectives, utc_now())
+    return page_of([standing.as_json() for standing in standings], wanted.limit)
+
+
+@router.get("/{slo_id}", summary="How one objective stands")
+def one(slo_id: str, reader: Reader, store: Store, database: Database) -> dict[str, Any]:
+    with database.session() as session:
+        objective = objective_of(get_slo(session, slo_id, tenant=reader.tenant or ""))
+    (standing,) = slo_report(store, [objective], utc_now())
+    return standing.as_json()

@@ -1,0 +1,89 @@
+"""Builds the analytics process from its settings: questions over HTTP, and the watch over promises and budgets."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+from fastapi import FastAPI
+
+from analytics.alerts.dispatcher import Dispatcher
+from analytics.alerts.evaluator import Evaluator
+from analytics.alerts.ledger_hours import LedgerHours
+from analytics.anomaly.spend import spend_anomalies
+from analytics.api.access import AskerBook, utc_now
+from analytics.api.routers import ROUTERS
+from analytics.api.store import ThreadStores
+from analytics.autoscaling.external_scaler import open_scaler
+from analytics.autoscaling.signals import SignalReader
+from analytics.quality.judge import Judge, JudgeSettings
+from analytics.settings import AnalyticsSettings
+from analytics.watch import Watch
+from backends.channels.table import open_senders
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
+from backends.store.client import StoreClient
+from backends.web.body_limit import BodyLimit
+from backends.web.replies import install_error_replies
+
+_DESCRIPTION: Final = """
+What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is
+read-only but feedback. Every request needs `Authorization: Bearer <token>`: an admin token as at the control plane, or
+the key of a team's application; each sees its own tenant's or team's rows alone.
+
+Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+"""
+
+
+def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_now) -> FastAPI:
+    """Build the application. Raises ConfigurationError where the control database's schema is missing or newer."""
+    secrets = SecretFiles(settings.data / "secrets")
+    webhook_secret = secrets.get_or_create("webhook_secret").encode()
+    address = settings.store_address()
+    database = ControlDatabase(settings.database_address)
+    with ExitStack() as if_it_fails:
+        if_it_fails.callback(database.close)
+        database.check_schema()
+        if_it_fails.pop_all()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        stores, watching, scaling = ThreadStores(address), StoreClient(address), StoreClient(address)
+        evaluator = Evaluator(
+            database,
+            watching,
+            f"{socket.gethostname()}:{os.getpid()}",
+            anomalies=spend_anomalies,
+            gpu_hours=LedgerHours(watching),
+        )
+        judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
+        async with open_senders(settings.channel_settings(webhook_secret)) as senders:
+            dispatcher = Dispatcher(database, senders, now)
+            step = None if judge is None else judge.judge_some
+            watch = Watch(evaluator, dispatcher, step, settings.alerts_evaluate_seconds, now)
+            app.state.stores, app.state.watch, app.state.signals = stores, watch, SignalReader(scaling)
+            with open_scaler(app.state.signals, settings.host, settings.analytics_scaler_port):
+                task = asyncio.create_task(watch.run(), name="watch")
+                yield
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if judge is not None:
+            await judge.close()
+        watching.close()
+        scaling.close()
+        stores.close()
+        database.close()
+
+    app = FastAPI(
+        title="Tollkeeper analytics", description=_DESCRIPTION, version="0.1.0", lifespan=lifespan, redoc_url=None
+    )
+    app.state.database = database
+    app.state.askers = AskerBook(database, secrets, now)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
+    install_error_replies(app, "analytics process")
+    return app

@@ -1,0 +1,1 @@
+"""Who caused what: why one token was slow, and who earned what prompt caches saved."""

@@ -1,0 +1,86 @@
+"""What prompt caches saved, who earned it by reading, and what writing cost: at the prices they were sold at."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from analytics.prices.repricing import card_for
+from analytics.prices.usage_groups import UsageGroup
+from contracts.prices import PriceBook
+from contracts.usage import LEAVES, Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSaving:
+    """One payer's gain from caches on one model.
+
+    `saved_pico_usd` is what the tokens read would have cost as plain input, less what they did; `write_pico_usd` what
+    writing them cost above plain input. `saved_gpu_ns` is the prefill an engine of ours did not do, by what its model
+    took per uncached token, `None` for a provider's model. `unpriced_tokens` were read without a known price.
+    """
+
+    tenant: str
+    team: str
+    project: str
+    key: str
+    model: str
+    read_tokens: int
+    written_tokens: int
+    saved_pico_usd: int
+    write_pico_usd: int
+    saved_gpu_ns: int | None
+    unpriced_tokens: int
+
+    @property
+    def net_pico_usd(self) -> int:
+        """Give what was gained in all; below 0 where more was written than ever read."""
+        return self.saved_pico_usd - self.write_pico_usd
+
+
+_READS: tuple[tuple[Leaf, Leaf], ...] = (("cache_read_text", "input_text"), ("cache_read_audio", "input_audio"))
+_WRITES: tuple[tuple[Leaf, Leaf], ...] = (("cache_write_5m", "input_text"), ("cache_write_1h", "input_text"))
+
+
+def cache_savings(
+    groups: Iterable[UsageGroup], book: PriceBook, prefill_ns_per_token: Mapping[str, float]
+) -> list[CacheSaving]:
+    """Give each payer's saving by model, the largest first. `prefill_ns_per_token` is of models of our own."""
+    found: dict[tuple[str, str, str, str, str], list[int]] = {}
+    for group in groups:
+        if group.is_kept_answer:
+            continue
+        sums = found.setdefault((group.tenant, group.team, group.project, group.key, group.model), [0] * 5)
+        for place, value in enumerate(_of_group(group, book)):
+            sums[place] += value
+    savings = [
+        CacheSaving(*name, read, written, saved, paid, _gpu_ns(read, name[4], prefill_ns_per_token), unpriced)
+        for name, (read, written, saved, paid, unpriced) in found.items()
+        if read or written
+    ]
+    return sorted(savings, key=lambda one: (-one.net_pico_usd, one.tenant, one.team, one.project, one.key, one.model))
+
+
+def _of_group(group: UsageGroup, book: PriceBook) -> tuple[int, int, int, int, int]:
+    card = card_for(group, book)
+    read = written = saved = paid = unpriced = 0
+    for leaf, plain in _READS:
+        count = group.tokens[LEAVES.index(leaf)]
+        rate = None if card is None else card.rate(leaf, group.input_tokens)
+        full = None if card is None else card.rate(plain, group.input_tokens)
+        read += count
+        if rate is None or full is None:
+            unpriced += count
+        else:
+            saved += count * (full - rate)
+    for leaf, plain in _WRITES:
+        count = group.tokens[LEAVES.index(leaf)]
+        rate = None if card is None else card.rate(leaf, group.input_tokens)
+        full = None if card is None else card.rate(plain, group.input_tokens)
+        written += count
+        if rate is not None and full is not None:
+            paid += count * (rate - full)
+    return read, written, saved, paid, unpriced
+
+
+def _gpu_ns(read: int, model: str, prefill_ns_per_token: Mapping[str, float]) -> int | None:
+    rate = prefill_ns_per_token.get(model)
+    return None if rate is None else round(read * rate)

@@ -1,0 +1,158 @@
+"""Why one token of one request came when it did: the time before it, taken apart by what the engine did meanwhile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from analytics.queries import query
+from analytics.rows import number_of, numbers_of, text_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.attribution import split_exactly
+from contracts.errors import InvalidRequest, NotFound
+from contracts.records import GAP_UNIT_NS
+
+_REACH: Final = timedelta(seconds=60)  # a step that began before the token's time may reach into it
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStep:
+    """A step near the token. `own_ns` and `prefill_ns` are parts of `busy_ns`: the request's, and others' prefills."""
+
+    started_at_ns: int
+    busy_ns: int
+    gap_ns: int
+    gap_cause: str
+    kind: str
+    has_it: bool
+    own_recompute: int
+    own_ns: int
+    prefill_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTime:
+    """The nanoseconds before a token by their cause; they sum to `total_ns`.
+
+    `own` computing for this request, `co_prefill` for other requests' prompts, `co_decode` for their tokens;
+    `preemption` steps without it after it had been scheduled and before it was computed again; `host` the engine
+    between steps with something to run; `queue` before its first step, at the gateway or in the engine; `outside`
+    what no step covers: the way to the client and back, the gateway, an engine that is not ours.
+    """
+
+    own_ns: int = 0
+    co_prefill_ns: int = 0
+    co_decode_ns: int = 0
+    preemption_ns: int = 0
+    host_ns: int = 0
+    queue_ns: int = 0
+    outside_ns: int = 0
+
+    @property
+    def total_ns(self) -> int:
+        """Give the whole time before the token."""
+        return sum(getattr(self, one.name) for one in fields(TokenTime))
+
+
+def slow_token(
+    store: StoreClient, request_id: UUID, token: int | None, period: Period, tenant: str | None = None
+) -> tuple[int, TokenTime]:
+    """Take the time before a token apart (0 is the first); with `None` that before the slowest. Gives which one it was.
+
+    `period` is where the request is looked for. Raises NotFound where it is not in it, or not the tenant's;
+    InvalidRequest where it had no such token. Without steps (they are kept for 72 hours) all of it is `outside`.
+    """
+    asked: dict[str, object] = {
+        "request_id": request_id,
+        "start": period.start_s,
+        "end": period.end_s,
+        "tenant": tenant,
+    }
+    rows = store.query(query("request_moments"), asked)
+    if not rows:
+        raise NotFound(
+            f"no request {request_id} began between {period.start:%Y-%m-%d %H:%M} and {period.end:%H:%M} UTC"
+        )
+    (row,) = rows
+    if row["ttft_ns"] is None:
+        raise InvalidRequest(f"request {request_id} had no first token", param="token")
+    started, ttft = number_of(row["started_at_ns"]), number_of(row["ttft_ns"])
+    gaps = [int(gap) * GAP_UNIT_NS for gap in numbers_of(row["gaps"])]
+    lengths = [ttft, *gaps]
+    place = max(range(len(lengths)), key=lengths.__getitem__) if token is None else token
+    if not 0 <= place < len(lengths):
+        raise InvalidRequest(
+            f"request {request_id} had {len(lengths)} tokens; give 0 to {len(lengths) - 1}", param="token"
+        )
+    begin = started if place == 0 else started + ttft + sum(gaps[: place - 1])
+    end = begin + lengths[place]
+    around = {
+        "request_id": request_id,
+        "start": (_EPOCH + timedelta(microseconds=started // 1000) - _REACH).timestamp(),
+        "end": (_EPOCH + timedelta(microseconds=end // 1000)).timestamp() + _REACH.total_seconds(),
+    }
+    steps = [
+        SeenStep(
+            number_of(one["started_at_ns"]),
+            number_of(one["busy_ns"]),
+            number_of(one["gap_ns"]),
+            text_of(one["cause_label"]),
+            text_of(one["kind_label"]),
+            bool(one["has_it"]),
+            number_of(one["own_recompute"]),
+            number_of(one["own_sum"]),
+            number_of(one["prefill_sum"]),
+        )
+        for one in store.query(query("steps_around"), around)
+    ]
+    waited = number_of(row["wait_ns"]) if place == 0 and row["wait_ns"] is not None else 0
+    return place, token_time(steps, begin, end, waited)
+
+
+def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns: int = 0) -> TokenTime:
+    """Take the time from `begin_ns` to `end_ns` apart by the steps of the engine, in order of time.
+
+    `waited_ns` of it were spent in the gateway's own queue.
+    """
+    sums = dict.fromkeys((one.name for one in fields(TokenTime)), 0)
+    firsts = [step.started_at_ns for step in steps if step.has_it]
+    first_ns = min(firsts, default=end_ns)
+    for place, step in enumerate(steps):
+        gap = _overlap(step.started_at_ns - step.gap_ns, step.started_at_ns, begin_ns, end_ns)
+        if gap:
+            before = step.started_at_ns <= first_ns
+            sums[
+                ("queue_ns" if before and not step.has_it else "host_ns") if step.gap_cause == "host" else "outside_ns"
+            ] += gap
+        busy = _overlap(step.started_at_ns, step.started_at_ns + step.busy_ns, begin_ns, end_ns)
+        if not busy or step.kind != "step":
+            continue
+        if not step.has_it and step.started_at_ns < first_ns:
+            sums["queue_ns"] += busy
+        elif not step.has_it and _is_preempted(steps, place):
+            sums["preemption_ns"] += busy
+        else:
+            rest = max(step.busy_ns - step.own_ns - step.prefill_ns, 0)
+            names = ("own_ns", "co_prefill_ns", "co_decode_ns")
+            parts = split_exactly(busy, [float(step.own_ns), float(step.prefill_ns), float(rest)])
+            for name, part in zip(names, parts, strict=True):
+                sums[name] += part
+    covered = sum(sums.values()) - sums["outside_ns"]
+    left = max(end_ns - begin_ns - covered, 0)
+    queued = min(waited_ns, left)
+    sums["queue_ns"] += queued
+    sums["outside_ns"] = left - queued
+    return TokenTime(**sums)
+
+
+def _is_preempted(steps: Sequence[SeenStep], place: int) -> bool:
+    """Say whether the request's next step computes again what it had computed before."""
+    after = next((step for step in steps[place + 1 :] if step.has_it), None)
+    return after is not None and after.own_recompute > 0
+
+
+def _overlap(start: int, end: int, begin_ns: int, end_ns: int) -> int:
+    return max(min(end, end_ns) - max(start, begin_ns), 0)

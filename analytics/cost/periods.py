@@ -1,0 +1,91 @@
+"""Calendar periods in a time zone as stretches of UTC: a local day has 23, 24 or 25 hours, and no second is in two."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from analytics.scope import Period
+from contracts.errors import InvalidRequest
+
+PeriodGrain = Literal["hour", "day", "week", "month", "year"]
+GRAINS: Final[tuple[PeriodGrain, ...]] = ("hour", "day", "week", "month", "year")
+MAX_PERIODS: Final = 2_400  # a hundred days of hours: their bounds travel with the query
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Find a zone of the IANA database, such as "Europe/Berlin". Raises InvalidRequest where there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a directory of zones
+        raise InvalidRequest(
+            f"{name!r} is no time zone; give one such as Europe/Berlin, America/New_York or UTC", param="tz"
+        ) from error
+
+
+def split(whole: Period, grain: PeriodGrain | None, zone: ZoneInfo) -> tuple[Period, ...]:
+    """Cut a stretch of time where the zone's hours, days, weeks (from Monday), months or years begin.
+
+    The first and the last piece may be parts of one; `None` gives the whole. Raises InvalidRequest beyond 2,400.
+    """
+    starts = [whole.start]
+    if grain is not None:
+        for boundary in _boundaries(whole.start, grain, zone):
+            if boundary >= whole.end:
+                break
+            starts.append(boundary)
+            if len(starts) > MAX_PERIODS:
+                raise InvalidRequest(
+                    f"the range has more than {MAX_PERIODS} periods of one {grain}; choose a coarser grain or a "
+                    "shorter range",
+                    param="grain",
+                )
+    return tuple(Period(start, end) for start, end in zip(starts, [*starts[1:], whole.end], strict=True))
+
+
+def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
+    """Give a calendar month of a zone. Raises InvalidRequest where there is no such month."""
+    try:
+        first = date(year, month, 1)
+    except ValueError as error:
+        raise InvalidRequest(f"{year}-{month} is no month; give one such as 2026-11", param="month") from error
+    return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
+
+
+def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
+    """Read a date (its midnight in the zone) or a time, which is the zone's own unless it says otherwise.
+
+    Raises InvalidRequest where it is neither.
+    """
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{text!r} is no time; give a date such as 2026-11-01, or 2026-11-01T08:00", param=name
+        ) from error
+    return (read.replace(tzinfo=zone) if read.utcoffset() is None else read).astimezone(UTC)
+
+
+def _boundaries(start: datetime, grain: PeriodGrain, zone: ZoneInfo) -> Iterator[datetime]:
+    at = start
+    while True:
+        local = at.astimezone(zone)
+        if grain == "hour":  # in UTC: an hour that a clock goes through twice is two
+            into = timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
+            at = at + timedelta(hours=1) - into
+        else:
+            at = _midnight(_next_date(local.date(), grain), zone)
+        yield at
+
+
+def _next_date(day: date, grain: PeriodGrain) -> date:
+    if grain == "year":
+        return date(day.year + 1, 1, 1)
+    if grain == "month":
+        return date(day.year + day.month // 12, day.month % 12 + 1, 1)
+    return day + timedelta(days=7 - day.weekday() if grain == "week" else 1)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    # Where a clock skips midnight, this is the moment it does; where it has two, the first.
+    return datetime.combine(day, time.min, zone).astimezone(UTC)

@@ -1,0 +1,133 @@
+"""What a cost report is asked: which stretch of time, in which calendar, of whom, and broken down by what."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+from zoneinfo import ZoneInfo
+
+from analytics.cost.periods import PeriodGrain, split
+from analytics.scope import HOURS_KEPT, MINUTES_KEPT, Period
+from contracts.errors import InvalidRequest
+
+Source = Literal["requests_minute", "requests_hour", "requests_day", "requests"]
+
+# What a line can be broken down by, in the words of a command line; besides, "tag:NAME" is the value of one tag.
+DIMENSIONS: Final = (
+    "tenant",
+    "team",
+    "project",
+    "key",
+    "user",
+    "model",
+    "provider",
+    "adapter",
+    "prompt",
+    "prompt_version",
+    "price",
+    "tags",
+)
+TAG: Final = "tag:"
+_IN_ROLLUPS: Final = frozenset({"tenant", "team", "project", "model"})
+MAX_RANGE: Final = timedelta(days=1_200)
+REQUESTS_KEPT: Final = timedelta(days=395)  # 13 months (migrations/clickhouse, 0001)
+_MARGIN: Final = timedelta(hours=2)
+_SECOND: Final = timedelta(seconds=1)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuestion:
+    """From `start` until `end` (exclusive), of one tenant, team, project and model or, where `None`, of all.
+
+    `by` is the order of the levels, such as ("tenant", "team", "model", "tag:feature"). `grain` cuts the range into
+    periods of `zone`'s calendar. `asked_at` decides which rollups still hold the range. Raises InvalidRequest.
+    """
+
+    start: datetime
+    end: datetime
+    by: tuple[str, ...] = ()
+    grain: PeriodGrain | None = None
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    tenant: str | None = None
+    team: str | None = None
+    project: str | None = None
+    model: str | None = None
+    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            moment: datetime = getattr(self, name)
+            if moment.utcoffset() is None:
+                raise InvalidRequest(f"{name} ({moment:%Y-%m-%d %H:%M}) needs a time zone; use UTC", param=name)
+            if moment.microsecond:
+                raise InvalidRequest(f"{name} ({moment.isoformat()}) must be a whole second", param=name)
+            object.__setattr__(self, name, moment.astimezone(UTC))
+        if self.end <= self.start:
+            raise InvalidRequest(
+                f"the range ends ({self.end:%Y-%m-%d %H:%M} UTC) before it has begun ({self.start:%Y-%m-%d %H:%M} "
+                "UTC); choose a later end",
+                param="end",
+            )
+        if not datetime(1970, 1, 1, tzinfo=UTC) <= self.start or self.end > datetime(2105, 1, 1, tzinfo=UTC):
+            raise InvalidRequest("the range must lie between 1970 and 2105", param="start")
+        if self.end - self.start > MAX_RANGE:
+            raise InvalidRequest(
+                f"the range is {(self.end - self.start).days} days long; choose at most {MAX_RANGE.days}", param="start"
+            )
+        _check_dimensions(self.by)
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """Give the periods the answer is cut into, in order; at least one. Raises InvalidRequest beyond 2,400."""
+        return split(Period(self.start, self.end), self.grain, self.zone)
+
+    @property
+    def tag(self) -> str:
+        """Give the name of the tag it is broken down by; empty where by none."""
+        return next((name.removeprefix(TAG) for name in self.by if name.startswith(TAG)), "")
+
+    @property
+    def source(self) -> Source:
+        """Name the coarsest table that answers exactly: a rollup, where it has the dimensions and every bound of the
+        periods lies on its grain, else the requests themselves.
+
+        Example: a day in Berlin begins at 22:00 or 23:00 UTC, so it is answered from hours while these are kept (90
+        days), and from requests after that (13 months).
+        """
+        if not _IN_ROLLUPS.issuperset(self.by):
+            return "requests"
+        bounds = [*(period.start_s for period in self.periods), int(self.end.timestamp())]
+        age = self.asked_at - self.start
+        if not any(bound % 86_400 for bound in bounds):
+            return "requests_day"
+        if not any(bound % 3_600 for bound in bounds) and age <= HOURS_KEPT - _MARGIN:
+            return "requests_hour"
+        if not any(bound % 60 for bound in bounds) and age <= MINUTES_KEPT - _MARGIN:
+            return "requests_minute"
+        return "requests"
+
+    def check_kept(self, source: Source) -> None:
+        """Make sure that the table still holds the whole range. Raises InvalidRequest with what would be held."""
+        if source == "requests" and self.asked_at - self.start > REQUESTS_KEPT:
+            oldest = self.asked_at - REQUESTS_KEPT
+            raise InvalidRequest(
+                f"single requests are kept for 13 months, since {oldest:%Y-%m-%d}; begin later, or ask by tenant, "
+                "team, project and model alone for whole days in UTC, which are kept for good",
+                param="start",
+            )
+
+
+def _check_dimensions(by: tuple[str, ...]) -> None:
+    for name in by:
+        if name not in DIMENSIONS and not (name.startswith(TAG) and len(name) > len(TAG)):
+            raise InvalidRequest(
+                f"{name!r} is nothing to break a report down by; choose of {', '.join(DIMENSIONS)} and tag:NAME",
+                param="by",
+            )
+    if len(set(by)) < len(by):
+        raise InvalidRequest(f"{', '.join(by)} names a level twice; name each once", param="by")
+    if sum(name.startswith(TAG) for name in by) > 1:
+        raise InvalidRequest("one tag at a time: a request is on one line, under one value", param="by")

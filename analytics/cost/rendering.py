@@ -1,0 +1,55 @@
+"""A cost report as JSON: every level with its lines, money as decimal text, and `null` for what is not known."""
+
+from analytics.cost.report import CostLine, CostReport
+from analytics.cost.sums import CostSum
+from contracts.money import usd
+
+
+def sum_as_json(sums: CostSum) -> dict[str, object]:
+    """Give a group's sums by name. `cost_usd` is `null` where nothing of it has a price."""
+    return {
+        "requests": sums.requests,
+        "rejected_requests": sums.rejected,
+        "input_tokens": sums.input_tokens,
+        "cached_input_tokens": sums.cached_input_tokens,
+        "output_tokens": sums.output_tokens,
+        "cost_usd": None if sums.cost_usd is None else format(sums.cost_usd, "f"),
+        "cost_pico_usd": sums.cost_pico_usd,
+        "charged_usd": format(usd(sums.charged_pico_usd), "f"),
+        "unpriced_requests": sums.unpriced_requests,
+        "unpriced_tokens": sums.unpriced_tokens,
+        "unknown_usage_requests": sums.unknown_usage_requests,
+        "gpu_ns": sums.gpu_ns,
+    }
+
+
+def report_as_json(report: CostReport) -> dict[str, object]:
+    """Give a report: what was asked, the total, and the lines of every level, the outermost first."""
+    question = report.question
+    return {
+        "from": question.start.astimezone(question.zone).isoformat(),
+        "to": question.end.astimezone(question.zone).isoformat(),
+        "time_zone": question.zone.key,
+        "by": list(question.by),
+        "grain": question.grain,
+        "tenant": question.tenant,
+        "team": question.team,
+        "project": question.project,
+        "model": question.model,
+        "source": report.source,
+        "total": sum_as_json(report.total),
+        "levels": [
+            {"by": list(question.by[:depth]), "lines": [_line(line, report) for line in report.level(depth)]}
+            for depth in range(1 if question.grain is None else 0, len(question.by) + 1)
+        ],
+    }
+
+
+def _line(line: CostLine, report: CostReport) -> dict[str, object]:
+    question = report.question
+    return {
+        **dict(zip(question.by, line.path, strict=False)),
+        "from": line.period.start.astimezone(question.zone).isoformat(),
+        "to": line.period.end.astimezone(question.zone).isoformat(),
+        **sum_as_json(line.sums),
+    }

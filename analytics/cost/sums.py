@@ -1,0 +1,94 @@
+"""What a group of requests came to. Sums over what was reported; how much was not stands beside them, never as zero."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Self
+
+from analytics.rows import money_of, number_of
+from contracts.money import pico_usd, usd
+
+
+@dataclass(frozen=True, slots=True)
+class CostSum:
+    """Requests, tokens, pico-USD and GPU nanoseconds of one group.
+
+    `requests` counts all, `rejected` of them those that no model saw. Tokens and money are sums over the requests that
+    reported them and were priced. `unpriced_requests` reached a model and have no price, `unpriced_tokens` is what
+    they used, `None` where the requests themselves are no longer kept; `unknown_usage_requests` reported no tokens.
+    `charged_pico_usd` is what budgets were charged.
+    """
+
+    requests: int = 0
+    rejected: int = 0
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    priced_pico_usd: int = 0
+    charged_pico_usd: int = 0
+    unpriced_requests: int = 0
+    unpriced_tokens: int | None = 0
+    unknown_usage_requests: int = 0
+    gpu_ns: int = 0
+
+    @property
+    def admitted(self) -> int:
+        """Count the requests that were not refused."""
+        return self.requests - self.rejected
+
+    @property
+    def cost_pico_usd(self) -> int | None:
+        """Give what the priced requests cost; `None` where requests reached a model and not one has a price."""
+        return None if 0 < self.admitted <= self.unpriced_requests else self.priced_pico_usd
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """Give the cost in USD with twelve decimal places; `None` as in `cost_pico_usd`."""
+        cost = self.cost_pico_usd
+        return None if cost is None else usd(cost)
+
+    def __add__(self, other: "CostSum") -> "CostSum":
+        """Add another group's sums."""
+        unpriced_tokens = (
+            None
+            if self.unpriced_tokens is None or other.unpriced_tokens is None
+            else self.unpriced_tokens + other.unpriced_tokens
+        )
+        return CostSum(
+            requests=self.requests + other.requests,
+            rejected=self.rejected + other.rejected,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            priced_pico_usd=self.priced_pico_usd + other.priced_pico_usd,
+            charged_pico_usd=self.charged_pico_usd + other.charged_pico_usd,
+            unpriced_requests=self.unpriced_requests + other.unpriced_requests,
+            unpriced_tokens=unpriced_tokens,
+            unknown_usage_requests=self.unknown_usage_requests + other.unknown_usage_requests,
+            gpu_ns=self.gpu_ns + other.gpu_ns,
+        )
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, object]) -> Self:
+        """Read a row of cost_rollup.sql or cost_requests.sql; without `unpriced_token_sum` these tokens are unknown
+        where there are any."""
+        unpriced = number_of(row["unpriced_count"])
+        tokens = number_of(row["unpriced_token_sum"]) if "unpriced_token_sum" in row else None
+        return cls(
+            requests=number_of(row["request_count"]),
+            rejected=number_of(row["rejected_count"]),
+            input_tokens=number_of(row["input_sum"]),
+            cached_input_tokens=number_of(row["cached_input_sum"]),
+            output_tokens=number_of(row["output_sum"]),
+            priced_pico_usd=pico_usd(money_of(row["cost_sum"])),
+            charged_pico_usd=pico_usd(money_of(row["charged_sum"])),
+            unpriced_requests=unpriced,
+            unpriced_tokens=tokens if unpriced else 0,
+            unknown_usage_requests=number_of(row["unknown_usage_count"]),
+            gpu_ns=number_of(row["gpu_sum"]),
+        )
+
+
+def total_of(sums: Iterable[CostSum]) -> CostSum:
+    """Add groups up; of none, nothing."""
+    return sum(sums, CostSum())

@@ -1,0 +1,103 @@
+"""Priced usage taken apart into charges: for each leaf of usage its tokens, its unit price and its amount.
+
+The amounts of a group sum to what its requests were recorded to cost; where the card that priced them is gone, or a
+kept answer was sold at a policy's share, one charge without a unit price stands for the group.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from analytics.prices.repricing import price_group
+from analytics.prices.usage_groups import UsageGroup
+from contracts.prices import BATCH_MARK, AnyCard
+from contracts.usage import LEAVES
+
+AS_RECORDED = "usage"
+REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Tokens (or requests) of one kind, at one price. `amount_pico_usd` is `None` for usage without a price."""
+
+    tenant: str
+    team: str
+    project: str
+    key: str
+    model: str
+    provider: str
+    price_version: str
+    basis: str
+    meter: str  # a leaf, "request", or "usage" for what cannot be taken apart
+    period_start: int
+    quantity: int
+    unit_pico_usd: int | None
+    amount_pico_usd: int | None
+
+
+def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
+    """Take groups apart, equal charges joined, in order of payer, model, price and meter."""
+    by_version = {card.version: card for card in cards}
+    found: dict[tuple[object, ...], tuple[Charge, int, int]] = {}
+    for group in groups:
+        for charge in _charges(group, by_version):
+            name = tuple(getattr(charge, field) for field in _NAME)
+            known = found.get(name)
+            amount = charge.amount_pico_usd or 0
+            found[name] = (
+                charge,
+                charge.quantity + (known[1] if known else 0),
+                amount + (known[2] if known else 0),
+            )
+    return [
+        replace(charge, quantity=quantity, amount_pico_usd=None if charge.amount_pico_usd is None else amount)
+        for _, (charge, quantity, amount) in sorted(found.items(), key=lambda pair: tuple(map(str, pair[0])))
+    ]
+
+
+_NAME = (
+    *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
+    "unit_pico_usd",
+)
+
+
+def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[Charge]:
+    priced = group.requests - group.unpriced_requests
+    if not priced:
+        yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
+        return
+    card = by_version.get(group.price_version.removesuffix(BATCH_MARK))
+    if card is not None and group.is_batch:
+        card = card.at_batch_rate()
+    cost = price_group(group, card)
+    if card is None or group.is_kept_answer or cost.total_pico_usd != group.cost_pico_usd:
+        yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
+        return
+    for meter, amount in cost.parts.items():
+        if meter == REQUEST:
+            yield _charge(group, meter, group.requests, card.request_pico_usd, amount)
+            continue
+        # Prompts kept by an engine of ours are sold as input: their tokens are on that line.
+        rate = card.rate(meter, group.input_tokens)  # type: ignore[arg-type]  # the parts' other names are leaves
+        if rate is None and meter == "output_reasoning":
+            rate = card.rate("output_text", group.input_tokens)
+        quantity = amount // rate if rate else group.tokens[LEAVES.index(meter)]
+        yield _charge(group, meter, quantity, rate, amount)
+
+
+def _charge(group: UsageGroup, meter: str, quantity: int, unit: int | None, amount: int | None) -> Charge:
+    return Charge(
+        group.tenant,
+        group.team,
+        group.project,
+        group.key,
+        group.model,
+        group.provider,
+        group.price_version,
+        group.basis,
+        meter,
+        group.period_start,
+        quantity,
+        unit,
+        amount,
+    )

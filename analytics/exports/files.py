@@ -1,0 +1,49 @@
+"""Rows into files: CSV with every value written out exactly, and Parquet with its types."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analytics.exports.focus import COLUMNS, FLAG, NUMBER, TIME, Row
+
+_TYPES: Mapping[str, Any] = {
+    NUMBER: pa.decimal128(38, 12),
+    TIME: pa.timestamp("us", tz="UTC"),
+    FLAG: pa.bool_(),
+}
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write rows as CSV (RFC 4180): empty for null, times as ISO 8601 in UTC, numbers without exponents."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for row in rows:
+            writer.writerow([_text(row[name]) for name in COLUMNS])
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write rows as Parquet; numbers are decimals with twelve places."""
+    schema = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, (kind, _) in COLUMNS.items()])
+    columns = [pa.array([_plain(row[name]) for row in rows], type=schema.field(name).type) for name in COLUMNS]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), path)
+
+
+def _plain(value: object) -> object:
+    return value.quantize(Decimal("1e-12")) if isinstance(value, Decimal) else value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format(value, "f") if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,159 @@
+"""Monthly invoices: what a team (or a tenant) used, at which price, with its terms. Lines sum to totals."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import groupby
+from typing import Final, Literal
+
+from analytics.exports.charges import Charge
+from analytics.scope import Period
+from contracts.attribution import split_exactly
+from contracts.errors import ConfigurationError
+from contracts.money import PICO_USD_PER_USD, usd
+from contracts.rates import BillingTerms, RateBook
+
+Level = Literal["team", "tenant"]
+MICRO: Final = Decimal("0.000001")
+CENT: Final = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceLine:
+    """One meter of one model at one price. Amounts are in the invoice's currency; `None`: it has no price."""
+
+    project: str
+    model: str
+    provider: str
+    price_version: str
+    meter: str
+    quantity: int
+    unit_usd: Decimal | None  # per token or request
+    amount: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invoice:
+    """One payer's month. `usage` is the sum of the lines, `adjustments` what the terms add or take, by name.
+
+    `subtotal` is usage and adjustments to six places, `payable` the same to two. `unpriced_quantity` is what was used
+    without a price and is in no sum. `usd_rate` is how many units of the currency one USD was at the period's end.
+    """
+
+    number: str
+    tenant: str
+    team: str
+    level: Level
+    period: Period
+    currency: str
+    usd_rate: Decimal
+    rate_version: str
+    terms_version: str
+    lines: tuple[InvoiceLine, ...]
+    usage: Decimal
+    adjustments: tuple[tuple[str, Decimal], ...]
+    unpriced_quantity: int
+
+    @property
+    def subtotal(self) -> Decimal:
+        """Give usage and adjustments, to six places."""
+        return self.usage + sum((amount for _, amount in self.adjustments), Decimal(0))
+
+    @property
+    def payable(self) -> Decimal:
+        """Give what is to be paid, in hundredths of the currency."""
+        return self.subtotal.quantize(CENT, ROUND_HALF_EVEN)
+
+
+def invoices(
+    charges: Iterable[Charge], period: Period, level: Level, rates: RateBook, currency: str = "USD"
+) -> list[Invoice]:
+    """Make one invoice for each team (or tenant) with charges, in order.
+
+    Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
+    Raises ConfigurationError where the currency has no rate at the period's end.
+    """
+    last = period.end - timedelta(microseconds=1)
+    rate = rates.currency(last, currency)
+    if rate is None:
+        raise ConfigurationError(
+            f"{currency} has no rate on {last:%Y-%m-%d}; give one with POST /v1/rates, or invoice in USD"
+        )
+
+    def payer(charge: Charge) -> tuple[str, str]:
+        return charge.tenant, charge.team if level == "team" else ""
+
+    made = []
+    for (tenant, team), of_payer in groupby(sorted(charges, key=payer), key=payer):
+        owed = list(of_payer)
+        terms = rates.terms(last, tenant)
+        lines, usage = _lines(owed, rate.units_per_usd)
+        made.append(
+            Invoice(
+                number=_number(period, tenant, team, level),
+                tenant=tenant,
+                team=team,
+                level=level,
+                period=period,
+                currency=currency,
+                usd_rate=rate.units_per_usd,
+                rate_version=rate.version,
+                terms_version=terms.version if terms else "",
+                lines=lines,
+                usage=usage,
+                adjustments=_adjustments(usage, terms, rate.units_per_usd, level),
+                unpriced_quantity=sum(charge.quantity for charge in owed if charge.amount_pico_usd is None),
+            )
+        )
+    return made
+
+
+def _number(period: Period, tenant: str, team: str, level: Level) -> str:
+    # Midnight of the first lies at most 14 hours before that of UTC.
+    month = f"{period.start + timedelta(hours=14):%Y-%m}"
+    return "/".join((month, tenant or "-", *((team or "-",) if level == "team" else ())))
+
+
+def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[InvoiceLine, ...], Decimal]:
+    """Round the sum once, and the lines so that they are its parts."""
+    priced = [charge.amount_pico_usd or 0 for charge in charges]
+    whole = Decimal(sum(priced)) / PICO_USD_PER_USD * units_per_usd
+    usage = whole.quantize(MICRO, ROUND_HALF_EVEN)
+    parts = split_exactly(int(usage / MICRO), [float(amount) for amount in priced])
+    lines = tuple(
+        InvoiceLine(
+            charge.project,
+            charge.model,
+            charge.provider,
+            charge.price_version,
+            charge.meter,
+            charge.quantity,
+            None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd),
+            None if charge.amount_pico_usd is None else part * MICRO,
+        )
+        for charge, part in zip(charges, parts, strict=True)
+    )
+    return lines, usage
+
+
+def _adjustments(
+    usage: Decimal, terms: BillingTerms | None, units_per_usd: Decimal, level: Level
+) -> tuple[tuple[str, Decimal], ...]:
+    if terms is None:
+        return ()
+    found: list[tuple[str, Decimal]] = []
+    due = usage
+    if terms.percent:
+        change = (usage * terms.percent / 100).quantize(MICRO, ROUND_HALF_EVEN)
+        found.append((f"{'discount' if terms.percent < 0 else 'mark-up'} of {abs(terms.percent):f} %", change))
+        due += change
+    if level == "tenant":
+        free = min(due, (terms.free_usd * units_per_usd).quantize(MICRO, ROUND_HALF_EVEN))
+        if free > 0:
+            found.append((f"free tier of {terms.free_usd:f} USD", -free))
+            due -= free
+        missing = (terms.committed_usd * units_per_usd).quantize(MICRO, ROUND_HALF_EVEN) - due
+        if missing > 0:
+            found.append((f"commitment of {terms.committed_usd:f} USD", missing))
+    return tuple(found)

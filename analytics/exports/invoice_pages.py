@@ -1,0 +1,121 @@
+"""An invoice as a page of HTML that needs nothing else, and as a PDF."""
+
+from datetime import timedelta
+from decimal import Decimal
+from html import escape
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from fpdf import FPDF
+from fpdf.enums import XPos, YPos
+
+from analytics.exports.invoice import Invoice, InvoiceLine
+
+_HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "USD per million", "Amount")
+_WIDTHS: Final = (30, 42, 34, 28, 28, 28)  # millimetres, of A4's 190 between margins
+_STYLE: Final = """
+body{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;color:#1a1a1a}
+table{border-collapse:collapse;width:100%}th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.note{color:#8a4b00}
+"""
+
+
+def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo) -> str:
+    """Render an invoice as one HTML document. Names are escaped: a team may be called anything."""
+    rows = "".join(_html_row(_cells(line)) for line in invoice.lines)
+    sums = "".join(
+        f"<tr><td colspan=5>{escape(name)}</td><td class=n>{amount:f}</td></tr>" for name, amount in _sums(invoice)
+    )
+    headings = "".join(f"<th{' class=n' if place > 2 else ''}>{name}</th>" for place, name in enumerate(_HEADINGS))
+    notes = "".join(f"<p class=note>{escape(note)}</p>" for note in _notes(invoice))
+    facts = "<br>".join(escape(fact) for fact in _facts(invoice, issuer, zone))
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Invoice {escape(invoice.number)}</title>"
+        f"<style>{_STYLE}</style><h1>Invoice {escape(invoice.number)}</h1><p>{facts}</p>"
+        f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody><tfoot>{sums}</tfoot></table>{notes}</html>\n"
+    )
+
+
+def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo) -> bytes:
+    """Render an invoice as a PDF of A4 pages. Letters outside Latin-1 become question marks: no font is embedded."""
+    pdf = FPDF(format="A4")
+    pdf.set_creation_date(invoice.period.end)  # the same invoice is the same file
+    pdf.set_auto_page_break(True, margin=15)
+    pdf.add_page()
+    pdf.set_font("Helvetica", "B", 16)
+    _line(pdf, f"Invoice {invoice.number}", 9)
+    pdf.set_font("Helvetica", size=10)
+    for fact in _facts(invoice, issuer, zone):
+        _line(pdf, fact, 5)
+    pdf.ln(4)
+    pdf.set_font("Helvetica", "B", 9)
+    _table_row(pdf, _HEADINGS)
+    pdf.set_font("Helvetica", size=9)
+    for line in invoice.lines:
+        _table_row(pdf, _cells(line))
+    pdf.set_font("Helvetica", "B", 9)
+    for name, amount in _sums(invoice):
+        _table_row(pdf, (name, "", "", "", "", f"{amount:f}"), first=sum(_WIDTHS[:5]))
+    pdf.set_font("Helvetica", "I", 9)
+    for note in _notes(invoice):
+        _line(pdf, note, 5)
+    return bytes(pdf.output())
+
+
+def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo) -> list[str]:
+    start, end = invoice.period.start.astimezone(zone), invoice.period.end.astimezone(zone) - timedelta(seconds=1)
+    payer = (
+        f"Team {invoice.team or 'without a name'} of {invoice.tenant}" if invoice.level == "team" else invoice.tenant
+    )
+    facts = [f"From {issuer} to {payer}", f"{start:%Y-%m-%d} to {end:%Y-%m-%d} ({zone.key})", f"In {invoice.currency}"]
+    if invoice.currency != "USD":
+        facts[-1] += f", at {invoice.usd_rate:f} per USD ({invoice.rate_version})"
+    return facts + ([f"Terms: {invoice.terms_version}"] if invoice.terms_version else [])
+
+
+def _notes(invoice: Invoice) -> list[str]:
+    if not invoice.unpriced_quantity:
+        return []
+    return [f"{invoice.unpriced_quantity} tokens were used without a price. They are not part of this invoice."]
+
+
+def _sums(invoice: Invoice) -> list[tuple[str, Decimal]]:
+    sums = [("Usage", invoice.usage), *invoice.adjustments]
+    return [*sums, (f"Payable in {invoice.currency}", invoice.payable)]
+
+
+def _cells(line: InvoiceLine) -> tuple[str, ...]:
+    per = Decimal(1) if line.meter == "request" else Decimal(1_000_000)
+    return (
+        line.project or "-",
+        line.model or "-",
+        line.meter.replace("_", " "),
+        f"{line.quantity:,}",
+        "-" if line.unit_usd is None else f"{(line.unit_usd * per).normalize():f}",
+        "unpriced" if line.amount is None else f"{line.amount:f}",
+    )
+
+
+def _html_row(cells: tuple[str, ...]) -> str:
+    tags = (f"<td{' class=n' if place > 2 else ''}>{escape(cell)}</td>" for place, cell in enumerate(cells))
+    return f"<tr>{''.join(tags)}</tr>"
+
+
+def _line(pdf: FPDF, text: str, height: float) -> None:
+    pdf.cell(0, height, _latin(text), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
+
+
+def _table_row(pdf: FPDF, cells: tuple[str, ...], first: float | None = None) -> None:
+    widths = _WIDTHS if first is None else (first, *(0.001,) * 4, _WIDTHS[5])
+    for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        if width < 1:
+            continue
+        text = _latin(cell)
+        while len(text) > 1 and pdf.get_string_width(text) > width - 1:
+            text = text[:-1]
+        pdf.cell(width, 5, text, border="B", align="R" if place > 2 else "L")
+    pdf.ln(5)
+
+
+def _latin(text: str) -> str:
+    return text.encode("latin-1", "replace").decode("latin-1")

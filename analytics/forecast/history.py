@@ -1,0 +1,79 @@
+"""What each tenant spent on each whole day (UTC), without holes: what forecasts and anomalies are made from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from analytics.queries import query
+from analytics.rows import UnexpectedRow, money_of, number_of, text_of
+from backends.store.client import StoreClient
+
+PICO: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class SpendHistory:
+    """A tenant's days from its first request on; a day without requests is one of 0.
+
+    `pico_usd` is what priced requests cost. `unpriced` counts requests without a price: where there are any, what is
+    known is too little, and so is every forecast from it.
+    """
+
+    tenant: str
+    first_day: date
+    pico_usd: tuple[int, ...]
+    requests: tuple[int, ...]
+    unpriced: int = 0
+
+    @property
+    def last_day(self) -> date:
+        """Give the last day."""
+        return self.first_day + timedelta(days=len(self.pico_usd) - 1)
+
+    def on(self, day: date) -> int | None:
+        """Give a day's spending; `None` before the first and after the last."""
+        place = (day - self.first_day).days
+        return self.pico_usd[place] if 0 <= place < len(self.pico_usd) else None
+
+
+def spend_histories(store: StoreClient, first: date, until: date, tenant: str | None = None) -> dict[str, SpendHistory]:
+    """Read the days from `first` to `until` (which is left out) of one tenant or all, by tenant. One query.
+
+    Raises StoreUnavailable.
+    """
+    parameters = {"start": _seconds(first), "end": _seconds(until), "tenant": tenant}
+    found: dict[str, dict[date, tuple[int, int]]] = {}
+    unpriced: dict[str, int] = {}
+    for row in store.query(query("tenant_cost"), parameters):
+        name = text_of(row["tenant"])
+        day = _day(row["day"])
+        found.setdefault(name, {})[day] = int(money_of(row["cost_sum"]) * PICO), number_of(row["request_count"])
+        unpriced[name] = unpriced.get(name, 0) + number_of(row["unpriced_count"])
+    return {name: history_of(name, days, until, unpriced[name]) for name, days in found.items()}
+
+
+def history_of(tenant: str, days: Mapping[date, tuple[int, int]], until: date, unpriced: int = 0) -> SpendHistory:
+    """Fill the holes between a tenant's first day and `until`; `days` are (pico-USD, requests) and not empty."""
+    first = min(days)
+    span: Sequence[date] = [first + timedelta(days=number) for number in range((until - first).days)]
+    return SpendHistory(
+        tenant,
+        first,
+        tuple(days.get(day, (0, 0))[0] for day in span),
+        tuple(days.get(day, (0, 0))[1] for day in span),
+        unpriced,
+    )
+
+
+def _seconds(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+def _day(value: object) -> date:
+    """Read a day, which the store gives as a date or as the moment it begins."""
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for a day; run `python -m migrations`")

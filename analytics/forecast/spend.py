@@ -1,0 +1,168 @@
+"""A tenant's spending in the days to come, with an interval, and what its month will come to."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+
+from analytics.forecast.history import PICO, SpendHistory, spend_histories
+from analytics.forecast.paths import MIN_DAYS, draw_futures
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+
+LEVEL: Final = 0.8  # of an interval, unless asked for another
+MAX_DAYS: Final = 92
+HISTORY: Final = timedelta(days=182)
+_PACE_DAYS: Final = 3
+_CENT: Final = Decimal("0.0001")
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastDay:
+    """A day to come, in USD: the median, and the interval's ends."""
+
+    day: date
+    expected_usd: Decimal
+    low_usd: Decimal
+    high_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class MonthEnd:
+    """What the month of the first day that is not over will come to, in USD; what is not known is `None`.
+
+    `spent_usd` is exact, and covers the month so far, with today's part. The interval is of the whole month.
+    """
+
+    month: str
+    spent_usd: Decimal
+    expected_usd: Decimal | None
+    low_usd: Decimal | None
+    high_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpendForecast:
+    """`level` of the futures lie within an interval. `reason` says what is missing; empty: nothing.
+
+    `method` is how it was made: an ETS model, "pace" (the mean of few days, without an interval), or "none".
+    """
+
+    tenant: str
+    level: float
+    method: str
+    reason: str
+    history_days: int
+    days: tuple[ForecastDay, ...]
+    month: MonthEnd
+
+    def as_json(self) -> dict[str, object]:
+        """Give what `tollkeeper forecast --json` prints of it; money as text."""
+        return {
+            "tenant": self.tenant,
+            "level": self.level,
+            "method": self.method,
+            "reason": self.reason,
+            "history_days": self.history_days,
+            "month": {
+                "month": self.month.month,
+                "spent_usd": str(self.month.spent_usd),
+                "expected_usd": _text(self.month.expected_usd),
+                "low_usd": _text(self.month.low_usd),
+                "high_usd": _text(self.month.high_usd),
+            },
+            "days": [
+                {
+                    "day": day.day.isoformat(),
+                    "expected_usd": str(day.expected_usd),
+                    "low_usd": str(day.low_usd),
+                    "high_usd": str(day.high_usd),
+                }
+                for day in self.days
+            ],
+        }
+
+
+def forecast_spend(
+    store: StoreClient, now: datetime, *, tenant: str | None = None, days: int = 30, level: float = LEVEL
+) -> tuple[SpendForecast, ...]:
+    """Forecast the days from today (UTC) on, of one tenant or of each, by name. Raises StoreUnavailable.
+
+    Takes a tenth of a second a tenant. Tenants without a request in the last half year have no entry.
+    """
+    if now.utcoffset() is None:
+        raise InvalidRequest("a forecast's now needs a time zone; use UTC", param="now")
+    today = now.astimezone(UTC).date()
+    until = today + timedelta(days=1)
+    histories = spend_histories(store, today - HISTORY, until, tenant)
+    return tuple(forecast_of(name, histories[name], today, days=days, level=level) for name in sorted(histories))
+
+
+def forecast_of(
+    tenant: str, history: SpendHistory, today: date, *, days: int = 30, level: float = LEVEL
+) -> SpendForecast:
+    """Forecast from a history that may end with today, which counts as begun: its part is in what was spent.
+
+    Raises InvalidRequest on more than 92 days, or a level that is no share.
+    """
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidRequest(f"a forecast is of 1 to {MAX_DAYS} days, not {days}", param="days")
+    if not 0.5 <= level <= 0.99:
+        raise InvalidRequest(f"an interval's level is from 0.5 to 0.99, not {level:g}", param="level")
+    whole = history.pico_usd[: max((today - history.first_day).days, 0)]
+    begun = history.on(today) or 0
+    spent = _spent_in_month(history, today)
+    left = _days_left(today)
+    futures = draw_futures([value / PICO for value in whole], max(days, left))
+    name = f"{today:%Y-%m}"
+    if futures is None:
+        return _without_model(tenant, level, whole, begun, spent, left, name)
+    paths = futures.paths
+    paths[:, 0] = paths[:, 0].clip(min=begun / PICO)  # today is at least what it has already come to
+    below, above = (1 - level) / 2, (1 + level) / 2
+    low, middle, high = futures.quantile(below), futures.quantile(0.5), futures.quantile(above)
+    first = [
+        ForecastDay(today + timedelta(days=place), _usd(middle[place]), _usd(low[place]), _usd(high[place]))
+        for place in range(days)
+    ]
+    before = Decimal(spent - begun) / PICO  # the rest of the month's days are in the paths, today whole
+    month = MonthEnd(
+        name,
+        Decimal(spent) / PICO,
+        *(before + _usd(futures.total_quantile(share, left)) for share in (0.5, below, above)),
+    )
+    reason = f"{history.unpriced} requests have no price; what they cost is not in it" if history.unpriced else ""
+    return SpendForecast(tenant, level, futures.method, reason, len(whole), tuple(first), month)
+
+
+def _without_model(
+    tenant: str, level: float, whole: tuple[int, ...], begun: int, spent: int, left: int, name: str
+) -> SpendForecast:
+    """Say what is missing; from three days on, carry their mean on, without pretending to know how sure that is."""
+    reason = f"{len(whole)} whole days of history; an interval needs {MIN_DAYS}"
+    if len(whole) >= MIN_DAYS:
+        reason = f"the last {len(whole)} days have no priced spending to carry on"
+    expected = None
+    if len(whole) >= _PACE_DAYS and any(whole):
+        mean = sum(whole) // len(whole)
+        expected = Decimal(spent - begun + max(begun, mean) + mean * (left - 1)) / PICO
+    month = MonthEnd(name, Decimal(spent) / PICO, expected, None, None)
+    return SpendForecast(tenant, level, "none" if expected is None else "pace", reason, len(whole), (), month)
+
+
+def _spent_in_month(history: SpendHistory, today: date) -> int:
+    first = today.replace(day=1)
+    return sum(history.on(first + timedelta(days=place)) or 0 for place in range(today.day))
+
+
+def _days_left(today: date) -> int:
+    """Count the month's days from today on."""
+    return ((today.replace(day=28) + timedelta(days=4)).replace(day=1) - today).days
+
+
+def _usd(value: float) -> Decimal:
+    return Decimal(repr(value)).quantize(_CENT)
+
+
+def _text(value: Decimal | None) -> str | None:
+    return None if value is None else str(value)

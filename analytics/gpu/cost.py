@@ -1,0 +1,221 @@
+"""GPU time as money: the ledger's lines at dated rates, and who pays each of them. All parts sum to the bill."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from analytics.gpu.idle import PLATFORM, IdlePolicy, split_idle
+from analytics.gpu.ledger import GpuLedger, GpuMinute
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.attribution import split_exactly
+from contracts.money import usd
+from contracts.rates import RateBook
+
+# The ledger's lines as they are paid: what requests used, what was in vain, and what nobody used.
+USED: Final = "attributed_ns"
+WASTED: Final = "wasted_ns"
+BUSY_LINES: Final = (USED, "recompute_ns", WASTED, "unattributed_ns")
+IDLE_LINES: Final = ("host_gap_ns", "idle_ns", "load_ns", "warmup_ns", "sleep_ns", "unexplained_ns", "no_engine_ns")
+_HOUR_NS: Final = 3_600 * 10**9
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UseByMinute = Mapping[tuple[str, str], Mapping[int, tuple[int, int]]]  # engine, tenant -> minute -> useful, wasted ns
+
+
+@dataclass(frozen=True, slots=True)
+class TenantGpuCost:
+    """What a tenant pays: for its requests' time, for what ran on after its clients had left, and for idleness."""
+
+    tenant: str
+    used_ns: int
+    used_pico_usd: int
+    wasted_pico_usd: int
+    idle_pico_usd: int
+
+    @property
+    def total_pico_usd(self) -> int:
+        """Add the three up."""
+        return self.used_pico_usd + self.wasted_pico_usd + self.idle_pico_usd
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCost:
+    """The bill of a range: by line, by model and by who pays. `unrated_ns` is GPU time for which no rate holds.
+
+    `platform_pico_usd` is what no tenant pays: recomputing after preemptions, steps nobody was charged for, and
+    idleness as far as the policy leaves it there. Tenants and platform sum to the total, and so do the lines.
+    """
+
+    period: Period
+    policy: IdlePolicy
+    total_pico_usd: int
+    lines_pico_usd: Mapping[str, int]
+    models_pico_usd: Mapping[str, Mapping[str, int]]
+    tenants: tuple[TenantGpuCost, ...]
+    platform_pico_usd: int
+    unrated_ns: int
+    rate_versions: tuple[str, ...]
+
+
+def device_models(store: StoreClient, period: Period) -> dict[str, str]:
+    """Give the model of every GPU that was looked at in a range, by UUID."""
+    parameters = {"start": period.start.timestamp(), "end": period.end.timestamp()}
+    rows = store.query(query("gpu_devices"), parameters)
+    return {text_of(row["device_label"]): text_of(row["model_label"]) for row in rows}
+
+
+def tenant_use(store: StoreClient, period: Period) -> dict[tuple[str, str], dict[int, tuple[int, int]]]:
+    """Give each tenant's useful and wasted nanoseconds on each engine by minute (Unix seconds)."""
+    parameters = {"start": period.start.timestamp(), "end": period.end.timestamp()}
+    found: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
+    for row in store.query(query("gpu_tenant_use"), parameters):
+        charged, wasted, again = (number_of(row[name]) for name in ("charged_sum", "wasted_sum", "recompute_sum"))
+        useful = charged - wasted - again
+        found[text_of(row["engine"]), text_of(row["tenant_label"])][number_of(row["minute_start"])] = (useful, wasted)
+    return dict(found)
+
+
+def gpu_cost(
+    ledger: GpuLedger,
+    use: UseByMinute,
+    rates: RateBook,
+    models: Mapping[str, str],
+    policy: IdlePolicy,
+    reserved: Mapping[str, float] | None = None,
+) -> GpuCost:
+    """Price a ledger. `models` has each GPU's model by UUID; `reserved` each tenant's share of the GPUs.
+
+    A GPU that several engines share is paid once: their busy time is charged as measured, and what is left of the
+    wall clock is spread over their other lines.
+    """
+    by_line: defaultdict[str, int] = defaultdict(int)
+    by_model: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])  # ns, pico-USD for use, pico-USD for waste
+    versions: set[str] = set()
+    unrated_ns = 0
+    for (device, start, end), minutes in _stretches(ledger).items():
+        rate = rates.gpu(_EPOCH + timedelta(microseconds=start // 1000), device, models.get(device, ""))
+        if rate is None:
+            unrated_ns += end - start
+            continue
+        versions.add(rate.version)
+        amount = rate.pico_usd_per_hour * end // _HOUR_NS - rate.pico_usd_per_hour * start // _HOUR_NS
+        names = [(minute, line) for minute in minutes for line in (*BUSY_LINES, *IDLE_LINES)]
+        parts = split_exactly(amount, _weights(minutes, end - start))
+        for (minute, line), part in zip(names, parts, strict=True):
+            by_line[line] += part
+            by_model[minute.model][line] += part
+            if line in (USED, WASTED):
+                _charge(used, use, minute, line, part)
+    idle = sum(by_line[line] for line in IDLE_LINES)
+    shares = split_idle(idle, policy, _use_by_minute(use), reserved or {})
+    tenants = tuple(
+        TenantGpuCost(tenant, used[tenant][0], used[tenant][1], used[tenant][2], shares.get(tenant, 0))
+        for tenant in sorted({*used, *shares} - {PLATFORM})
+    )
+    total = sum(by_line.values())
+    return GpuCost(
+        period=ledger.period,
+        policy=policy,
+        total_pico_usd=total,
+        lines_pico_usd=dict(by_line),
+        models_pico_usd={model: dict(lines) for model, lines in by_model.items()},
+        tenants=tenants,
+        platform_pico_usd=total - sum(tenant.total_pico_usd for tenant in tenants),
+        unrated_ns=unrated_ns,
+        rate_versions=tuple(sorted(versions)),
+    )
+
+
+def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]:
+    """Group minutes by GPU and clock minute (Unix ns), whatever engines were on it."""
+    found: defaultdict[tuple[str, int, int], list[GpuMinute]] = defaultdict(list)
+    start_ns, end_ns = _unix_ns(ledger.period.start), _unix_ns(ledger.period.end)
+    for minute in ledger.minutes:
+        first = _unix_ns(minute.period.start) // (60 * 10**9) * (60 * 10**9)
+        found[minute.device, max(first, start_ns), min(first + 60 * 10**9, end_ns)].append(minute)
+    return found
+
+
+def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
+    busy = [[float(max(getattr(one.lines, line), 0)) for line in BUSY_LINES] for one in minutes]
+    rest = [
+        [float(max(one.no_engine_ns if line == "no_engine_ns" else getattr(one.lines, line), 0)) for line in IDLE_LINES]
+        for one in minutes
+    ]
+    left, all_rest = max(wall_ns - sum(map(sum, busy)), 0.0), sum(map(sum, rest))
+    scale = left / all_rest if all_rest else 0.0
+    return [
+        weight
+        for of_busy, of_rest in zip(busy, rest, strict=True)
+        for weight in (*of_busy, *(one * scale for one in of_rest))
+    ]
+
+
+def _charge(used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, line: str, part: int) -> None:
+    """Charge a part of a minute to the tenants an engine worked for in it, by their nanoseconds."""
+    if not part:
+        return
+    second = int(minute.period.start.timestamp()) // 60 * 60
+    place = 0 if line == USED else 1
+    owed = {
+        tenant: by_minute.get(second, (0, 0))[place]
+        for (engine, tenant), by_minute in use.items()
+        if engine == minute.engine
+    }
+    if not any(owed.values()):  # a step that began in the minute before
+        owed = {
+            tenant: by_minute.get(second - 60, (0, 0))[place]
+            for (engine, tenant), by_minute in use.items()
+            if engine == minute.engine
+        }
+    tenants = sorted(owed)
+    parts = split_exactly(part, [float(owed[tenant]) for tenant in tenants])
+    for tenant, share in zip(tenants, parts, strict=True):
+        used[tenant][1 + place] += share
+        used[tenant][0] += owed[tenant] if line == USED else 0
+
+
+def _use_by_minute(use: UseByMinute) -> dict[str, list[int]]:
+    minutes = sorted({minute for by_minute in use.values() for minute in by_minute})
+    places = {minute: place for place, minute in enumerate(minutes)}
+    found: dict[str, list[int]] = {}
+    for (_, tenant), by_minute in use.items():
+        row = found.setdefault(tenant, [0] * len(minutes))
+        for minute, (useful, _) in by_minute.items():
+            row[places[minute]] += useful
+    return found
+
+
+def _unix_ns(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
+    """Give the bill with money as decimal text."""
+    return {
+        "from": cost.period.start.isoformat(),
+        "to": cost.period.end.isoformat(),
+        "idle_policy": cost.policy,
+        "rates": list(cost.rate_versions),
+        "total_usd": format(usd(cost.total_pico_usd), "f"),
+        "lines_usd": {line.removesuffix("_ns"): format(usd(part), "f") for line, part in cost.lines_pico_usd.items()},
+        "models_usd": {model: format(usd(sum(lines.values())), "f") for model, lines in cost.models_pico_usd.items()},
+        "tenants": [
+            {
+                "tenant": tenant.tenant,
+                "gpu_ns": tenant.used_ns,
+                "used_usd": format(usd(tenant.used_pico_usd), "f"),
+                "wasted_usd": format(usd(tenant.wasted_pico_usd), "f"),
+                "idle_usd": format(usd(tenant.idle_pico_usd), "f"),
+                "total_usd": format(usd(tenant.total_pico_usd), "f"),
+            }
+            for tenant in cost.tenants
+        ],
+        "platform_usd": format(usd(cost.platform_pico_usd), "f"),
+        "unrated_gpu_ns": cost.unrated_ns,
+    }

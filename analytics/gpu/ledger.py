@@ -1,0 +1,224 @@
+"""The GPU ledger by GPU and minute: every nanosecond of an engine's life on a line, the unexplained on one of its own.
+
+It reads single steps, which the store keeps for 72 hours. An engine's life begins with its first record in the range
+and ends with its last; the GPU's time around it is `no_engine`, which is paid for all the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.ledger import LedgerLines, StepTime, ledger_intervals
+from contracts.records import GapCause, StepKind
+
+STEPS_KEPT: Final = timedelta(hours=72)
+MAX_STEPS: Final = 3_000_000  # some 1.5 GB: eight hours of a hundred steps a second
+_REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
+_NS: Final = 10**9
+_MINUTE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMinute:
+    """One engine's minute on one GPU. `lines.wall_ns` is how much of it the engine lived; `no_engine_ns` the rest.
+
+    `device` is the GPU's UUID, or the engine's own name where it said none.
+    """
+
+    device: str
+    engine: str
+    model: str
+    replica: str
+    period: Period
+    lines: LedgerLines
+    no_engine_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLedger:
+    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers."""
+
+    period: Period
+    minutes: tuple[GpuMinute, ...]
+    steps: int = 0
+    missing_steps: int = 0
+
+    @property
+    def total(self) -> LedgerLines:
+        """Add all GPUs up."""
+        return sum((minute.lines for minute in self.minutes), LedgerLines())
+
+    def by_device(self) -> dict[str, LedgerLines]:
+        """Give each GPU's lines over the whole range."""
+        found: defaultdict[str, LedgerLines] = defaultdict(LedgerLines)
+        for minute in self.minutes:
+            found[minute.device] += minute.lines
+        return dict(sorted(found.items()))
+
+
+@dataclass(slots=True)
+class _Engine:
+    """What an engine's records say besides their times."""
+
+    model: str
+    replica: str
+    devices: tuple[str, ...]
+    first_ns: int
+    last_ns: int
+    first_sequence: int
+    last_sequence: int
+    times: list[StepTime] = field(default_factory=list)
+
+
+def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None) -> GpuLedger:
+    """Read the steps of a range and lay them out by GPU and minute. For those who may see the whole platform.
+
+    Raises InvalidRequest where the steps are no longer kept or too many to be read at once, StoreUnavailable.
+    """
+    now = asked_at or datetime.now(UTC)
+    if now - period.start > STEPS_KEPT:
+        raise InvalidRequest(
+            f"engine steps are kept for 72 hours, since {now - STEPS_KEPT:%Y-%m-%d %H:%M} UTC; begin later",
+            param="from",
+        )
+    engines = _engines(store, period)
+    return ledger_of(period, {name: (engine.devices, engine.times) for name, engine in engines.items()}, engines)
+
+
+def ledger_of(
+    period: Period,
+    known: dict[str, tuple[tuple[str, ...], list[StepTime]]],
+    facts: dict[str, _Engine] | None = None,
+) -> GpuLedger:
+    """Lay times of engines out by GPU and minute. `known` has each engine's devices and times."""
+    start_ns, end_ns = _ns(period.start), _ns(period.end)
+    minutes: list[GpuMinute] = []
+    steps = missing = 0
+    for engine, (devices, times) in sorted(known.items()):
+        fact = (facts or {}).get(engine)
+        born = max(start_ns, min(time.begins_at_ns for time in times))
+        died = min(end_ns, max(time.ends_at_ns for time in times))
+        if died <= born:
+            continue
+        steps += len(times)
+        if fact is not None:
+            missing += fact.last_sequence - fact.first_sequence + 1 - len(times)
+        bounds = _bounds(start_ns, end_ns, born, died)
+        for place, lines in enumerate(ledger_intervals(times, bounds)[engine]):
+            stretch = (bounds[place], bounds[place + 1])
+            alive = born <= stretch[0] and stretch[1] <= died
+            minutes += [
+                GpuMinute(
+                    device,
+                    engine,
+                    fact.model if fact else "",
+                    fact.replica if fact else "",
+                    Period(_moment(stretch[0]), _moment(stretch[1])),
+                    lines if alive else LedgerLines(),
+                    0 if alive else stretch[1] - stretch[0],
+                )
+                for device in devices or (engine,)
+            ]
+    ordered = sorted(minutes, key=lambda minute: (minute.device, minute.engine, minute.period.start))
+    return GpuLedger(period, tuple(ordered), steps, missing)
+
+
+def _engines(store: StoreClient, period: Period) -> dict[str, _Engine]:
+    parameters = {
+        "start": (period.start - _REACH).timestamp(),
+        "end": (period.end + _REACH).timestamp(),
+        "line_limit": MAX_STEPS + 1,
+    }
+    rows = store.query(query("gpu_steps"), parameters)
+    if len(rows) > MAX_STEPS:
+        raise InvalidRequest(f"the range has more than {MAX_STEPS} engine steps; take a shorter one", param="from")
+    engines: dict[str, _Engine] = {}
+    start_ns, end_ns = _ns(period.start), _ns(period.end)
+    for row in rows:
+        time, sequence = _time(row), number_of(row["sequence"])
+        if time.ends_at_ns <= start_ns or time.begins_at_ns >= end_ns:
+            continue
+        engine = engines.get(time.engine)
+        if engine is None:
+            devices = cast(Sequence[str], row["device_labels"])
+            names = tuple(device if device and device != "cpu" else time.engine for device in devices)
+            engine = engines[time.engine] = _Engine(
+                text_of(row["model"]), text_of(row["replica"]), names, time.begins_at_ns, 0, sequence, sequence
+            )
+        engine.last_ns, engine.last_sequence = time.ends_at_ns, max(engine.last_sequence, sequence)
+        engine.first_sequence = min(engine.first_sequence, sequence)
+        engine.times.append(time)
+    return engines
+
+
+def _time(row: dict[str, object]) -> StepTime:
+    charged, wasted, again = (number_of(row[name]) for name in ("charged_sum", "wasted_sum", "recompute_sum"))
+    return StepTime(
+        engine=text_of(row["engine"]),
+        kind=cast(StepKind, text_of(row["kind_label"])),
+        gap_cause=cast(GapCause, text_of(row["cause_label"])),
+        started_at_ns=number_of(row["started_at_ns"]),
+        busy_ns=number_of(row["busy_ns"]),
+        gap_ns=number_of(row["gap_ns"]),
+        attributed_ns=charged - wasted - again,
+        recompute_ns=again,
+        wasted_ns=wasted,
+    )
+
+
+def _bounds(start_ns: int, end_ns: int, born: int, died: int) -> list[int]:
+    """Give every minute's beginning within the range, and where the engine's life begins and ends."""
+    step = _MINUTE_SECONDS * _NS
+    first = start_ns // step * step + step
+    return sorted({start_ns, *range(first, end_ns, step), end_ns, born, died})
+
+
+def _ns(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
+def _moment(ns: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns // 1000)
+
+
+def lines_as_json(lines: LedgerLines) -> dict[str, object]:
+    """Give a ledger's lines by name, with what is unexplained in ns and as a share of the wall clock."""
+    names = (
+        *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
+        *("load_ns", "warmup_ns", "sleep_ns", "unexplained_ns"),
+    )
+    share = lines.unexplained_ns / lines.wall_ns if lines.wall_ns else None
+    return {**{name: getattr(lines, name) for name in names}, "unexplained_share": share}
+
+
+def ledger_as_json(ledger: GpuLedger, *, minutes: bool) -> dict[str, object]:
+    """Give the ledger's totals, each GPU's, and where asked each minute's."""
+    by_minute: Iterable[GpuMinute] = ledger.minutes if minutes else ()
+    return {
+        "from": ledger.period.start.isoformat(),
+        "to": ledger.period.end.isoformat(),
+        "steps": ledger.steps,
+        "missing_steps": ledger.missing_steps,
+        "total": {**lines_as_json(ledger.total), "no_engine_ns": sum(one.no_engine_ns for one in ledger.minutes)},
+        "gpus": [{"device": device, **lines_as_json(lines)} for device, lines in ledger.by_device().items()],
+        "minutes": [
+            {
+                "device": one.device,
+                "engine": one.engine,
+                "model": one.model,
+                "replica": one.replica,
+                "from": one.period.start.isoformat(),
+                "to": one.period.end.isoformat(),
+                **lines_as_json(one.lines),
+                "no_engine_ns": one.no_engine_ns,
+            }
+            for one in by_minute
+        ],
+    }

@@ -1,0 +1,49 @@
+"""A fitted standard cost card into the control plane, from where gateways charge by it."""
+
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analytics.gpu.standard_cost import StandardFit, usd_per_mtok
+from backends.control.changes import Author
+from backends.control.prices import NewStandardCost, create_standard_cost, end_standard_cost
+from contracts.control import StandardCost
+
+FITTED = "fitted"
+
+
+def publish(session: Session, author: Author, fit: StandardFit, valid_from: datetime) -> StandardCost:
+    """Let a fitted card hold from a moment on; the fitted one that held ends there.
+
+    An operator's own card is never ended by a fit: Conflict names it. `valid_from` must not lie in the past, as rows
+    since then have been priced by what held.
+    """
+    card = fit.card
+    for row in session.scalars(
+        select(StandardCost).where(StandardCost.model == card.model, StandardCost.origin == FITTED)
+    ):
+        if row.valid_to is None and row.valid_from < valid_from:
+            end_standard_cost(session, author, row.version, valid_from)
+    return create_standard_cost(
+        session,
+        author,
+        NewStandardCost(
+            model=card.model,
+            version=card.version,
+            input_usd_per_mtok=usd_per_mtok(card.input_rate),
+            cached_input_usd_per_mtok=usd_per_mtok(card.cached_input_rate),
+            output_usd_per_mtok=usd_per_mtok(card.output_rate),
+            valid_from=valid_from,
+            origin=FITTED,
+            evidence=fit.evidence(),
+        ),
+    )
+
+
+def fitted_card_row(session: Session, model: str, moment: datetime) -> StandardCost | None:
+    """Give the fitted card that holds for a model at a moment, with its evidence."""
+    rows = session.scalars(select(StandardCost).where(StandardCost.model == model, StandardCost.origin == FITTED))
+    return next(
+        (row for row in rows if row.valid_from <= moment and (row.valid_to is None or moment < row.valid_to)), None
+    )

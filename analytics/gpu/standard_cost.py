@@ -1,0 +1,176 @@
+"""Standard cost cards fitted from what GPUs really cost: three rates per model that recover the whole cost."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from analytics.queries import query
+from analytics.rows import money_of, number_of, text_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.money import pico_usd
+from contracts.prices import StandardCostCard
+
+MIN_HOURS: Final = 2  # fewer say nothing of how far hours differ
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHour:
+    """What one model's measured requests used in one hour: tokens, and GPU nanoseconds by phase."""
+
+    model: str
+    start_s: int
+    requests: int
+    uncached_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    prefill_ns: int
+    decode_ns: int
+    billed_pico_usd: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Give all tokens."""
+        return self.uncached_tokens + self.cached_tokens + self.output_tokens
+
+    @property
+    def gpu_ns(self) -> int:
+        """Give the time of both phases."""
+        return self.prefill_ns + self.decode_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StandardFit:
+    """A card and what it rests on.
+
+    `overhead` is what idleness and everything else in vain add to a nanosecond of use, 0.25 for a quarter;
+    `cached_share` the part of the input that a cache gave; `error` the mean relative error over the hours, of a rate
+    for each phase against what the phase took.
+    """
+
+    card: StandardCostCard
+    period: Period
+    hours: int
+    pico_usd_per_gpu_s: int
+    overhead: float
+    cached_share: float
+    overhead_pico_usd_per_hour: int
+    error: float
+
+    def evidence(self) -> dict[str, object]:
+        """Give what is kept beside the card, to explain variances by."""
+        return {
+            "from": self.period.start.isoformat(),
+            "to": self.period.end.isoformat(),
+            "hours": self.hours,
+            "pico_usd_per_gpu_s": str(self.pico_usd_per_gpu_s),
+            "overhead": repr(self.overhead),
+            "cached_share": repr(self.cached_share),
+            "overhead_pico_usd_per_hour": str(self.overhead_pico_usd_per_hour),
+            "error": repr(self.error),
+        }
+
+
+def model_hours(store: StoreClient, period: Period, model: str | None = None) -> list[ModelHour]:
+    """Read what models of our own used by the hour, by model and hour. Raises StoreUnavailable."""
+    parameters = {"start": period.start_s, "end": period.end_s, "tenant": None, "model": model}
+    return [
+        ModelHour(
+            text_of(row["model_label"]),
+            number_of(row["hour_start"]),
+            number_of(row["request_count"]),
+            number_of(row["uncached_sum"]),
+            number_of(row["cached_sum"]),
+            number_of(row["output_sum"]),
+            number_of(row["prefill_sum"]),
+            number_of(row["decode_sum"]),
+            pico_usd(money_of(row["cost_sum"])),
+        )
+        for row in store.query(query("model_gpu_hours"), parameters)
+    ]
+
+
+def fit_standard_cost(
+    model: str, version: str, hours: Sequence[ModelHour], period: Period, busy_pico_usd: int, other_pico_usd: int
+) -> StandardFit:
+    """Fit a card to the hours of one model. Raises InvalidRequest where they are too few, or used or cost nothing.
+
+    A prefill takes `a` ns per uncached and `b` per cached token (non-negative least squares over the hours), a decode
+    `c` per token of output (their ratio). The rates are these times what a nanosecond of use costs, `other_pico_usd`
+    (idleness, loading, recomputing) included, scaled so that the card charges the fit exactly what it cost, up to
+    rounding.
+    """
+    measured = [hour for hour in hours if hour.gpu_ns and hour.tokens]
+    if len(measured) < MIN_HOURS:
+        raise InvalidRequest(
+            f"model {model!r} was measured in {len(measured)} hours of the range; a card needs {MIN_HOURS} or more"
+        )
+    total = busy_pico_usd + other_pico_usd
+    used_ns = sum(hour.gpu_ns for hour in measured)
+    if total <= 0:
+        raise InvalidRequest(f"model {model!r} cost nothing in the range: no rate of a GPU holds (POST /v1/rates)")
+    uncached_ns, cached_ns = _prefill_rates(measured)
+    output = sum(hour.output_tokens for hour in measured)
+    output_ns = sum(hour.decode_ns for hour in measured) / output if output else 0.0
+    tokens = [sum(getattr(hour, name) for hour in measured) for name in ("uncached_tokens", "cached_tokens")]
+    predicted = uncached_ns * tokens[0] + cached_ns * tokens[1] + output_ns * output
+    per_ns = total / predicted
+    card = StandardCostCard(
+        model,
+        version,
+        period.end,
+        round(uncached_ns * per_ns),
+        round(cached_ns * per_ns),
+        round(output_ns * per_ns),
+    )
+    errors = [
+        abs(
+            uncached_ns * hour.uncached_tokens
+            + cached_ns * hour.cached_tokens
+            + output_ns * hour.output_tokens
+            - hour.gpu_ns
+        )
+        / hour.gpu_ns
+        for hour in measured
+    ]
+    length_hours = (period.end - period.start).total_seconds() / 3600
+    return StandardFit(
+        card=card,
+        period=period,
+        hours=len(measured),
+        pico_usd_per_gpu_s=round(busy_pico_usd / used_ns * 10**9),
+        overhead=other_pico_usd / busy_pico_usd if busy_pico_usd else 0.0,
+        cached_share=tokens[1] / (tokens[0] + tokens[1]) if tokens[0] + tokens[1] else 0.0,
+        overhead_pico_usd_per_hour=round(other_pico_usd / length_hours),
+        error=math.fsum(errors) / len(errors),
+    )
+
+
+def usd_per_mtok(rate: int) -> Decimal:
+    """Give a rate in pico-USD per token as USD per million tokens."""
+    return Decimal(rate).scaleb(-6)
+
+
+def card_version(model: str, until: datetime) -> str:
+    """Name a fitted card by its model and the end of what it was fitted to."""
+    return f"{model}/fitted/{until:%Y-%m-%dT%H%MZ}"
+
+
+def _prefill_rates(hours: Sequence[ModelHour]) -> tuple[float, float]:
+    """Solve for ns per uncached and per cached token by least squares, neither below 0."""
+    a11 = math.fsum(float(hour.uncached_tokens) ** 2 for hour in hours)
+    a12 = math.fsum(float(hour.uncached_tokens) * hour.cached_tokens for hour in hours)
+    a22 = math.fsum(float(hour.cached_tokens) ** 2 for hour in hours)
+    b1 = math.fsum(float(hour.uncached_tokens) * hour.prefill_ns for hour in hours)
+    b2 = math.fsum(float(hour.cached_tokens) * hour.prefill_ns for hour in hours)
+    determinant = a11 * a22 - a12 * a12
+    if determinant > 1e-9 * a11 * a22:
+        uncached, cached = (b1 * a22 - b2 * a12) / determinant, (b2 * a11 - b1 * a12) / determinant
+        if uncached >= 0 and cached >= 0:
+            return uncached, cached
+    # On the edge: one of the two alone. A hit takes no prefill to speak of, so the uncached tokens bear it.
+    return (b1 / a11, 0.0) if a11 else (0.0, b2 / a22 if a22 else 0.0)

@@ -1,0 +1,153 @@
+"""What a step model would be on another GPU, with other weights or another cache: by the ratios of stated figures.
+
+Computing (tokens above the ridge, attention's pairs, logits) goes with the GPU's arithmetic; reading (weights below the
+ridge, keys and values) with its memory's bandwidth and the bytes read; the fixed part and launches are the host's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from analytics.planner.setup import ReplicaSetup
+from contracts.errors import InvalidRequest
+from contracts.step_model import StepModel
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU by its vendor's data sheet: memory, bandwidth, dense arithmetic (no sparsity) by the weights' format."""
+
+    name: str
+    memory_gb: float
+    terabytes_per_second: float
+    bf16_teraflops: float
+    fp8_teraflops: float | None = None
+
+    def teraflops(self, quantization: str) -> float:
+        """Give the arithmetic for a format of weights. Weights of 4 bits are computed with in 16."""
+        if quantization in ("fp8", "int8"):
+            return self.fp8_teraflops or self.bf16_teraflops
+        return self.bf16_teraflops
+
+
+# NVIDIA's data sheets of A100 (2021), L4, L40S and H100 (2023), H200 (2024), B200 (HGX, 2025), AMD's of MI300X (2023).
+GPUS: Final[Mapping[str, Gpu]] = {
+    one.name: one
+    for one in (
+        Gpu("a100-80gb", 80, 2.039, 312),
+        Gpu("h100", 80, 3.35, 989, 1979),
+        Gpu("h200", 141, 4.8, 989, 1979),
+        Gpu("b200", 180, 8.0, 2250, 4500),
+        Gpu("l4", 24, 0.3, 121, 242),
+        Gpu("l40s", 48, 0.864, 362, 733),
+        Gpu("mi300x", 192, 5.3, 1307, 2615),
+    )
+}
+
+WEIGHT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
+_MEMORY_SHARE: Final = 0.9  # of a GPU's memory that an engine takes, as vLLM does unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a replica runs: how many weights (in billions, all ranks), their format, and one token's keys and values.
+
+    `kv_token_bytes` are of all layers and ranks: 2 x layers x KV heads x head size x bytes.
+    """
+
+    parameters_billions: float
+    kv_token_bytes: float
+    quantization: str = "bf16"
+
+    def __post_init__(self) -> None:
+        if self.quantization not in WEIGHT_BYTES:
+            known = ", ".join(WEIGHT_BYTES)
+            raise InvalidRequest(
+                f"weights in {self.quantization!r} are not known; there are {known}", param="quantization"
+            )
+        if self.parameters_billions <= 0 or self.kv_token_bytes <= 0:
+            raise InvalidRequest("a model has more than 0 parameters and bytes of keys and values per token")
+
+    @property
+    def weight_bytes(self) -> float:
+        """Give the bytes of all weights."""
+        return self.parameters_billions * 1e9 * WEIGHT_BYTES[self.quantization]
+
+
+def gpu_named(name: str) -> Gpu:
+    """Give a GPU by its name. Raises InvalidRequest on one that is not in the table."""
+    found = GPUS.get(name.lower())
+    if found is None:
+        raise InvalidRequest(f"no GPU is called {name!r}; there are: {', '.join(GPUS)}", param="gpu")
+    return found
+
+
+def moved_steps(steps: StepModel, compute: float, bandwidth: float, weights: float = 1.0) -> StepModel:
+    """Give a step model where arithmetic is `compute` times as fast, memory `bandwidth` times, weights so many bytes.
+
+    All three are ratios of new to old. The figure is an estimate: measured steps on the new GPU replace it.
+    """
+    for name, ratio in (("compute", compute), ("bandwidth", bandwidth), ("weights", weights)):
+        if not 0 < ratio < 1e3:
+            raise InvalidRequest(f"a ratio of {name} of {ratio:g} cannot be")
+    token_ns = steps.token_ns / compute
+    floor_ns = steps.token_ns * steps.ridge_tokens * weights / bandwidth
+    pair_ns = steps.pair_ns / compute
+    return msgspec.structs.replace(
+        steps,
+        token_ns=token_ns,
+        ridge_tokens=floor_ns / token_ns if token_ns else steps.ridge_tokens,
+        pair_ns=pair_ns,
+        read_ns=max(steps.read_ns / bandwidth, pair_ns),
+        logit_ns=steps.logit_ns / compute,
+    )
+
+
+def moved(
+    setup: ReplicaSetup,
+    old: Gpu,
+    new: Gpu,
+    *,
+    served: Served | None = None,
+    quantization: str | None = None,
+    usd_per_gpu_hour: Decimal | None = None,
+) -> ReplicaSetup:
+    """Give a replica on another GPU, or with its weights in another format.
+
+    The cache's blocks change where `served` says what fills the memory; else they stay, and the plan knows no more
+    about them. A price of the old GPU does not hold for a new one: it is `usd_per_gpu_hour` or unknown.
+    """
+    before = served.quantization if served is not None else "bf16"
+    after = quantization or before
+    if after not in WEIGHT_BYTES:
+        raise InvalidRequest(
+            f"weights in {after!r} are not known; there are {', '.join(WEIGHT_BYTES)}", param="quantization"
+        )
+    steps = moved_steps(
+        setup.steps,
+        new.teraflops(after) / old.teraflops(before),
+        new.terabytes_per_second / old.terabytes_per_second,
+        WEIGHT_BYTES[after] / WEIGHT_BYTES[before],
+    )
+    blocks = setup.kv_blocks
+    if served is not None:
+        blocks = blocks_that_fit(new, replace(served, quantization=after), setup.ranks, setup.block_tokens)
+    price = usd_per_gpu_hour
+    if price is None and new is old:
+        price = setup.usd_per_gpu_hour
+    return replace(setup, steps=steps, kv_blocks=blocks, usd_per_gpu_hour=price)
+
+
+def blocks_that_fit(gpu: Gpu, served: Served, ranks: int, block_tokens: int) -> int:
+    """Count the blocks that the memory holds beside the weights. Raises InvalidRequest where these do not fit."""
+    room = gpu.memory_gb * 1e9 * _MEMORY_SHARE * ranks - served.weight_bytes
+    blocks = int(room / (served.kv_token_bytes * block_tokens))
+    if blocks < 1:
+        raise InvalidRequest(
+            f"{served.weight_bytes / 1e9:.0f} GB of weights leave no room for a cache on {ranks} x {gpu.name} "
+            f"({gpu.memory_gb:g} GB each); take more GPUs, another kind, or fewer bits"
+        )
+    return blocks

@@ -1,0 +1,119 @@
+"""The KV cache of a simulated replica: how many blocks are held, and which prefixes are there to be hit.
+
+Prefixes are cached in units of some blocks, as a workload names them. What nobody holds is evicted least recently used
+first, a prefix from its end, as the engines do.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+
+class KvRoom:
+    """Blocks by count, prefixes by key. `held` + what is idle never exceeds `total`."""
+
+    __slots__ = ("_idle", "_references", "block_tokens", "held", "news", "peak", "total", "unit_blocks", "unit_tokens")
+
+    def __init__(self, total: int, block_tokens: int, unit_tokens: int) -> None:
+        self.total = total
+        self.block_tokens = block_tokens
+        self.unit_blocks = max(unit_tokens // block_tokens, 1)
+        self.unit_tokens = self.unit_blocks * block_tokens
+        self.held = 0
+        self.peak = 0
+        self._references: dict[int, int] = {}
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        self.news: list[tuple[bool, list[int]]] = []  # (stored, keys) since they were last taken
+
+    @property
+    def free(self) -> int:
+        """Count the blocks that could be held now, evicting what nobody holds."""
+        return self.total - self.held
+
+    @property
+    def cached_blocks(self) -> int:
+        """Count the blocks that are only kept for later."""
+        return len(self._idle) * self.unit_blocks
+
+    def blocks_for(self, tokens: int) -> int:
+        """Give how many blocks this many tokens fill."""
+        return -(-tokens // self.block_tokens)
+
+    def hits(self, keys: Sequence[int], tokens: int) -> int:
+        """Count the units a prompt finds; at least its last token is left to compute."""
+        found = 0
+        for key in keys[: (tokens - 1) // self.unit_tokens]:
+            if key not in self._references and key not in self._idle:
+                break
+            found += 1
+        return found
+
+    def open(self, keys: Sequence[int], tokens: int, spare: int) -> int | None:
+        """Hold the blocks of a prompt; gives the units hit, or `None`, with nothing changed, where blocks lack.
+
+        The same sum as of an engine's block manager: what is missing, and what is to be left or was idle, must be free.
+        """
+        if not keys:
+            missing = -(-tokens // self.block_tokens)
+            if missing + spare > self.total - self.held:
+                return None
+            self.take(missing)
+            return 0
+        units = self.hits(keys, tokens)
+        idle = sum([key in self._idle for key in keys[:units]]) * self.unit_blocks
+        missing = self.blocks_for(tokens) - units * self.unit_blocks
+        if missing + max(spare, idle) > self.free:
+            return None
+        for key in keys[:units]:
+            if key in self._idle:
+                del self._idle[key]
+                self._references[key] = 1
+            else:
+                self._references[key] += 1
+        self.take(missing + idle)
+        return units
+
+    def take(self, blocks: int) -> None:
+        """Hold so many blocks more; they must be free."""
+        self.held += blocks
+        if self.held > self.peak:
+            self.peak = self.held
+        idle = self._idle
+        if idle and self.held + len(idle) * self.unit_blocks > self.total:
+            removed = []
+            while idle and self.held + len(idle) * self.unit_blocks > self.total:
+                removed.append(idle.popitem(last=False)[0])
+            self.news.append((False, removed))
+
+    def publish(self, keys: Sequence[int]) -> list[int]:
+        """Offer computed units to the cache; gives those that are shared from now on, the others stay private."""
+        new = [key for key in keys if key not in self._references and key not in self._idle]
+        for key in new:
+            self._references[key] = 1
+        if new:
+            self.news.append((True, new))
+        return new
+
+    def give_back(self, private_blocks: int, shared: Sequence[int]) -> None:
+        """Hold blocks no more; what is shared and held by nobody else is kept for later."""
+        self.held -= private_blocks
+        references = self._references
+        for key in reversed(shared):
+            left = references[key] - 1
+            if left:
+                references[key] = left
+            else:
+                del references[key]
+                self._idle[key] = None
+                self.held -= self.unit_blocks
+
+    def take_news(self) -> list[tuple[bool, list[int]]]:
+        """Give the changes of what is cached since the last call."""
+        news, self.news = self.news, []
+        return news
+
+    def clear(self) -> None:
+        """Forget everything, as a replica that dies does."""
+        self.held = 0
+        self._references.clear()
+        self._idle.clear()
+        self.news.clear()

@@ -1,0 +1,101 @@
+"""What a plan takes from the store: the requests of a time as a workload, and measured steps as a replica's setup."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from analytics.planner.setup import ReplicaSetup
+from analytics.planner.workload import PlannedRequest, Workload
+from analytics.queries import query
+from analytics.rows import number_of, numbers_of, text_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.step_fit import MIN_SAMPLES, fit
+from contracts.step_model import DECODE, PREFILL, StepRow, compose
+from contracts.step_samples import SampleWindow, StepSample
+
+MAX_REQUESTS: Final = 2_000_000
+_MAX_STEPS: Final = 50_000
+_UNIT_TOKENS: Final = 128  # of a prefix, where prompts themselves are not kept
+
+
+def recorded_workload(
+    store: StoreClient, period: Period, *, model: str | None = None, tenant: str | None = None
+) -> Workload:
+    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest where there are none.
+
+    Prompts are not kept, so shared beginnings are inferred: the turns of a conversation continue each other, and what
+    else was found in a cache is a beginning that the tenant's prompts have in common.
+    """
+    parameters = {**_bounds(period), "model": model, "tenant": tenant, "row_limit": MAX_REQUESTS}
+    rows = store.query(query("planned_requests"), parameters)
+    first = number_of(rows[0]["at_ns"]) if rows else 0
+    conversations: dict[str, int] = {}
+    tenants: dict[str, int] = {}
+    requests = []
+    for row in rows:
+        name, conversation = text_of(row["tenant"]), text_of(row["conversation_id"])
+        tokens, cached = number_of(row["input_sum"]), number_of(row["cached_sum"])
+        if conversation:
+            family, units = 2 * conversations.setdefault(f"{name}/{conversation}", len(conversations)), tokens
+        else:
+            family, units = 2 * tenants.setdefault(name, len(tenants)) + 1, cached
+        keys = tuple(((family << 20) + place) for place in range(units // _UNIT_TOKENS))
+        requests.append(
+            PlannedRequest(
+                number_of(row["at_ns"]) - first, tokens, number_of(row["output_sum"]), name, keys, conversation
+            )
+        )
+    where = f"{model or 'all models'}, {period.start:%Y-%m-%d %H:%M} to {period.end:%Y-%m-%d %H:%M} UTC"
+    return Workload(requests, f"{len(requests)} recorded requests of {where}", _UNIT_TOKENS)
+
+
+def measured_setup(store: StoreClient, period: Period, *, model: str | None = None) -> ReplicaSetup:
+    """Fit a replica to the steps that engines measured. Raises StoreUnavailable, and InvalidRequest on too few.
+
+    What engines do not tell (seats, tokens of a step) is what their steps were seen to hold at most.
+    """
+    rows = store.query(query("measured_steps"), {**_bounds(period), "model": model, "row_limit": _MAX_STEPS})
+    if len(rows) < MIN_SAMPLES:
+        raise InvalidRequest(
+            f"{len(rows)} engine steps of {model or 'any model'} are in the store for that time; a plan needs "
+            f"{MIN_SAMPLES}: choose a time in the last 72 hours in which the model ran, or give a step model",
+            param="model",
+        )
+    window, gaps, ranks = SampleWindow(), [], 1
+    most_tokens = most_rows = blocks = 0
+    for place, row in enumerate(reversed(rows)):
+        parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
+        step = compose(parts, is_dry=row["gap_cause"] == "idle")
+        window.add(StepSample(number_of(row["busy_ns"]), step, place))
+        most_tokens, most_rows = max(most_tokens, step.tokens), max(most_rows, step.requests)
+        blocks = number_of(row["blocks_total"]) or blocks
+        ranks = number_of(row["ranks"])
+        if row["gap_cause"] == "host":
+            gaps.append(number_of(row["gap_ns"]))
+    if not blocks:
+        raise InvalidRequest("the measured steps do not say how large the cache is; give it: --kv-blocks")
+    return ReplicaSetup(
+        steps=fit(window.samples()),
+        max_batch_tokens=max(most_tokens, most_rows),
+        max_sequences=most_rows,
+        kv_blocks=blocks,
+        host_gap_ns=float(median(gaps)) if gaps else 0.0,
+        ranks=ranks,
+    )
+
+
+def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:
+    """Give a recorded step's rows. Which chunk ends its prompt is not recorded: each counts one row of logits."""
+    known = phases or [
+        DECODE if tokens == 1 and before else PREFILL for tokens, before in zip(scheduled, context, strict=True)
+    ]
+    return [
+        StepRow(int(tokens), int(before), phase=int(phase))
+        for tokens, before, phase in zip(scheduled, context, known, strict=True)
+    ]
+
+
+def _bounds(period: Period) -> dict[str, int]:
+    return {"start": period.start_s, "end": period.end_s}

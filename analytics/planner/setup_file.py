@@ -1,0 +1,41 @@
+"""A replica's setup as a JSON file, for plans of engines that this installation has not measured."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analytics.planner.setup import ReplicaSetup
+from contracts.errors import ConfigurationError
+from contracts.step_model import StepModel
+
+
+class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    steps: StepModel
+    max_batch_tokens: int = 8192
+    max_sequences: int = 256
+    kv_blocks: int = 20_000
+    block_tokens: int = 16
+    host_gap_ns: float = 0.0
+    wire_ns: float = 0.0
+    ranks: int = 1
+    usd_per_gpu_hour: Decimal | None = None
+
+
+def read_setup(path: Path) -> ReplicaSetup:
+    """Read a setup. Raises ConfigurationError, naming the file, where it is none; InvalidRequest on what cannot be."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Setup)
+    except OSError as error:
+        raise ConfigurationError(f"setup {path} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigurationError(f"setup {path} is not one: {error}") from error
+    return ReplicaSetup(**{name: getattr(found, name) for name in found.__struct_fields__})
+
+
+def setup_as_json(setup: ReplicaSetup) -> dict[str, Any]:
+    """Give what `read_setup` reads; a price as text, exact."""
+    made = _Setup(**{name: getattr(setup, name) for name in _Setup.__struct_fields__})
+    plain: dict[str, Any] = msgspec.to_builtins(made)
+    return plain

@@ -1,0 +1,278 @@
+"""Plays a workload against simulated replicas, which the router's own policies choose among.
+
+Discrete events: a request's arrival, the end of a step or of a leap of steps, a replica that goes or comes back. The
+same workload, setup and seed give the same outcome. What gateways do before they choose (limits, fair queues) is left
+out: a plan is of what the replicas can bear.
+"""
+
+import gc
+import heapq
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from analytics.planner.gap_histogram import GapHistogram
+from analytics.planner.outcome import Outcome, ReplicaUse
+from analytics.planner.replica import NEVER, SimulatedReplica
+from analytics.planner.sequence import SimulatedSequence
+from analytics.planner.setup import ReplicaSetup
+from analytics.planner.workload import Workload
+from contracts.errors import InvalidRequest
+from contracts.routing.ask import Ask
+from contracts.routing.fleet import Fleet
+from contracts.routing.policies.table import policy_named
+from contracts.routing.prefix_index import PrefixIndex
+from contracts.routing.replica import Hold
+
+MAX_REPLICAS: Final = 1_024
+_RETRY_NS: Final = 1e9  # where every replica is away
+_ARRIVAL, _STRIKE, _RETURN = -1, -2, -3
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A replica that is away from one moment to another, as a spot machine that was taken back."""
+
+    place: int
+    from_ns: float
+    to_ns: float
+
+
+class Simulation:
+    """One run. `setups` are the replicas', `policy` is the pool's by its name, `seed` of its draws."""
+
+    def __init__(
+        self,
+        setups: Sequence[ReplicaSetup],
+        *,
+        policy: str = "cost",
+        seed: int = 0,
+        outages: Sequence[Outage] = (),
+    ) -> None:
+        if not 1 <= len(setups) <= MAX_REPLICAS:
+            raise InvalidRequest(f"a plan has 1 to {MAX_REPLICAS} replicas, not {len(setups)}", param="replicas")
+        self._setups = setups
+        self._policy = policy
+        self._seed = seed
+        self._outages = sorted(outages, key=lambda one: one.from_ns)
+        for outage in self._outages:
+            if not 0 <= outage.place < len(setups) or outage.to_ns <= outage.from_ns:
+                raise InvalidRequest(f"an outage of replica {outage.place} until {outage.to_ns} ns cannot be")
+
+    def run(self, workload: Workload) -> Outcome:
+        """Play a workload to its end. Raises InvalidRequest where its blocks do not fit those of the caches."""
+        for setup in self._setups:
+            if workload.unit_tokens % setup.block_tokens:
+                raise InvalidRequest(
+                    f"prefixes of {workload.unit_tokens} tokens are no whole blocks of {setup.block_tokens}"
+                )
+        run = _Run(self._setups, self._policy, self._seed, self._outages, workload)
+        with _without_collections():
+            return run.play()
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Let no cyclic collection walk over a million requests time and again: a run makes no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _Run:
+    """What is under way in one run. It listens to its replicas."""
+
+    def __init__(
+        self, setups: Sequence[ReplicaSetup], policy: str, seed: int, outages: Sequence[Outage], workload: Workload
+    ) -> None:
+        self._setups = setups
+        self._workload = workload
+        self._requests = workload.requests
+        self._has_keys = any(one.keys for one in workload.requests)
+        self._replicas = [SimulatedReplica(place, one, self, workload.unit_tokens) for place, one in enumerate(setups)]
+        blocks = sum(replica.kv.total // replica.kv.unit_blocks for replica in self._replicas)
+        self._fleet = Fleet(policy_named(policy, random.Random(seed).random), PrefixIndex(max_blocks=2 * blocks + 1))
+        self._fleet.follow([(f"replica-{place}", 1) for place in range(len(setups))])
+        for known in self._fleet.replicas:
+            known.is_exact = True
+        self._holds: list[Hold | None] = [None] * len(workload.requests)
+        self._first_ns = [math.nan] * len(workload.requests)
+        self._end_ns = [math.nan] * len(workload.requests)
+        self._cached = 0
+        self._refused = 0
+        self._gaps = GapHistogram()
+        self._wire_ns = max(setup.wire_ns for setup in setups)
+        self._largest = max(setups, key=lambda one: one.kv_blocks * one.block_tokens)
+        # What the gateway expects of an answer before it knows: the lengths it has learned.
+        self._expected_output = round(workload.mean_output)
+        self._events: list[tuple[float, int, int]] = []  # (when, what or the replica's version, place)
+        self._retries: list[SimulatedSequence] = []
+        for outage in outages:
+            heapq.heappush(self._events, (outage.from_ns, _STRIKE, outage.place))
+            heapq.heappush(self._events, (outage.to_ns, _RETURN, outage.place))
+        self._ended_ns = 0.0
+        self.gaps = self._gaps.add
+
+    def play(self) -> Outcome:
+        """Play everything to its end."""
+        requests, events, wire = self._requests, self._events, self._wire_ns
+        arrival, count = 0, len(requests)
+        while arrival < count or events:
+            # Who arrives at the end of a step is there when the next one is planned.
+            if arrival < count and (not events or requests[arrival].at_ns + wire <= events[0][0]):
+                self._arrive(arrival)
+                arrival += 1
+                continue
+            now, kind, place = heapq.heappop(events)
+            if kind >= 0:
+                replica = self._replicas[place]
+                if kind == replica.version:
+                    replica.fire(now)
+                    self._tell_cache(replica)
+                    self._follow(replica)
+            elif kind == _STRIKE:
+                self._strike(place, now)
+            elif kind == _RETURN:
+                self._return(place)
+            else:
+                waiting, self._retries = self._retries, []
+                for sequence in waiting:
+                    self._place(sequence, now)
+            if arrival == count and not self._is_anything_due():
+                break
+        return self._outcome()
+
+    def _is_anything_due(self) -> bool:
+        return bool(self._retries) or any(replica.next_ns != NEVER for replica in self._replicas)
+
+    # the gateway
+
+    def _arrive(self, course: int) -> None:
+        request = self._requests[course]
+        if not self._largest.holds(request.input_tokens + request.output_tokens - 1):
+            self._refused += 1
+            return
+        sequence = SimulatedSequence(
+            course, request.priority, request.input_tokens, request.output_tokens, request.keys
+        )
+        self._place(sequence, request.at_ns + self._wire_ns)
+
+    def _place(self, sequence: SimulatedSequence, now: float) -> None:
+        """Ask the router, and send the request to the first that is there."""
+        fleet, at = self._fleet, int(now)
+        request = self._requests[sequence.course]
+        ask = Ask(sequence.length, sequence.keys, self._workload.unit_tokens, self._expected_output, request.session)
+        sight = fleet.sight(ask, at)
+        for place in fleet.rank(ask, sight):
+            known, replica = fleet.replicas[place], self._replicas[place]
+            cached = min(sight.cached_of(known), sequence.length) if sight.matches else 0
+            hold = fleet.begin(known, ask, cached, at)
+            if replica.is_away or not replica.setup.holds(request.input_tokens + request.output_tokens - 1):
+                fleet.end(known, hold, at, has_failed=replica.is_away)
+                continue
+            self._holds[sequence.course] = hold
+            replica.arrive(sequence, now)
+            self._tell_cache(replica)
+            self._follow(replica)
+            return
+        if not self._retries:
+            heapq.heappush(self._events, (now + _RETRY_NS, _ARRIVAL, 0))
+        self._retries.append(sequence)
+
+    def first_token(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
+        """Take note of a first token, as the gateway does."""
+        course = sequence.course
+        if self._first_ns[course] != self._first_ns[course]:  # not a number: none came before
+            self._first_ns[course] = at_ns
+            self._cached += sequence.cached
+        hold = self._holds[course]
+        assert hold is not None
+        hold.computed = sequence.length - sequence.cached
+        self._fleet.first_token(self._fleet.replicas[replica.place], hold, int(at_ns))
+
+    def ended(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
+        """Take note of an answer's end."""
+        course = sequence.course
+        self._end_ns[course] = at_ns
+        if at_ns > self._ended_ns:
+            self._ended_ns = at_ns
+        hold = self._holds[course]
+        assert hold is not None
+        self._holds[course] = None
+        self._fleet.end(
+            self._fleet.replicas[replica.place], hold, int(at_ns), output_tokens=sequence.output, is_computed=True
+        )
+
+    def _tell_cache(self, replica: SimulatedReplica) -> None:
+        if self._has_keys and replica.kv.news:
+            bit = self._fleet.replicas[replica.place].bit
+            for is_stored, keys in replica.kv.take_news():
+                (self._fleet.index.stored if is_stored else self._fleet.index.removed)(bit, keys)
+
+    def _follow(self, replica: SimulatedReplica) -> None:
+        if replica.next_ns != NEVER:
+            heapq.heappush(self._events, (replica.next_ns, replica.version, replica.place))
+
+    # faults
+
+    def _strike(self, place: int, now: float) -> None:
+        replica, known = self._replicas[place], self._fleet.replicas[place]
+        if replica.is_away:
+            return
+        replica.is_away = True
+        lost = replica.kill(now)
+        self._fleet.forget_cache(known.id)
+        known.go_away(True)
+        for sequence in lost:
+            hold = self._holds[sequence.course]
+            if hold is not None:
+                self._fleet.end(known, hold, int(now), has_failed=True)
+        for sequence in lost:
+            self._place(sequence, now)
+
+    def _return(self, place: int) -> None:
+        replica, known = self._replicas[place], self._fleet.replicas[place]
+        replica.is_away = False
+        known.go_away(False)
+        self._fleet.begin_cache(known.id, ())
+
+    def _outcome(self) -> Outcome:
+        ttft = [
+            first - request.at_ns
+            for first, request in zip(self._first_ns, self._requests, strict=True)
+            if first == first
+        ]
+        span = max(self._ended_ns, float(self._requests[-1].at_ns), 1.0)
+        return Outcome.of(
+            ttft_ns=ttft,
+            gaps=self._gaps,
+            requests=len(self._requests),
+            refused=self._refused,
+            served=sum(1 for end in self._end_ns if end == end),
+            input_tokens=sum(one.input_tokens for one in self._requests),
+            output_tokens=sum(
+                one.output_tokens for one, end in zip(self._requests, self._end_ns, strict=True) if end == end
+            ),
+            cached_tokens=self._cached,
+            span_ns=span,
+            replicas=[_use(replica, span) for replica in self._replicas],
+            setups=self._setups,
+        )
+
+
+def _use(replica: SimulatedReplica, span_ns: float) -> ReplicaUse:
+    return ReplicaUse(
+        busy_share=min(replica.busy_ns / span_ns, 1.0),
+        peak_kv_share=replica.kv.peak / replica.kv.total,
+        steps=replica.steps,
+        computed_tokens=replica.computed_tokens,
+        preemptions=replica.preemptions,
+        recomputed_tokens=replica.recomputed_tokens,
+    )

@@ -1,0 +1,168 @@
+"""Providers' list prices as dated price cards, from genai-prices' data inside its package: nothing is fetched.
+
+Its units overlap ("input tokens, of which audio"); each of our leaves takes the price of the narrowest unit that holds
+it, as that library's own decomposition does. One exception: what was read from or written to a cache is never sold at
+the price of plain input by our guess; without a price of its own it stays unpriced and visible.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from functools import cache
+from importlib.metadata import version
+from typing import Final
+
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import ModelInfo, ModelPrice, Provider, StartDateConstraint, TieredPrices, TimeOfDateConstraint
+
+from contracts.errors import NotFound, TollkeeperError
+from contracts.prices import PriceCard, price_card
+from contracts.usage import Leaf
+
+# The names under which gateways and SDKs know providers, where genai-prices has another.
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "bedrock": "aws",
+    "aws.bedrock": "aws",
+    "amazon": "aws",
+    "gemini": "google",
+    "gcp.gemini": "google",
+    "vertex_ai": "google",
+    "gcp.vertex_ai": "google",
+    "azure.ai.openai": "azure",
+    "azure_ai": "azure",
+    "mistral_ai": "mistral",
+    "xai": "x-ai",
+    "x_ai": "x-ai",
+    "together_ai": "together",
+    "fireworks_ai": "fireworks",
+}
+# By leaf, the units whose price it takes, the narrowest first.
+_UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
+    "input_text": ("input_text_mtok", "input_mtok"),
+    "input_audio": ("input_audio_mtok", "input_mtok"),
+    "input_image": ("input_image_mtok", "input_mtok"),
+    "cache_read_text": ("cache_text_read_mtok", "cache_read_mtok"),
+    "cache_read_audio": ("cache_audio_read_mtok", "cache_read_mtok"),
+    "cache_write_5m": ("cache_text_write_5m_mtok", "cache_write_5m_mtok", "cache_text_write_mtok", "cache_write_mtok"),
+    "cache_write_1h": ("cache_text_write_1h_mtok", "cache_write_1h_mtok", "cache_text_write_mtok", "cache_write_mtok"),
+    "output_text": ("output_text_mtok", "output_mtok"),
+    "output_reasoning": ("output_text_reasoning_mtok", "output_reasoning_mtok", "output_text_mtok", "output_mtok"),
+    "output_audio": ("output_audio_mtok", "output_mtok"),
+    "output_image": ("output_image_mtok", "output_mtok"),
+}
+_BATCH: Final = {"processing": "batch"}
+_BEGINNING: Final = date(1970, 1, 1)
+
+
+class Unpriceable(TollkeeperError):
+    """A list price that our cards cannot express, such as one that changes with the time of day."""
+
+    code = "unpriceable"
+
+
+def catalogue_version() -> str:
+    """Name the table and its release, as it stands in the versions of the cards."""
+    return f"genai-prices-{version('genai-prices')}"
+
+
+def catalogue_cards(provider: str, upstream: str, *, model: str = "", seller: str = "") -> tuple[PriceCard, ...]:
+    """Give the list prices of a provider's model, one card for each time they changed, the earliest first.
+
+    `upstream` is what the provider calls it, `model` what applications here do (the same where left out). `seller` is
+    the provider that the cards hold for; left out, they hold for whoever serves the model. Raises NotFound where the
+    table has no such model, Unpriceable where our cards cannot express its price.
+    """
+    found, info = _find(provider, upstream)
+    # One that sells another's models has not said that it sells them by the batch at the same price.
+    context = _BATCH if any(info is own for own in found.models) else None
+    changes = _changes(info, context)
+    cards = []
+    for number, first_day in enumerate(changes):
+        at = datetime.combine(first_day, time.min, UTC)
+        until = datetime.combine(changes[number + 1], time.min, UTC) if number + 1 < len(changes) else None
+        prices, batch = info.get_prices(at), info.get_prices(at, context)
+        cards.append(_card(found, info, prices, batch, model or upstream, seller, at, until))
+    return tuple(card for card in cards if card.rates or card.tiers)
+
+
+def _find(provider: str, upstream: str) -> tuple[Provider, ModelInfo]:
+    name = _PROVIDERS.get(provider, provider)
+    try:
+        return get_snapshot().find_provider_model(upstream, None, name, None)
+    except LookupError as error:
+        raise NotFound(
+            f"{catalogue_version()} knows no model {upstream!r} of provider {provider!r}; write a card for it "
+            "(POST /v1/prices), or give LiteLLM's table"
+        ) from error
+
+
+@cache
+def provider_names() -> tuple[str, ...]:
+    """List the providers the table knows."""
+    return tuple(sorted(provider.id for provider in get_snapshot().providers))
+
+
+def _changes(info: ModelInfo, context: Mapping[str, str] | None) -> list[date]:
+    """Give the days on which a price of this model changes, the first one the beginning of time."""
+    conditions = [] if isinstance(info.prices, ModelPrice) else [one.constraint for one in info.prices]
+    batches = [one.constraint for one in info.price_variants or () if one.when == context]
+    days = {_BEGINNING}
+    for condition in (*conditions, *batches):
+        if isinstance(condition, TimeOfDateConstraint):
+            raise Unpriceable(
+                f"the price of {info.id!r} changes with the time of day, which a card cannot say; write cards for the "
+                "hours you use it in"
+            )
+        if isinstance(condition, StartDateConstraint):
+            days.add(condition.start_date)
+    return sorted(days)
+
+
+def _card(
+    provider: Provider,
+    info: ModelInfo,
+    prices: ModelPrice,
+    batch: ModelPrice,
+    model: str,
+    seller: str,
+    at: datetime,
+    until: datetime | None,
+) -> PriceCard:
+    base, tiers = _leaf_prices(prices)
+    batch_base, batch_tiers = _leaf_prices(batch)
+    per_thousand = prices.requests_kcount
+    return price_card(
+        model,
+        f"{catalogue_version()}/{provider.id}/{info.id}/{model}/{at:%Y-%m-%d}",
+        base,
+        valid_from=at,
+        valid_to=until,
+        tiers=sorted(tiers.items()),
+        usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
+        provider=seller,
+        batch_usd_per_mtok={leaf: price for leaf, price in batch_base.items() if base.get(leaf) != price},
+        batch_tiers={
+            above: {leaf: price for leaf, price in batch_tiers.get(above, {}).items() if rates.get(leaf) != price}
+            for above, rates in tiers.items()
+        },
+    )
+
+
+def _leaf_prices(prices: ModelPrice) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:
+    """Give USD per million tokens by leaf, and by threshold what holds above it."""
+    base: dict[Leaf, Decimal] = {}
+    tiers: dict[int, dict[Leaf, Decimal]] = {}
+    for leaf, units in _UNITS.items():
+        price = _first(prices, units)
+        if isinstance(price, TieredPrices):
+            base[leaf] = price.base
+            for tier in price.tiers:
+                tiers.setdefault(tier.start, {})[leaf] = tier.price
+        elif price is not None:
+            base[leaf] = price
+    return base, tiers
+
+
+def _first(prices: ModelPrice, units: Sequence[str]) -> Decimal | TieredPrices | None:
+    written = (getattr(prices, unit) for unit in units)
+    return next((price for price in written if price is not None), None)

@@ -1,0 +1,106 @@
+"""LiteLLM's price table as price cards: wider than the catalogue, without dates, read from a file that is named.
+
+Nothing is fetched: the file is a snapshot, such as the one inside the provider environment's own package.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError, NotFound
+from contracts.prices import PriceCard, price_card
+from contracts.usage import Leaf
+
+FILE_NAME: Final = "model_prices_and_context_window_backup.json"
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PER_MTOK: Final = 1_000_000
+_FINEST: Final = Decimal("0.000001")
+_NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were computed
+# By leaf, the fields whose price it takes, the narrowest first; a threshold and "_batches" follow the name.
+_FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
+    "input_text": ("input_cost_per_token",),
+    "input_audio": ("input_cost_per_audio_token", "input_cost_per_token"),
+    "input_image": ("input_cost_per_image_token", "input_cost_per_token"),
+    "cache_read_text": ("cache_read_input_token_cost",),
+    "cache_read_audio": ("cache_read_input_audio_token_cost", "cache_read_input_token_cost"),
+    "cache_write_5m": ("cache_creation_input_token_cost",),
+    "cache_write_1h": ("cache_creation_input_token_cost_above_1hr",),
+    "output_text": ("output_cost_per_token",),
+    "output_reasoning": ("output_cost_per_reasoning_token", "output_cost_per_token"),
+    "output_audio": ("output_cost_per_audio_token", "output_cost_per_token"),
+    "output_image": ("output_cost_per_image_token", "output_cost_per_token"),
+}
+# What a price may depend on besides, which a card cannot say: such a model is refused rather than priced too low.
+_FOREIGN: Final = ("tiered_pricing", "cost_per_second", "input_cost_per_second", "input_cost_per_character")
+_CLIFFS: Final = {32: 32_000, 100: 100_000, 128: 128_000, 200: 200_000, 256: 256_000, 272: 272_000, 512: 512_000}
+
+Entry = Mapping[str, object]
+
+
+class LitellmTable:
+    """The table as it stands in one file. `version` names its content."""
+
+    def __init__(self, entries: Mapping[str, Entry], version: str) -> None:
+        self.version = version
+        self._entries = entries
+
+    @classmethod
+    def read(cls, path: Path) -> "LitellmTable":
+        """Read a snapshot. Raises ConfigurationError where the file is missing or no such table."""
+        try:
+            text = path.read_bytes()
+            entries = json.loads(text, parse_float=Decimal)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path} cannot be read as LiteLLM's price table; name its JSON file") from error
+        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+            raise ConfigurationError(f"{path} is not LiteLLM's price table: it must hold an object for each model")
+        return cls(entries, f"litellm-{sha256(text).hexdigest()[:8]}")
+
+    def card(self, provider: str, upstream: str, *, model: str = "", seller: str = "") -> PriceCard:
+        """Give the card of a provider's model, found by its name alone or behind the provider's.
+
+        Raises NotFound where there is none, ConfigurationError where its price is by time, by the character or tiered
+        by ranges, which a card cannot say.
+        """
+        names = (f"{provider}/{upstream}", upstream)
+        name = next((one for one in names if one in self._entries), None)
+        if name is None:
+            raise NotFound(f"{self.version} knows no model {upstream!r} of provider {provider!r}")
+        entry = self._entries[name]
+        foreign = next((field for field in _FOREIGN if entry.get(field)), None)
+        if foreign is not None:
+            raise ConfigurationError(f"{self.version} prices {name!r} by {foreign}, which a card cannot say")
+        base, batch = _prices(entry, ""), _prices(entry, "_batches")
+        if not base:
+            raise NotFound(f"{self.version} has no price per token for {name!r}")
+        tiers = {above: _prices(entry, f"_above_{thousands}k_tokens") for thousands, above in _CLIFFS.items()}
+        return price_card(
+            model or upstream,
+            f"{self.version}/{name}/{model or upstream}",
+            base,
+            valid_from=_BEGINNING,
+            tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
+            provider=seller,
+            batch_usd_per_mtok=batch,
+        )
+
+
+def _prices(entry: Entry, suffix: str) -> dict[Leaf, Decimal]:
+    """Give USD per million tokens by leaf, of the fields that end so. A fallback field must not hide a threshold."""
+    found: dict[Leaf, Decimal] = {}
+    for leaf, fields in _FIELDS.items():
+        value = next((entry[field + suffix] for field in fields if entry.get(field + suffix) is not None), None)
+        if isinstance(value, int | Decimal):
+            found[leaf] = _per_mtok(Decimal(value))
+    return found
+
+
+def _per_mtok(usd_per_token: Decimal) -> Decimal:
+    price = usd_per_token * _PER_MTOK
+    rounded = price.quantize(_FINEST)
+    # 1.5000000000000002e-07 is a float's way to say 0.15; anything farther off is refused by the card.
+    return rounded if abs(price - rounded) <= _NOISE * abs(price) else price

@@ -1,0 +1,179 @@
+"""What usage would cost under other cards. The rows keep the price they were given; this only computes beside it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from analytics.cost.question import CostQuestion
+from analytics.prices.usage_groups import LEVELS, UsageGroup, book_without, usage_groups
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.money import usd
+from contracts.prices import AnyCard, PriceBook
+from contracts.usage import LEAVES, Leaf
+
+_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """What a card wants for a group: pico-USD by leaf and for requests, `None` in all where it lacks a used leaf."""
+
+    total_pico_usd: int | None
+    parts: Mapping[str, int]
+    version: str = ""
+    unpriced: tuple[Leaf, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RepricedLine:
+    """One group in one period: what was recorded, and what it would be. Requests without a price are in neither sum."""
+
+    path: tuple[str, ...]
+    period: Period
+    requests: int
+    recorded_pico_usd: int
+    repriced_pico_usd: int
+    recorded_unpriced_requests: int
+    repriced_unpriced_requests: int
+    repriced_unpriced_tokens: int
+
+    @property
+    def difference_pico_usd(self) -> int:
+        """Give by how much it would be more."""
+        return self.repriced_pico_usd - self.recorded_pico_usd
+
+    def __add__(self, other: "RepricedLine") -> "RepricedLine":
+        """Add another group's figures; path and period stay this one's."""
+        return replace(
+            self,
+            requests=self.requests + other.requests,
+            recorded_pico_usd=self.recorded_pico_usd + other.recorded_pico_usd,
+            repriced_pico_usd=self.repriced_pico_usd + other.repriced_pico_usd,
+            recorded_unpriced_requests=self.recorded_unpriced_requests + other.recorded_unpriced_requests,
+            repriced_unpriced_requests=self.repriced_unpriced_requests + other.repriced_unpriced_requests,
+            repriced_unpriced_tokens=self.repriced_unpriced_tokens + other.repriced_unpriced_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Repricing:
+    """The answer: lines in order of path and period, and their sum."""
+
+    question: CostQuestion
+    lines: tuple[RepricedLine, ...]
+
+    @property
+    def total(self) -> RepricedLine:
+        """Add all lines up."""
+        question = self.question
+        nothing = RepricedLine((), Period(question.start, question.end), 0, 0, 0, 0, 0, 0)
+        return sum(self.lines, nothing)
+
+
+def reprice(
+    store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], candidate: AnyCard | None = None
+) -> Repricing:
+    """Compute what a question's requests would cost under `cards`, with `candidate` in place of its model's, always.
+
+    Kept answers that were given again keep their price, which is a policy's, not a card's. What was asked by a batch
+    is told by its recorded price; where it had none it is priced as if asked at once. Raises InvalidRequest for a
+    level that is none of ours, or where the requests are no longer kept.
+    """
+    for level in question.by:
+        if level not in LEVELS:
+            raise InvalidRequest(f"repricing has no level {level!r}; choose of {', '.join(LEVELS)}", param="by")
+    used = list(cards)
+    if candidate is not None:
+        always = replace(candidate, valid_from=datetime.fromtimestamp(0, question.start.tzinfo), valid_to=None)
+        used = [*book_without(used, candidate), always]
+    book = PriceBook(used)
+    periods = {period.start_s: period for period in question.periods}
+    found: dict[tuple[tuple[str, ...], int], RepricedLine] = {}
+    for group in usage_groups(store, question, used):
+        line = _line(group, book, question, periods[group.period_start])
+        name = (line.path, group.period_start)
+        found[name] = found[name] + line if name in found else line
+    return Repricing(question, tuple(found[name] for name in sorted(found)))
+
+
+def _line(group: UsageGroup, book: PriceBook, question: CostQuestion, period: Period) -> RepricedLine:
+    now: int | None
+    if group.is_kept_answer:
+        now, unpriced = group.cost_pico_usd, group.unpriced_requests
+    else:
+        now = price_group(group, card_for(group, book)).total_pico_usd
+        unpriced = group.requests if now is None else 0
+    labels = {**{name: getattr(group, name) for name in LEVELS if name != "price"}, "price": group.price_version}
+    return RepricedLine(
+        path=tuple(labels[level] for level in question.by),
+        period=period,
+        requests=group.requests,
+        recorded_pico_usd=group.cost_pico_usd,
+        repriced_pico_usd=now or 0,
+        recorded_unpriced_requests=group.unpriced_requests,
+        repriced_unpriced_requests=unpriced,
+        repriced_unpriced_tokens=group.total_tokens if unpriced else 0,
+    )
+
+
+def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:
+    """Find the card that holds for a group, at its batch prices where it was asked by a batch."""
+    card = book.card_for(group.model, group.tenant, group.at, group.provider)
+    return card.at_batch_rate() if card is not None and group.is_batch else card
+
+
+def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
+    """Price a group's sums with one card, as `contracts.prices.bill` does each of its requests."""
+    if card is None or not group.is_billable:
+        return GroupCost(None, {})
+    tokens = list(group.tokens)
+    parts: dict[str, int] = {}
+    unpriced: list[Leaf] = []
+    for place, leaf in enumerate(LEAVES):
+        if not tokens[place]:
+            continue
+        rate = card.rate(leaf, group.input_tokens)
+        if rate is None and leaf == "output_reasoning":
+            rate = card.rate("output_text", group.input_tokens)
+        if rate is None and leaf in _WRITES and group.is_engine:
+            # Our own engines' input is sold as input where their card has no price for keeping it.
+            rate, leaf = card.rate("input_text", group.input_tokens), "input_text"
+        if rate is None:
+            unpriced.append(leaf)
+        else:
+            parts[leaf] = parts.get(leaf, 0) + tokens[place] * rate
+    if card.request_pico_usd:
+        parts["request"] = card.request_pico_usd * group.requests
+    total = None if unpriced else sum(parts.values())
+    return GroupCost(total, parts, card.version, tuple(unpriced))
+
+
+def repricing_as_json(repricing: Repricing) -> dict[str, object]:
+    """Give the answer with money as decimal text."""
+    question = repricing.question
+    return {
+        "from": question.start.astimezone(question.zone).isoformat(),
+        "to": question.end.astimezone(question.zone).isoformat(),
+        "time_zone": question.zone.key,
+        "by": list(question.by),
+        "total": _line_as_json(repricing.total, question),
+        "lines": [_line_as_json(line, question) for line in repricing.lines],
+    }
+
+
+def _line_as_json(line: RepricedLine, question: CostQuestion) -> dict[str, object]:
+    return {
+        **dict(zip(question.by, line.path, strict=False)),
+        "from": line.period.start.astimezone(question.zone).isoformat(),
+        "to": line.period.end.astimezone(question.zone).isoformat(),
+        "requests": line.requests,
+        "recorded_usd": format(usd(line.recorded_pico_usd), "f"),
+        "repriced_usd": format(usd(line.repriced_pico_usd), "f"),
+        "difference_usd": format(usd(line.difference_pico_usd), "f"),
+        "recorded_unpriced_requests": line.recorded_unpriced_requests,
+        "repriced_unpriced_requests": line.repriced_unpriced_requests,
+        "repriced_unpriced_tokens": line.repriced_unpriced_tokens,
+    }

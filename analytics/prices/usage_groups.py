@@ -1,0 +1,147 @@
+"""Usage in groups that any card prices as one: within a group no tier, batch price, card change or unknown differs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import check_not_deleted
+from analytics.queries import query
+from analytics.rows import money_of, number_of, numbers_of, text_of
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.money import pico_usd
+from contracts.prices import AnyCard, PriceCard
+from contracts.usage import LEAVES, Leaf
+
+MAX_GROUPS: Final = 2_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LEVELS: Final = ("tenant", "team", "project", "key", "model", "provider", "price")
+_MAX_STEPS: Final = 4_000  # of thresholds or changes: the bits of a group's shape
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """Requests that cost the same for each token. `tokens` has their sums in the order of LEAVES.
+
+    `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
+    held for all of them, `input_tokens` a number of input tokens in the same tier, `None` where it is not known.
+    """
+
+    tenant: str
+    team: str
+    project: str
+    key: str
+    model: str
+    provider: str
+    price_version: str
+    basis: str
+    period_start: int
+    at: datetime
+    input_tokens: int | None
+    used: tuple[Leaf, ...]
+    is_billable: bool
+    is_engine: bool
+    is_kept_answer: bool
+    is_batch: bool
+    requests: int
+    unpriced_requests: int
+    cost_pico_usd: int
+    tokens: tuple[int, ...]
+
+    @property
+    def total_tokens(self) -> int:
+        """Give all its tokens."""
+        return sum(self.tokens)
+
+
+def usage_groups(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[UsageGroup]:
+    """Read the requests of a question in groups that each of `cards` prices as one; of `by` the levels in LEVELS count.
+
+    Tenant, model, provider and price version always tell groups apart. Raises InvalidRequest where the requests are no
+    longer kept, StoreUnavailable.
+    """
+    question.check_kept("requests")
+    check_not_deleted(store, question)
+    cards = list(cards)
+    thresholds = _thresholds(cards)
+    changes = _changes_ns(cards, question)
+    starts = [period.start_s for period in question.periods]
+    parameters = {
+        "start": starts[0],
+        "end": int(question.end.timestamp()),
+        "starts": starts,
+        "by": list(question.by),
+        "thresholds": thresholds,
+        "changes": changes,
+        "tenant": question.tenant,
+        "team": question.team,
+        "project": question.project,
+        "model": question.model,
+        "line_limit": MAX_GROUPS + 1,
+    }
+    rows = store.query(query("usage_groups"), parameters)
+    if len(rows) > MAX_GROUPS:
+        raise InvalidRequest("the range has too many groups to be priced at once; take a shorter one", param="start")
+    return [_group(row, question, thresholds, changes) for row in rows]
+
+
+def _group(
+    row: dict[str, object], question: CostQuestion, thresholds: Sequence[int], changes: Sequence[int]
+) -> UsageGroup:
+    shape = number_of(row["shape"])
+    tier, segment = shape >> 20 & 0xFFF, shape >> 32
+    has_input, has_output, needs_no_output = (bool(shape & 1 << bit) for bit in (11, 12, 13))
+    at = question.start if segment == 0 else _EPOCH + timedelta(microseconds=changes[segment - 1] // 1000)
+    return UsageGroup(
+        tenant=text_of(row["tenant_label"]),
+        team=text_of(row["team_label"]),
+        project=text_of(row["project_label"]),
+        key=text_of(row["key_label"]),
+        model=text_of(row["model_label"]),
+        provider=text_of(row["provider_label"]),
+        price_version=text_of(row["price_label"]),
+        basis=text_of(row["basis_label"]),
+        period_start=number_of(row["period_start"]),
+        at=at,
+        input_tokens=None if not has_input else thresholds[tier - 1] + 1 if tier else 0,
+        used=tuple(leaf for bit, leaf in enumerate(LEAVES) if shape & 1 << bit),
+        is_billable=has_input and (has_output or needs_no_output),
+        is_engine=bool(shape & 1 << 14),
+        is_kept_answer=bool(shape & 1 << 15),
+        is_batch=bool(shape & 1 << 16),
+        requests=number_of(row["request_count"]),
+        unpriced_requests=number_of(row["unpriced_count"]),
+        cost_pico_usd=pico_usd(money_of(row["cost_sum"])),
+        tokens=tuple(int(count) for count in numbers_of(row["leaf_sums"])),
+    )
+
+
+def _thresholds(cards: Sequence[AnyCard]) -> list[int]:
+    found = {tier.above_input_tokens for card in cards if isinstance(card, PriceCard) for tier in card.tiers}
+    return _few(sorted(found), "thresholds of tiers")
+
+
+def _changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
+    """Give when a card begins or ends within the range: what lies outside changes nothing."""
+    moments = {moment for card in cards for moment in (card.valid_from, card.valid_to) if moment is not None}
+    within = sorted(moment for moment in moments if question.start < moment < question.end)
+    return _few([(moment - _EPOCH) // timedelta(microseconds=1) * 1000 for moment in within], "changes of cards")
+
+
+def _few(steps: list[int], what: str) -> list[int]:
+    if len(steps) > _MAX_STEPS:
+        raise InvalidRequest(f"the price cards have {len(steps)} {what}; at most {_MAX_STEPS} can be told apart")
+    return steps
+
+
+def book_without(cards: Iterable[AnyCard], candidate: AnyCard) -> list[AnyCard]:
+    """Give the cards without those of the candidate's model, of its tenant and provider where it has one."""
+    return [
+        card
+        for card in cards
+        if card.model != candidate.model
+        or (candidate.tenant and card.tenant not in ("", candidate.tenant))
+        or (candidate.provider and card.provider not in ("", candidate.provider))
+    ]

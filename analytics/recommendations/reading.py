@@ -1,0 +1,30 @@
+"""Recommendations from a store and price cards."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from analytics.recommendations.evidence import read_replica_hours, read_uses
+from analytics.recommendations.recommendation import Recommendation, ranked
+from analytics.recommendations.rules import recommend
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.prices import AnyCard, PriceBook
+
+
+def recommendations(
+    store: StoreClient,
+    cards: Iterable[AnyCard],
+    now: datetime,
+    length: timedelta = timedelta(days=7),
+    *,
+    tenant: str | None = None,
+    usd_per_gpu_hour: Decimal | None = None,
+) -> tuple[Recommendation, ...]:
+    """Look at the time up to now, of one tenant or all, and say what could have been saved, the largest first.
+
+    Replicas are the platform's: they are looked at for all tenants only. Raises StoreUnavailable.
+    """
+    period = Period(now - length, now)
+    hours = read_replica_hours(store, period) if tenant is None else []
+    return ranked(recommend(read_uses(store, period, tenant), PriceBook(cards), now, hours, usd_per_gpu_hour))

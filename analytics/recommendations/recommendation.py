@@ -1,0 +1,53 @@
+"""One recommendation: what to do, what it saves, and what says so."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from contracts.money import usd
+
+Kind = Literal["right_size", "cacheable_prefix", "batch", "idle_replicas", "cheaper_provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """`saving_pico_usd` is of the time that was looked at; `None`: what it saves has no price yet, which is not zero.
+
+    `tenant` is empty for what concerns the platform. `caution` says what the figures cannot know.
+    """
+
+    kind: Kind
+    tenant: str
+    model: str
+    action: str
+    saving_pico_usd: int | None
+    evidence: Mapping[str, int | float | str]
+    caution: str = ""
+
+    @property
+    def saving_usd(self) -> Decimal | None:
+        """Give the saving in USD, exactly."""
+        return None if self.saving_pico_usd is None else usd(self.saving_pico_usd)
+
+    def as_json(self) -> dict[str, object]:
+        """Give what is printed of it; money as text."""
+        return {
+            "kind": self.kind,
+            "tenant": self.tenant,
+            "model": self.model,
+            "action": self.action,
+            "saving_usd": None if self.saving_usd is None else str(self.saving_usd),
+            "evidence": dict(self.evidence),
+            "caution": self.caution,
+        }
+
+
+def ranked(found: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Order by saving, the largest first; those without a price come last, in their own order."""
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (one.saving_pico_usd is None, -(one.saving_pico_usd or 0), one.kind, one.tenant, one.model),
+        )
+    )

@@ -1,0 +1,96 @@
+"""What the analytics process needs to know, read from TOLLKEEPER_* variables."""
+
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from backends.channels.base import ChannelSettings, MailServer
+from backends.channels.inward import Network
+from backends.secret_files import SecretFiles
+from backends.store.address import StoreAddress
+from contracts.configuration import control_database_url
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Read networks, comma-separated. Raises ValueError."""
+    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _networks(text: str) -> str:
+    networks(text)
+    return text
+
+
+class AnalyticsSettings(BaseSettings):
+    """Settings of `python -m analytics`."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    data: Path = Path(".tollkeeper")
+    host: str = "127.0.0.1"
+    analytics_port: int = Field(default=8082, ge=1, le=65535)
+    database_url: str = ""  # empty: SQLite in the data directory
+    store_url: str = "http://127.0.0.1:8123"
+    store_database: str = "tollkeeper"
+    store_user: str | None = None  # neither this nor the password: user "writer", secret file `store_writer`
+    store_password: SecretStr | None = None
+    analytics_max_body_bytes: int = Field(default=65_536, ge=1024)
+    analytics_scaler_port: int = Field(default=0, ge=0, le=65535)  # of the external scaler that KEDA asks; 0: none
+
+    alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
+    alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel
+    alerts_inward: Annotated[str, AfterValidator(_networks)] = ""  # networks that notices may go to
+    alerts_pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    alerts_smtp_host: str = ""  # empty: no mail
+    alerts_smtp_port: int = Field(default=587, ge=1, le=65535)
+    alerts_smtp_user: str = ""
+    alerts_smtp_password: SecretStr | None = None
+    alerts_smtp_from: str = Field(default="tollkeeper@localhost", pattern=r"^[^\s<>@]+@[^\s<>@]+$")
+    alerts_smtp_tls: bool = True
+
+    judge_url: str = ""  # empty: nothing is judged
+    judge_name: str = "judge"
+    judge_share: float = Field(default=0.05, ge=0, le=1)  # of the requests whose content is kept
+    judge_timeout_seconds: float = Field(default=30, gt=0, le=300)
+
+    @property
+    def database_address(self) -> str:
+        """Give the control database's URL, SQLite in the data directory where none is set."""
+        return control_database_url(self.database_url, self.data)
+
+    def store_address(self) -> StoreAddress:
+        """Give the store's address with the writer's credentials: feedback is written to it, all else is read.
+
+        Raises ConfigurationError on an unusable URL or an unwritable data directory.
+        """
+        password = None if self.store_password is None else self.store_password.get_secret_value()
+        return StoreAddress.resolve(
+            self.store_url,
+            self.store_database,
+            "writer",
+            SecretFiles(self.data / "secrets"),
+            user=self.store_user,
+            password=password,
+        )
+
+    def channel_settings(self, webhook_secret: bytes) -> ChannelSettings:
+        """Give what the senders of notices are told."""
+        password = self.alerts_smtp_password
+        mail = MailServer(
+            self.alerts_smtp_host,
+            self.alerts_smtp_port,
+            self.alerts_smtp_user,
+            "" if password is None else password.get_secret_value(),
+            self.alerts_smtp_from,
+            self.alerts_smtp_tls,
+        )
+        return ChannelSettings(
+            self.alerts_timeout_seconds,
+            networks(self.alerts_inward),
+            webhook_secret,
+            self.alerts_pagerduty_url,
+            mail,
+        )

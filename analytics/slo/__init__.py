@@ -1,0 +1,1 @@
+"""Whether promises are kept: counts by indicator, error budgets, burn rates."""

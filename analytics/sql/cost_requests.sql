@@ -1,0 +1,68 @@
+-- Requests, tokens and cost from the requests themselves, by any of their labels ({by}) and by period: {starts} are the
+-- periods' first seconds, ascending. `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
+-- {only_unpriced} leaves out what was priced or rejected.
+SELECT
+    if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
+    if(has({by:Array(String)}, 'team'), team, '') AS team_label,
+    if(has({by:Array(String)}, 'project'), project, '') AS project_label,
+    if(has({by:Array(String)}, 'key'), key_id, '') AS key_label,
+    if(has({by:Array(String)}, 'user'), end_user, '') AS user_label,
+    if(has({by:Array(String)}, 'model'), model, '') AS model_label,
+    if(has({by:Array(String)}, 'provider'), provider, '') AS provider_label,
+    if(has({by:Array(String)}, 'adapter'), adapter, '') AS adapter_label,
+    if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
+    if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
+    if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
+    if(has({by:Array(String)}, 'tag:'), tags[{tag:String}], '') AS tag_label,
+    if(
+        has({by:Array(String)}, 'tags'),
+        arrayStringConcat(arraySort(arrayMap(pair -> concat(pair.1, '=', pair.2), CAST(tags, 'Array(Tuple(String, String))'))), ','),
+        ''
+    ) AS tags_label,
+    toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
+    count() AS request_count,
+    countIf(outcome = 'rejected') AS rejected_count,
+    sum(
+        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
+        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
+    ) AS input_sum,
+    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_input_sum,
+    sum(
+        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
+        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
+    ) AS output_sum,
+    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
+    sum(ifNull(charged_usd, toDecimal64(0, 12))) AS charged_sum,
+    countIf(cost_usd IS NULL AND outcome != 'rejected') AS unpriced_count,
+    sumIf(
+        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
+        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
+        + ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
+        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0),
+        cost_usd IS NULL AND outcome != 'rejected'
+    ) AS unpriced_token_sum,
+    countIf(
+        outcome != 'rejected'
+        AND isNull(coalesce(
+            tokens_input_text, tokens_input_audio, tokens_input_image,
+            tokens_cache_read_text, tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h,
+            tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
+        ))
+    ) AS unknown_usage_count,
+    sum(
+        ifNull(gpu_prefill_ns, 0) + ifNull(gpu_decode_ns, 0) + ifNull(gpu_recompute_ns, 0) + ifNull(gpu_wasted_ns, 0)
+    ) AS gpu_sum
+FROM requests
+WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND ({only_unpriced:Bool} = false OR (cost_usd IS NULL AND outcome != 'rejected'))
+GROUP BY
+    tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
+    prompt_label, prompt_version_label, price_label, tag_label, tags_label, period_start
+LIMIT {line_limit:UInt32}

@@ -1,0 +1,30 @@
+-- What each engine step says of time, with its GPU time sorted into useful, recomputed (the platform's) and wasted (of
+-- requests whose client had left), as contracts/attribution.py sorts it. Steps are kept for 72 hours.
+-- Rows that begin before the range may reach into it: the caller asks from a little earlier.
+SELECT
+    engine,
+    model,
+    replica,
+    toString(kind) AS kind_label,
+    toString(gap_cause) AS cause_label,
+    arrayMap(device -> toString(device), devices) AS device_labels,
+    toUnixTimestamp64Nano(started_at) AS started_at_ns,
+    busy_ns,
+    gap_ns,
+    sequence,
+    arraySum(arrayMap(
+        (ns, gone) -> if(gone, ns, 0), gpu_ns, arrayResize(aborted, length(gpu_ns), false)
+    )) AS wasted_sum,
+    arraySum(arrayMap(
+        (ns, gone, again, planned) -> if(gone OR planned = 0, 0, intDiv(ns * least(again, planned), planned)),
+        gpu_ns,
+        arrayResize(aborted, length(gpu_ns), false),
+        arrayResize(recompute, length(gpu_ns), 0),
+        arrayResize(scheduled, length(gpu_ns), 0)
+    )) AS recompute_sum,
+    arraySum(gpu_ns) AS charged_sum
+FROM engine_steps
+WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
+    AND started_at < toDateTime64({end:Float64}, 9, 'UTC')
+ORDER BY engine, started_at, sequence
+LIMIT {line_limit:UInt32}

@@ -1,0 +1,26 @@
+-- What requests to models of our own used in each hour: tokens by how they are made, and GPU time by phase. Of requests
+-- whose GPU time was measured.
+SELECT
+    model AS model_label,
+    intDiv(toUnixTimestamp(toDateTime(started_at, 'UTC')), 3600) * 3600 AS hour_start,
+    count() AS request_count,
+    sum(
+        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
+    ) AS uncached_sum,
+    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
+    sum(
+        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
+        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
+    ) AS output_sum,
+    sum(ifNull(gpu_prefill_ns, 0)) AS prefill_sum,
+    sum(ifNull(gpu_decode_ns, 0)) AS decode_sum,
+    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum
+FROM requests
+WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND attribution_method != ''
+GROUP BY model_label, hour_start
+ORDER BY model_label, hour_start

@@ -1,0 +1,12 @@
+-- How long the prompts of each model were in a time, and how much of them was not cached: what a newcomer has to expect.
+SELECT
+    model AS model_label,
+    count() AS request_count,
+    avg(ifNull(tokens_input_text, 0)) AS mean_uncached,
+    avg(ifNull(tokens_cache_read_text, 0)) AS mean_cached
+FROM requests
+WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND attribution_method != ''
+GROUP BY model_label

@@ -1,0 +1,23 @@
+-- What answers were like, by tenant and model, in the window from {split} on and in the reference before it: how many,
+-- their lengths in tokens and finish reasons as maps of counts, how many called tools, and whose JSON was not as asked.
+-- No rollup knows any of this, so it reads narrow columns of the requests.
+SELECT
+    tenant,
+    model,
+    started_at >= toDateTime({split:UInt32}, 'UTC') AS is_current,
+    count() AS answers,
+    sumMap(map(toUInt32(ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)), toUInt64(1))) AS lengths,
+    sumMap(map(toString(finish_reason), toUInt64(1))) AS reasons,
+    countIf(tool_calls > 0) AS with_tools,
+    countIf(schema_failed) AS schema_failures,
+    count(schema_failed) AS with_schema
+FROM requests
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND outcome = 'ok'
+    AND (tokens_output_text IS NOT NULL OR tokens_output_reasoning IS NOT NULL)
+GROUP BY tenant, model, is_current
+ORDER BY tenant, model, is_current

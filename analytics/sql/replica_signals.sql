@@ -1,0 +1,18 @@
+-- What engines said of themselves in the last moments: per replica its latest queue and cache, and how busy it was. An
+-- engine that idles says so every second; one that says nothing is not in the answer, which is not the same as idle.
+SELECT
+    model AS model_label,
+    replica AS replica_label,
+    toInt64(toUnixTimestamp(max(started_at))) AS newest,
+    toUInt64(argMax(kind != 'step', (started_at, sequence))) AS is_idle,
+    toUInt64(argMax(ifNull(waiting, 0), (started_at, sequence))) AS waiting_now,
+    toUInt64(argMax(ifNull(running, 0), (started_at, sequence))) AS running_now,
+    toUInt64(argMax(ifNull(kv_blocks_used, 0), (started_at, sequence))) AS blocks_used,
+    toUInt64(argMax(ifNull(kv_blocks_total, 0), (started_at, sequence))) AS blocks_total,
+    sumIf(busy_ns, kind = 'step') AS busy_sum
+FROM engine_steps
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND kind IN ('step', 'idle')
+GROUP BY model_label, replica_label
+ORDER BY model_label, replica_label

@@ -1,0 +1,96 @@
+"""The loops of the analytics process: rules are looked at, notices are sent, answers are judged, until it is told to
+stop. A fault is logged once and the loop goes on: were it to end, nobody would be told of anything any more."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Final
+
+from analytics.alerts.dispatcher import Dispatcher
+from analytics.alerts.evaluator import Evaluator, Looked
+from contracts.errors import TollkeeperError
+
+_log = logging.getLogger(__name__)
+
+_SEND_SECONDS: Final = 1.0
+_JUDGE_SECONDS: Final = 60.0
+
+
+class Watch:
+    """Runs the loops as tasks of the running event loop."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        dispatcher: Dispatcher,
+        judge: Callable[[], Awaitable[int]] | None,
+        evaluate_seconds: float,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._evaluator = evaluator
+        self._dispatcher = dispatcher
+        self._judge = judge
+        self._evaluate_seconds = evaluate_seconds
+        self._now = now
+        self._faults: dict[str, str] = {}
+        self._last: Looked | None = None
+        self._looked_at: datetime | None = None
+
+    async def run(self) -> None:
+        """Run until cancelled. A look that is under way is finished, and its lease given back."""
+        loops = [
+            self._forever("evaluate", self._look, self._evaluate_seconds),
+            self._forever("send", self._dispatcher.send_due, _SEND_SECONDS),
+        ]
+        if self._judge is not None:
+            loops.append(self._forever("judge", self._judge, _JUDGE_SECONDS))
+        try:
+            await asyncio.gather(*loops)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._give_back))
+
+    def state(self) -> dict[str, object]:
+        """Say how the last look went: when, what it could not judge and why, and what fails."""
+        last = self._last
+        return {
+            "looked_at": None if self._looked_at is None else self._looked_at.isoformat(),
+            "settled": None if last is None else asdict(last.settled),
+            "skipped": {} if last is None else dict(last.skipped),
+            "faults": dict(self._faults),
+        }
+
+    async def _look(self) -> int:
+        # Shielded: a thread goes on when its task is cancelled, and must not be left with the lease.
+        looked = await asyncio.shield(asyncio.to_thread(self._evaluator.look, self._now()))
+        if looked is not None:
+            self._last, self._looked_at = looked, self._now()
+            for kind, reason in looked.skipped.items():
+                _log.warning("alert_rules_skipped", extra={"kind": kind, "reason": reason})
+        return 0
+
+    async def _forever(self, name: str, step: Callable[[], Awaitable[int]], seconds: float) -> None:
+        while True:
+            try:
+                await step()
+                if self._faults.pop(name, ""):
+                    _log.info("watch_goes_on", extra={"loop": name})
+            except TollkeeperError as error:
+                self._note(name, error.message)
+            except Exception as error:  # the edge of the task
+                if name not in self._faults:
+                    _log.exception("watch_failed", extra={"loop": name})
+                self._faults[name] = type(error).__name__
+            await asyncio.sleep(seconds)
+
+    def _note(self, name: str, reason: str) -> None:
+        if self._faults.get(name) != reason:
+            _log.warning("watch_waits", extra={"loop": name, "reason": reason})
+        self._faults[name] = reason
+
+    def _give_back(self) -> None:
+        try:
+            self._evaluator.stop(self._now())
+        except TollkeeperError as error:
+            _log.warning("lease_kept", extra={"reason": error.message})

@@ -1,0 +1,68 @@
+"""A notice, what became of sending it, and what all senders are told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network
+from typing import Protocol
+
+from contracts.alerts import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What is to be told. `id` stays the same over all attempts; `body` is as `alert_log.notice_body` gives it."""
+
+    id: str
+    event: Event
+    body: Mapping[str, object]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an attempt: an empty `fault` is success.
+
+    `may_have_arrived`: the receiver was given all of it and did not say what it made of it. `is_final`: it said no for
+    good, and asking again would be the same.
+    """
+
+    fault: str = ""
+    may_have_arrived: bool = False
+    is_final: bool = False
+
+    @property
+    def is_delivered(self) -> bool:
+        """Say whether the receiver has it."""
+        return not self.fault
+
+
+class Sender(Protocol):
+    """Makes one attempt, within a bound of time that it knows."""
+
+    async def send(self, notice: Notice, address: str) -> Outcome:
+        """Send a notice to an address of this sender's kind. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """The server that mail is handed to. An empty `host` is none: mail cannot be sent."""
+
+    host: str = ""
+    port: int = 587
+    user: str = ""
+    password: str = field(default="", repr=False)
+    sender: str = "tollkeeper@localhost"
+    has_tls: bool = True  # STARTTLS
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """What senders are told: bounds, the operator's exceptions, secrets."""
+
+    timeout_seconds: float = 5.0
+    inward: tuple[IPv4Network | IPv6Network, ...] = ()  # networks that may be called though they are not public
+    webhook_secret: bytes = field(default=b"", repr=False)
+    pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    mail: MailServer = MailServer()

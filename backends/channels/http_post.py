@@ -1,0 +1,70 @@
+"""One POST to somebody else's server: bounded in time, not redirected, not led inwards."""
+
+import asyncio
+from collections.abc import Mapping
+
+import httpx
+
+from backends.channels.base import ChannelSettings, Outcome
+from backends.channels.inward import InwardAddress, reachable_address
+
+_TRIED_AGAIN = frozenset({408, 425, 429})
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class HttpPost:
+    """Posts JSON. One client is kept for all receivers; call `close` at the end."""
+
+    def __init__(self, settings: ChannelSettings) -> None:
+        self._settings = settings
+        # trust_env: a proxy from the environment would see what tenants spend.
+        # Connecting has less time than all of it: a server that cannot be reached was certainly told nothing.
+        timeout = httpx.Timeout(settings.timeout_seconds, connect=0.6 * settings.timeout_seconds)
+        # Nothing is kept open: connections are pooled by address, and two receivers of one address are not one server.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=timeout, limits=limits)
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
+        """Make one attempt within the bound, looking the host's name up included. Never raises."""
+        sent = False
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds):  # over all of it: httpx's own is for each step
+                request = await self._request(url, body, headers)
+                sent = True
+                reply = await self._client.send(request, stream=True)
+                await reply.aclose()
+        except InwardAddress as error:
+            return Outcome(str(error), is_final=True)
+        except (TimeoutError, httpx.ReadTimeout):
+            return Outcome(f"did not answer within {self._settings.timeout_seconds:g} seconds", may_have_arrived=sent)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, OSError, UnicodeError) as error:
+            return Outcome(f"could not be called ({type(error).__name__})")
+        except httpx.HTTPError as error:
+            return Outcome(f"broke off ({type(error).__name__})", may_have_arrived=True)
+        return _outcome(reply.status_code)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _request(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Request:
+        named = httpx.URL(url)
+        port = named.port or _DEFAULT_PORTS.get(named.scheme, 443)
+        address = await reachable_address(named.host, port, self._settings.inward)
+        # The address that was checked is the one that is called; the server's certificate is held against the name.
+        return self._client.build_request(
+            "POST",
+            named.copy_with(host=address),
+            content=body,
+            headers={**headers, "content-type": "application/json", "host": named.netloc.decode()},
+            extensions={"sni_hostname": named.host},
+        )
+
+
+def _outcome(status: int) -> Outcome:
+    if 200 <= status < 300:
+        return Outcome()
+    if 300 <= status < 400:
+        return Outcome(f"answered {status}, and redirects are not followed", is_final=True)
+    is_final = 400 <= status < 500 and status not in _TRIED_AGAIN
+    return Outcome(f"answered {status}", is_final=is_final)

@@ -1,0 +1,68 @@
+"""E-mail through the operator's server, by the standard library's client in a thread."""
+
+import asyncio
+import smtplib
+import ssl
+from email.message import EmailMessage
+from email.utils import format_datetime
+
+from backends.channels.base import MailServer, Notice, Outcome
+from backends.channels.words import lines_of, title_of
+
+_MAX_SUBJECT = 150
+
+
+class Mail:
+    """Hands one message to the server. Times of the single steps are bounded; so is the whole attempt."""
+
+    def __init__(self, server: MailServer, timeout_seconds: float) -> None:
+        self._server = server
+        self._timeout_seconds = timeout_seconds
+
+    async def send(self, notice: Notice, address: str) -> Outcome:
+        """Send the notice to one recipient."""
+        if not self._server.host:
+            return Outcome("no mail server is set (TOLLKEEPER_ALERTS_SMTP_HOST)", is_final=True)
+        message = message_of(notice, self._server.sender, address)
+        try:
+            # The thread ends by itself: each of the protocol's few steps has its own bound.
+            return await asyncio.wait_for(asyncio.to_thread(self._hand_over, message), 4 * self._timeout_seconds)
+        except TimeoutError:
+            return Outcome(f"the mail server did not answer within {self._timeout_seconds:g} seconds", True)
+
+    def _hand_over(self, message: EmailMessage) -> Outcome:
+        server = self._server
+        is_handed_over = False
+        try:
+            with smtplib.SMTP(server.host, server.port, timeout=self._timeout_seconds) as client:
+                if server.has_tls:
+                    client.starttls(context=ssl.create_default_context())
+                if server.user:
+                    client.login(server.user, server.password)
+                is_handed_over = True
+                client.send_message(message, server.sender, [str(message["To"])])
+        except smtplib.SMTPRecipientsRefused:
+            return Outcome("the mail server refuses the recipient", is_final=True)
+        except smtplib.SMTPResponseException as error:
+            # 5xx is for good (RFC 5321, section 4.2.1); the server's own words may repeat addresses.
+            return Outcome(f"the mail server answered {error.smtp_code}", is_final=500 <= error.smtp_code < 600)
+        except (smtplib.SMTPException, OSError) as error:
+            fault = f"the mail server could not be used ({type(error).__name__})"
+            # smtplib says of a server that does not answer that it is disconnected, and why only in the context.
+            if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):
+                fault = f"the mail server did not answer within {self._timeout_seconds:g} seconds"
+            return Outcome(fault, may_have_arrived=is_handed_over)
+        return Outcome()
+
+
+def message_of(notice: Notice, sender: str, recipient: str) -> EmailMessage:
+    """Write the message. Its Message-ID is the notice's, the same in every attempt."""
+    message = EmailMessage()
+    title = title_of(notice).replace("\n", " ").replace("\r", " ")
+    message["Subject"] = title[:_MAX_SUBJECT]
+    message["From"] = sender
+    message["To"] = recipient
+    message["Date"] = format_datetime(notice.created_at)
+    message["Message-ID"] = f"<{notice.id}@tollkeeper>"
+    message.set_content("\n".join([title, "", *lines_of(notice)]) + "\n")
+    return message

@@ -1,0 +1,263 @@
+"""The alerts that were raised: opened once, resolved once, each with its notices in the same transaction."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from backends.control.budget_states import insert_into
+from contracts.alerts import Event, Finding, Rule
+from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+
+_MOST_TOLD: Final = 50  # alerts that one notice lists; it says how many more there are
+_CHUNK_ROWS: Final = 500
+_SEEN_EVERY: Final = timedelta(minutes=5)  # how exact `last_seen_at` is: a write for each look would be thousands
+_MAX_SUMMARY: Final = 500
+_MAX_FINGERPRINT: Final = 400
+
+
+@dataclass(slots=True)
+class Settled:
+    """What a look at the rules changed: alerts opened and resolved, notices written."""
+
+    opened: int = 0
+    resolved: int = 0
+    notices: int = 0
+
+
+@dataclass(slots=True)
+class _Notices:
+    """What one rule has to tell: alerts that came true and alerts that are over."""
+
+    firing: list[Alert] = field(default_factory=list)
+    resolved: list[Alert] = field(default_factory=list)
+
+
+def settle_alerts(
+    session: Session, found: Sequence[tuple[Rule, Sequence[Finding]]], now: datetime, quiet_rules: Iterable[str] = ()
+) -> Settled:
+    """Bring the alerts of these rules to what was found of them, and write the notices that this makes.
+
+    Call it under a lease. A finding that is open stays the alert it is; one that is no longer found is resolved. One
+    that `ends_quietly` is raised once for its fingerprint, for good. `quiet_rules` are rules that are gone: their
+    alerts are resolved and nobody is told.
+    """
+    rules = [rule.id for rule, _ in found]
+    gone = set(quiet_rules)
+    known = _open_alerts(session, {*rules, *gone})
+    once = [_open_key(rule.id, each) for rule, findings in found for each in findings if each.ends_quietly]
+    known.update(_by_key(session, [key for key in once if key not in known]))
+    by_rule: dict[str, dict[str, Alert]] = {}
+    for key, alert in known.items():
+        by_rule.setdefault(alert.rule_id, {})[key] = alert
+    channels = {row.id: row for row in session.scalars(select(AlertChannel))}
+    in_force = (AlertSilence.starts_at <= now, AlertSilence.ends_at > now)
+    silences = list(session.scalars(select(AlertSilence).where(*in_force)))
+    settled = Settled()
+    for rule, findings in found:
+        notices = _settle_rule(session, rule, findings, by_rule.get(rule.id, {}), now, settled)
+        notices.firing = [alert for alert in notices.firing if not _is_silenced(alert, silences)]
+        for alert in notices.firing:
+            alert.notified_at = now
+        settled.notices += _write_notices(session, rule, notices, channels, now)
+    for alert in known.values():
+        if alert.rule_id in gone and alert.resolved_at is None:
+            _resolve(alert, now, settled)
+    session.flush()
+    return settled
+
+
+def _settle_rule(
+    session: Session,
+    rule: Rule,
+    findings: Sequence[Finding],
+    known: Mapping[str, Alert],
+    now: datetime,
+    settled: Settled,
+) -> _Notices:
+    notices, held = _Notices(), set[str]()
+    for finding in findings:
+        key = _open_key(rule.id, finding)
+        if key in held:
+            continue  # two findings of one fingerprint are one alert
+        held.add(key)
+        alert = known.get(key)
+        if alert is None:
+            alert = _opened(rule, finding, key, now)
+            session.add(alert)
+            settled.opened += 1
+        elif alert.resolved_at is not None:
+            continue  # once for its fingerprint, and it was
+        else:
+            _refresh(alert, finding, now)
+        if alert.notified_at is None:
+            notices.firing.append(alert)
+    for key, alert in known.items():
+        if key not in held and alert.resolved_at is None:
+            _resolve(alert, now, settled)
+            if alert.notified_at is not None and not alert.facts.get("ends_quietly"):
+                notices.resolved.append(alert)
+    return notices
+
+
+def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> Alert:
+    facts = {**finding.facts, **({"ends_quietly": True} if finding.ends_quietly else {})}
+    return Alert(
+        id=f"alt_{uuid7(unix_ns(now)).hex}",
+        rule_id=rule.id,
+        kind=rule.kind,
+        tenant_id=finding.tenant,
+        team_id=finding.team,
+        fingerprint=finding.fingerprint[:_MAX_FINGERPRINT],
+        open_key=key,
+        severity=finding.severity,
+        summary=finding.summary[:_MAX_SUMMARY],
+        facts=facts,
+        opened_at=now,
+        last_seen_at=now,
+        resolved_at=None,
+        notified_at=None,
+    )
+
+
+def _refresh(alert: Alert, finding: Finding, now: datetime) -> None:
+    if now - alert.last_seen_at < _SEEN_EVERY:
+        return
+    quiet = {"ends_quietly": True} if finding.ends_quietly else {}
+    alert.last_seen_at, alert.summary = now, finding.summary[:_MAX_SUMMARY]
+    alert.facts = {**finding.facts, **quiet}
+
+
+def _resolve(alert: Alert, now: datetime, settled: Settled) -> None:
+    alert.resolved_at = now
+    if not alert.facts.get("ends_quietly"):  # which keeps its key: it must not be raised again
+        alert.open_key = alert.id
+    settled.resolved += 1
+
+
+def _write_notices(
+    session: Session, rule: Rule, notices: _Notices, channels: Mapping[str, AlertChannel], now: datetime
+) -> int:
+    written = 0
+    told: tuple[tuple[Event, list[Alert]], ...] = (("firing", notices.firing), ("resolved", notices.resolved))
+    for event, alerts in told:
+        for name in rule.channels if alerts else ():
+            channel = channels.get(name)
+            if channel is None:
+                continue
+            # PagerDuty opens and closes an incident for each alert; the others are told of all at once.
+            groups = [[alert] for alert in alerts] if channel.kind == "pagerduty" else [alerts]
+            for group in groups:
+                written += write_delivery(session, channel, event, notice_body(event, rule, group, now), now)
+    return written
+
+
+def notice_body(event: Event, rule: Rule, alerts: Sequence[Alert], now: datetime) -> dict[str, object]:
+    """Give what a notice says, for every channel: plain values, moments as ISO 8601 text in UTC."""
+    severities = {alert.severity for alert in alerts}
+    return {
+        "event": event,
+        "rule": rule.id,
+        "kind": rule.kind,
+        "severity": "page" if "page" in severities else "ticket",
+        "at": now.isoformat(),
+        "alerts": [alert_facts(alert) for alert in alerts[:_MOST_TOLD]],
+        "more": max(len(alerts) - _MOST_TOLD, 0),
+        "ids": [alert.id for alert in alerts],
+    }
+
+
+def alert_facts(alert: Alert) -> dict[str, object]:
+    """Give an alert as plain values, the same for notices, the HTTP interface and the command line."""
+    return {
+        "id": alert.id,
+        "rule": alert.rule_id,
+        "kind": alert.kind,
+        "tenant": alert.tenant_id or None,
+        "team": alert.team_id or None,
+        "severity": alert.severity,
+        "summary": alert.summary,
+        "facts": {name: value for name, value in alert.facts.items() if name != "ends_quietly"},
+        "opened_at": alert.opened_at.isoformat(),
+        "resolved_at": None if alert.resolved_at is None else alert.resolved_at.isoformat(),
+        "is_silenced": alert.notified_at is None,
+    }
+
+
+def write_delivery(
+    session: Session, channel: AlertChannel, event: Event, body: Mapping[str, object], now: datetime
+) -> int:
+    """Put a notice in the outbox; 0 where the same one is there already, else 1."""
+    ids = body.get("ids")
+    named = "|".join([channel.id, event, *(str(each) for each in (ids if isinstance(ids, list) else ()))])
+    insert: Any = insert_into(session, AlertDelivery)
+    row = insert.values(
+        id=f"ntf_{hashlib.sha256(named.encode()).hexdigest()[:32]}",
+        channel_id=channel.id,
+        tenant_id=channel.tenant_id,
+        event=event,
+        body=dict(body),
+        created_at=now,
+        state="waiting",
+        attempts=0,
+        next_attempt_at=now,
+        last_error="",
+    )
+    return int(session.scalar(row.on_conflict_do_nothing().returning(AlertDelivery.id)) is not None)
+
+
+def list_alerts(
+    session: Session, *, tenant: str = "", team: str = "", is_open: bool = False, before: str = "", limit: int = 100
+) -> list[Alert]:
+    """Give up to `limit` alerts with ids below `before`, the latest first, about one tenant or team where named."""
+    wanted = select(Alert).order_by(Alert.id.desc()).limit(limit)
+    conditions = [Alert.tenant_id == tenant] if tenant else []
+    conditions += [Alert.team_id == team] if team else []
+    conditions += [Alert.resolved_at.is_(None)] if is_open else []
+    conditions += [Alert.id < before] if before else []
+    return list(session.scalars(wanted.where(*conditions)))
+
+
+def open_rules(session: Session) -> set[str]:
+    """Give the ids of rules that have open alerts, also of those that are gone."""
+    return set(session.scalars(select(Alert.rule_id).where(Alert.resolved_at.is_(None)).distinct()))
+
+
+def forget_alerts(session: Session, before: datetime) -> None:
+    """Remove alerts that were resolved, and notices that ended, before a moment."""
+    unsynchronised = {"synchronize_session": False}
+    session.execute(delete(Alert).where(Alert.resolved_at < before), execution_options=unsynchronised)
+    session.execute(delete(AlertDelivery).where(AlertDelivery.ended_at < before), execution_options=unsynchronised)
+
+
+def _open_key(rule_id: str, finding: Finding) -> str:
+    return f"{rule_id}|{finding.fingerprint[:_MAX_FINGERPRINT]}"
+
+
+def _open_alerts(session: Session, rules: Iterable[str]) -> dict[str, Alert]:
+    wanted = set(rules)
+    rows = session.scalars(select(Alert).where(Alert.resolved_at.is_(None)))
+    return {row.open_key: row for row in rows if row.rule_id in wanted}
+
+
+def _by_key(session: Session, keys: Sequence[str]) -> dict[str, Alert]:
+    found: dict[str, Alert] = {}
+    for start in range(0, len(keys), _CHUNK_ROWS):
+        rows = session.scalars(select(Alert).where(Alert.open_key.in_(keys[start : start + _CHUNK_ROWS])))
+        found.update({row.open_key: row for row in rows})
+    return found
+
+
+def _is_silenced(alert: Alert, silences: Sequence[AlertSilence]) -> bool:
+    return any(
+        silence.tenant_id in ("", alert.tenant_id)
+        and silence.rule_id in ("", alert.rule_id)
+        and alert.fingerprint.startswith(silence.subject)
+        for silence in silences
+    )

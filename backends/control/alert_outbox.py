@@ -1,0 +1,143 @@
+"""Notices on their way: handed to one process at a time, tried again, and what became of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import CursorResult, select, update
+from sqlalchemy.orm import Session
+
+from backends.control.budget_events import wait_after
+from contracts.control import AlertChannel, AlertDelivery
+
+GIVE_UP_AFTER: Final = timedelta(days=1)
+# Longer than any attempt may last (see backends/channels): a notice that is still being sent by then was cut off.
+ATTEMPT_LASTS: Final = timedelta(seconds=60)
+# Receivers that know a notice again by its id may be told twice; of the others nobody knows whether they were told.
+REPEATABLE: Final = frozenset({"webhook", "pagerduty"})
+_UNDER_WAY: Final = ("waiting", "sending")
+_MAX_ERROR: Final = 200
+_CUT_OFF: Final = "the process ended while it was being sent; whether it arrived is not known"
+_LATE: Final = "no answer came in time; whether it arrived is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class DueNotice:
+    """A notice to be sent: read off the rows, so that nothing of the database is held meanwhile."""
+
+    id: str
+    attempts: int
+    kind: str
+    address: str
+    event: str
+    body: Mapping[str, object]
+    created_at: datetime
+
+
+def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[DueNotice]:
+    """Give notices that are to be sent now, the oldest first, and end those that cannot be.
+
+    A notice waits while an earlier one about the same alert is on its way to the same channel: nobody should hear of
+    an end before the beginning.
+    """
+    rows = session.scalars(
+        select(AlertDelivery)
+        .where(AlertDelivery.next_attempt_at.is_not(None))
+        .order_by(AlertDelivery.created_at, AlertDelivery.event, AlertDelivery.id)
+    )
+    found: list[DueNotice] = []
+    ahead: dict[str, set[str]] = {}
+    for row in rows:
+        ids = _alert_ids(row)
+        is_first = not ids & ahead.setdefault(row.channel_id, set())
+        ahead[row.channel_id] |= ids
+        if not is_first or row.next_attempt_at is None or row.next_attempt_at > now:
+            continue
+        channel = session.get(AlertChannel, row.channel_id)
+        if channel is None:
+            _end(row, "given_up", now, "the channel is gone")
+        elif row.state == "sending" and channel.kind not in REPEATABLE:
+            _end(row, "unknown", now, _CUT_OFF)
+        elif len(found) < limit:
+            found.append(
+                DueNotice(row.id, row.attempts, channel.kind, channel.address, row.event, row.body, row.created_at)
+            )
+    session.flush()
+    return found
+
+
+def claim_notice(session: Session, notice: DueNotice, now: datetime) -> bool:
+    """Take a notice for one attempt; False where another process took it since it was read."""
+    claimed = session.execute(
+        update(AlertDelivery)
+        .where(
+            AlertDelivery.id == notice.id,
+            AlertDelivery.attempts == notice.attempts,
+            AlertDelivery.state.in_(_UNDER_WAY),
+            AlertDelivery.next_attempt_at <= now,
+        )
+        .values(attempts=notice.attempts + 1, state="sending", next_attempt_at=now + ATTEMPT_LASTS)
+    )
+    assert isinstance(claimed, CursorResult)  # what UPDATE gives
+    return bool(claimed.rowcount == 1)
+
+
+def finish_notice(session: Session, notice_id: str, now: datetime) -> None:
+    """Mark a notice as delivered."""
+    row = session.get(AlertDelivery, notice_id)
+    if row is not None:
+        _end(row, "delivered", now, "")
+
+
+def fail_notice(
+    session: Session, notice: DueNotice, fault: str, now: datetime, *, may_have_arrived: bool, is_final: bool
+) -> str:
+    """Note why an attempt failed; give the state the notice is in.
+
+    It waits for another attempt, unless it may have arrived at a receiver that would not know it again, the receiver
+    said no for good, or a day has passed.
+    """
+    row = session.get(AlertDelivery, notice.id)
+    if row is None:
+        return "given_up"
+    if may_have_arrived and notice.kind not in REPEATABLE:
+        _end(row, "unknown", now, f"{fault}; {_LATE}")
+        return row.state
+    next_at = now + wait_after(row.attempts)
+    if is_final or next_at > notice.created_at + GIVE_UP_AFTER:
+        _end(row, "given_up", now, fault)
+        return row.state
+    row.state, row.next_attempt_at, row.last_error = "waiting", next_at, fault[:_MAX_ERROR]
+    return row.state
+
+
+def list_deliveries(
+    session: Session, *, tenant: str = "", channel: str = "", before: str = "", limit: int = 100
+) -> list[tuple[AlertDelivery, str]]:
+    """Give notices with their channels' kinds, the latest first, of one tenant's channels or one channel if named."""
+    wanted = (
+        select(AlertDelivery, AlertChannel.kind)
+        .outerjoin(AlertChannel, AlertChannel.id == AlertDelivery.channel_id)
+        .order_by(AlertDelivery.created_at.desc(), AlertDelivery.id.desc())
+        .limit(limit)
+    )
+    if tenant:
+        wanted = wanted.where(AlertDelivery.tenant_id == tenant)
+    if channel:
+        wanted = wanted.where(AlertDelivery.channel_id == channel)
+    if before:
+        row = session.get(AlertDelivery, before)
+        if row is not None:
+            earlier = (AlertDelivery.created_at == row.created_at) & (AlertDelivery.id < before)
+            wanted = wanted.where((AlertDelivery.created_at < row.created_at) | earlier)
+    return [(row[0], row[1] or "") for row in session.execute(wanted)]
+
+
+def _alert_ids(row: AlertDelivery) -> set[str]:
+    ids = row.body.get("ids")
+    return {str(each) for each in ids} if isinstance(ids, list) else set()
+
+
+def _end(row: AlertDelivery, state: str, now: datetime, error: str) -> None:
+    row.state, row.ended_at, row.next_attempt_at, row.last_error = state, now, None, error[:_MAX_ERROR]

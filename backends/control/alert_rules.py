@@ -1,0 +1,180 @@
+"""Rules, channels and silences in the control database."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.organisation import get_tenant
+from contracts.alerts import Rule, check_channel
+from contracts.control import AlertChannel, AlertRule, AlertSilence
+from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+
+RowT = TypeVar("RowT", AlertRule, AlertChannel, AlertSilence)
+_NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewRule:
+    """A rule as people write it; see `contracts.alerts.Rule`."""
+
+    id: str
+    kind: str
+    tenant: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    channels: Sequence[str] = ()
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewSilence:
+    """Alerts of a rule, or of all, whose fingerprint begins with `subject`, are not sent from then till then."""
+
+    tenant: str
+    ends_at: datetime
+    starts_at: datetime | None = None  # None: now
+    rule_id: str = ""
+    subject: str = ""
+    comment: str = ""
+
+
+def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
+    """Add a rule.
+
+    Raises InvalidRequest on an unknown kind or setting, Conflict where the id is taken, NotFound on an unknown tenant
+    or channel, and on another tenant's than the author is bound to.
+    """
+    entry = begin_change(session, author, "alert_rule.create", _subject(new.tenant, new.id))
+    rule = Rule.of(new.id, new.kind, new.tenant, tuple(new.channels), new.settings)
+    _check_reach(session, author, new.tenant)
+    for channel in new.channels:
+        found = session.get(AlertChannel, channel)
+        # A tenant's alerts go to its own channels: a platform's may be read by other people.
+        if found is None or found.tenant_id not in ("", new.tenant) or (found.tenant_id == "" and author.tenant_id):
+            raise NotFound(f"channel {channel!r} does not exist for this rule", param="channels")
+    if session.get(AlertRule, new.id) is not None:
+        raise Conflict(f"rule {new.id!r} exists already; choose another id", param="id")
+    row = AlertRule(
+        id=new.id,
+        tenant_id=new.tenant,
+        kind=rule.kind,
+        settings=dict(new.settings),
+        channels=list(new.channels),
+        is_active=new.is_active,
+        created_at=author.at,
+        updated_at=author.at,
+    )
+    entry.detail = {"kind": rule.kind, "settings": dict(new.settings), "channels": list(new.channels)}
+    session.add(row)
+    session.flush()
+    return row
+
+
+def create_channel(
+    session: Session, author: Author, channel_id: str, tenant: str, kind: str, address: str
+) -> AlertChannel:
+    """Add a channel; its address is in no audit entry. Raises as `create_rule` does."""
+    begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
+    known = check_channel(kind, address)
+    _check_reach(session, author, tenant)
+    if session.get(AlertChannel, channel_id) is not None:
+        raise Conflict(f"channel {channel_id!r} exists already; choose another id", param="id")
+    row = AlertChannel(id=channel_id, tenant_id=tenant, kind=known, address=address, created_at=author.at)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSilence:
+    """Add a silence. Raises InvalidRequest where it would end before it begins or is over, NotFound on its rule."""
+    silence_id = f"sil_{uuid7(unix_ns(author.at)).hex}"
+    begin_change(session, author, "alert_silence.create", _subject(new.tenant, silence_id), {"rule": new.rule_id})
+    _check_reach(session, author, new.tenant)
+    starts_at = new.starts_at or author.at
+    if new.ends_at <= max(starts_at, author.at):
+        raise InvalidRequest(
+            f"ends_at is {new.ends_at.isoformat()}, which is past or before it begins; name a later moment",
+            param="ends_at",
+        )
+    if new.rule_id:
+        get_row(session, AlertRule, new.rule_id, tenant=new.tenant)
+    row = AlertSilence(
+        id=silence_id,
+        tenant_id=new.tenant,
+        rule_id=new.rule_id,
+        subject=new.subject,
+        starts_at=starts_at,
+        ends_at=new.ends_at,
+        comment=new.comment,
+        created_at=author.at,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def list_rows(
+    session: Session, table: type[RowT], *, tenant: str = "", after: str = "", limit: int = 100
+) -> list[RowT]:
+    """Give up to `limit` rows after an id, of one tenant where it is not empty."""
+    wanted = select(table).where(table.id > after).order_by(table.id).limit(limit)
+    return list(session.scalars(wanted.where(table.tenant_id == tenant) if tenant else wanted))
+
+
+def get_row(session: Session, table: type[RowT], row_id: str, *, tenant: str = "") -> RowT:
+    """Give a rule, channel or silence. Raises NotFound, also for one of another tenant than named."""
+    row = session.get(table, row_id)
+    if row is None or tenant not in ("", row.tenant_id):
+        noun = _NOUNS[table]
+        raise NotFound(f"{noun} {row_id!r} does not exist; `tollkeeper alerts {noun}s list` shows those that do")
+    return row
+
+
+def delete_row(session: Session, author: Author, table: type[RowT], row_id: str) -> None:
+    """Remove a rule, channel or silence. Raises NotFound, and Conflict on a channel that a rule names."""
+    row = get_row(session, table, row_id, tenant=author.tenant_id)
+    begin_change(session, author, f"alert_{_NOUNS[table]}.delete", _subject(row.tenant_id, row_id))
+    if isinstance(row, AlertChannel):
+        users = [rule.id for rule in session.scalars(select(AlertRule)) if row_id in rule.channels]
+        if users:
+            raise Conflict(f"rule {users[0]!r} tells channel {row_id!r}; delete the rule first")
+    session.delete(row)
+    session.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRules:
+    """The active rules with when each was made, and why others could not be read, by id."""
+
+    rules: list[tuple[Rule, datetime]]
+    faults: dict[str, str]
+
+
+def load_rules(session: Session) -> LoadedRules:
+    """Give the active rules. One that cannot be read is left out and named in the faults; the others go on."""
+    loaded = LoadedRules([], {})
+    for row in session.scalars(select(AlertRule).where(AlertRule.is_active).order_by(AlertRule.id)):
+        try:
+            rule = Rule.of(row.id, row.kind, row.tenant_id, tuple(row.channels), row.settings)
+        except InvalidRequest as error:
+            loaded.faults[row.id] = error.message
+        else:
+            loaded.rules.append((rule, row.created_at))
+    return loaded
+
+
+def _subject(tenant: str, row_id: str) -> str:
+    return f"{tenant}/{row_id}" if tenant else row_id
+
+
+def _check_reach(session: Session, author: Author, tenant: str) -> None:
+    if author.tenant_id not in ("", tenant):
+        raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
+    if tenant:
+        get_tenant(session, tenant)

@@ -1,0 +1,68 @@
+"""What every budget has come to in its recent periods, read at once: for alerts, which look at all of them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from backends.control.rules import budget_spec
+from contracts.control import Budget, BudgetState, Tenant
+from contracts.errors import ConfigurationError
+from contracts.limits import BudgetSpec
+from contracts.moments import unix_ns
+from contracts.periods import budget_period
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """What one subject has used of a budget in one period, in the budget's base unit; times in Unix nanoseconds.
+
+    `end_ns` is `None` where the period has no end. `counts_since_ns` is when counting began in it.
+    """
+
+    spec: BudgetSpec
+    subject: str
+    team: str
+    start_ns: int
+    end_ns: int | None
+    counts_since_ns: int
+    used: int
+
+
+def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
+    """Give the standings of all budgets in periods that began since a moment; one read for all tenants.
+
+    A budget whose row cannot be read is left out: gateways name it.
+    """
+    rows = session.execute(
+        select(BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
+        .join(Budget, Budget.id == BudgetState.budget_id)
+        .where(or_(BudgetState.period_start >= since, Budget.period == "total"))
+    )
+    used: dict[tuple[str, str, datetime], int] = {}
+    for budget_id, subject, period_start, settled in rows:  # a row for each gateway
+        key = (budget_id, subject, period_start)
+        used[key] = used.get(key, 0) + int(settled)
+    budgets = _budgets(session)
+    standings = []
+    for (budget_id, subject, period_start), amount in used.items():
+        known, start_ns = budgets.get(budget_id), unix_ns(period_start)
+        bounds = None if known is None else budget_period(known[0], start_ns)
+        if known is None or bounds is None:
+            continue
+        spec, created_ns = known
+        team = subject.partition("/")[0] if spec.scope.level in ("team", "project") else ""
+        counts_since_ns = max(start_ns, created_ns)
+        standings.append(BudgetStanding(spec, subject, team, start_ns, bounds[1], counts_since_ns, amount))
+    return standings
+
+
+def _budgets(session: Session) -> dict[str, tuple[BudgetSpec, int]]:
+    found: dict[str, tuple[BudgetSpec, int]] = {}
+    for budget, time_zone in session.execute(select(Budget, Tenant.time_zone).join(Tenant)):
+        try:
+            found[budget.id] = (budget_spec(budget, time_zone), unix_ns(budget.created_at))
+        except ConfigurationError:
+            continue
+    return found

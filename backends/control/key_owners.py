@@ -1,0 +1,22 @@
+"""Whose an application's key is: for processes that are asked with keys now and then, and hold none in memory."""
+
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contracts.control import ApiKey, FormerSecret, Tenant
+from contracts.keys import digest_of
+
+
+def find_key(session: Session, secret: str, pepper: bytes, now: datetime) -> ApiKey | None:
+    """Find the key of this secret, a rotated one until it ends; `None` where none works at this moment."""
+    digest = digest_of(secret, pepper).hex()
+    wanted = select(ApiKey).join(Tenant, Tenant.id == ApiKey.tenant_id).where(Tenant.is_active)
+    key = session.scalars(wanted.where(ApiKey.digest == digest)).first()
+    if key is None:
+        former = (FormerSecret.digest == digest, FormerSecret.expires_at > now)
+        key = session.scalars(wanted.join(FormerSecret, FormerSecret.key_id == ApiKey.id).where(*former)).first()
+    if key is None or key.revoked_at is not None:
+        return None
+    return None if key.expires_at is not None and key.expires_at <= now else key

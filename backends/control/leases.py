@@ -1,0 +1,64 @@
+"""Leases: one process at a time does what must not be done twice, and no longer than it says that it lives."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import CursorResult, case, or_, select, update
+from sqlalchemy.orm import Session
+
+from backends.control.budget_states import insert_into
+from contracts.control import Lease
+from contracts.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease that this process holds. Another term is another holder's, also where it has the same name."""
+
+    name: str
+    holder: str
+    term: int
+
+
+def take_lease(session: Session, name: str, holder: str, now: datetime, length: timedelta) -> HeldLease | None:
+    """Take or prolong a lease until `now + length`; `None` while another process holds it."""
+    free = or_(Lease.holder == holder, Lease.expires_at <= now)
+    term = case((Lease.holder == holder, Lease.term), else_=Lease.term + 1)
+    taken = session.execute(
+        update(Lease).where(Lease.name == name, free).values(holder=holder, expires_at=now + length, term=term),
+        execution_options={"synchronize_session": False},
+    )
+    if not _changed_one(taken):
+        insert: Any = insert_into(session, Lease)
+        row = insert.values(name=name, holder=holder, term=1, expires_at=now + length).on_conflict_do_nothing()
+        if session.scalar(row.returning(Lease.name)) is None:
+            return None
+    found = session.execute(select(Lease.term).where(Lease.name == name, Lease.holder == holder)).scalar_one()
+    return HeldLease(name, holder, found)
+
+
+def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
+    """Make sure that a lease is still held, and that it stays so until this transaction ends.
+
+    Call it first: the update locks the row, so whoever takes the lease next waits for what is written here.
+    Raises Conflict where the lease was lost; nothing of the transaction may then be kept.
+    """
+    mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
+    kept = session.execute(
+        update(Lease).where(*mine, Lease.expires_at > now).values(term=lease.term),
+        execution_options={"synchronize_session": False},
+    )
+    if not _changed_one(kept):
+        raise Conflict(f"the lease {lease.name!r} is another process's by now", code="lease_lost")
+
+
+def give_back(session: Session, lease: HeldLease, now: datetime) -> None:
+    """End a lease early, so that another process need not wait for it to run out."""
+    mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
+    session.execute(update(Lease).where(*mine).values(expires_at=now), execution_options={"synchronize_session": False})
+
+
+def _changed_one(result: object) -> bool:
+    assert isinstance(result, CursorResult)  # what UPDATE gives
+    return bool(result.rowcount == 1)

@@ -1,0 +1,179 @@
+"""Objectives in the control database, and the holds that those in danger put on others."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.budget_states import insert_into
+from backends.control.changes import Author, begin_change
+from backends.control.organisation import get_tenant
+from contracts.control import PolicyHold, Slo
+from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.objectives import Indicator, Objective
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlo:
+    """An objective as people write it; see `contracts.objectives.Objective`."""
+
+    id: str
+    indicator: str
+    target_percent: Decimal
+    thresholds_ms: Mapping[str, Decimal] = field(default_factory=dict)
+    window_days: int = 28
+    tenant: str = ""
+    model: str = ""
+    route: str = ""
+    prompt_class: str = ""
+    min_events: int = 20
+    hooks: Sequence[str] = ()
+
+    def objective(self) -> Objective:
+        """Build and check the objective. Raises InvalidRequest."""
+        return Objective(
+            id=self.id,
+            indicator=cast(Indicator, self.indicator),
+            target_percent=self.target_percent,
+            thresholds_ms=dict(self.thresholds_ms),
+            window_days=self.window_days,
+            tenant=self.tenant,
+            model=self.model,
+            route=self.route,
+            prompt_class=self.prompt_class,
+            min_events=self.min_events,
+            hooks=tuple(self.hooks),
+        )
+
+
+def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) -> Slo:
+    """Add an objective; `replaces`: or put it in the place of the one of this id.
+
+    Raises InvalidRequest as `Objective` does, Conflict where the id is taken and not to be replaced, NotFound on an
+    unknown tenant, and on another tenant than the one the author is bound to.
+    """
+    entry = begin_change(session, author, "slo.set" if replaces else "slo.create", _subject(new.tenant, new.id))
+    objective = new.objective()
+    _check_reach(session, author, objective.tenant)
+    row = session.get(Slo, new.id)
+    if row is not None and (not replaces or author.tenant_id not in ("", row.tenant_id)):
+        raise Conflict(f"objective {new.id!r} exists already; choose another id, or set that one", param="id")
+    if row is None:
+        row = Slo(id=new.id, created_at=author.at)
+        session.add(row)
+    row.tenant_id, row.model, row.route = objective.tenant, objective.model, objective.route
+    row.prompt_class, row.indicator = objective.prompt_class, objective.indicator
+    row.thresholds_ms = {name: format(value, "f") for name, value in objective.thresholds_ms.items()}
+    row.target_percent, row.window_days = objective.target_percent, objective.window_days
+    row.min_events, row.hooks, row.updated_at = objective.min_events, list(objective.hooks), author.at
+    entry.detail = {"indicator": row.indicator, "target_percent": str(row.target_percent), "model": row.model}
+    session.flush()
+    return row
+
+
+def list_slos(session: Session, *, tenant: str = "", after: str = "", limit: int = 100) -> list[Slo]:
+    """Give up to `limit` objectives after an id; those of one tenant where it is not empty."""
+    wanted = select(Slo).where(Slo.id > after).order_by(Slo.id).limit(limit)
+    return list(session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted))
+
+
+def get_slo(session: Session, slo_id: str, *, tenant: str = "") -> Slo:
+    """Give an objective. Raises NotFound, also for one of another tenant than named."""
+    row = session.get(Slo, slo_id)
+    if row is None or tenant not in ("", row.tenant_id):
+        raise NotFound(f"objective {slo_id!r} does not exist; `tollkeeper slo list` shows those that do")
+    return row
+
+
+def delete_slo(session: Session, author: Author, slo_id: str) -> None:
+    """Remove an objective with its holds. Raises NotFound."""
+    row = get_slo(session, slo_id, tenant=author.tenant_id)
+    begin_change(session, author, "slo.delete", _subject(row.tenant_id, slo_id))
+    for hold in session.scalars(select(PolicyHold).where(PolicyHold.slo_id == slo_id)):
+        session.delete(hold)
+    session.delete(row)
+    session.flush()
+
+
+def objective_of(row: Slo) -> Objective:
+    """Build the objective that a row stands for. Raises InvalidRequest where the row breaks an objective's rules."""
+    return Objective(
+        id=row.id,
+        indicator=cast(Indicator, row.indicator),
+        target_percent=row.target_percent,
+        thresholds_ms={name: Decimal(value) for name, value in row.thresholds_ms.items()},
+        window_days=row.window_days,
+        tenant=row.tenant_id,
+        model=row.model,
+        route=row.route,
+        prompt_class=row.prompt_class,
+        min_events=row.min_events,
+        hooks=tuple(row.hooks),
+    )
+
+
+def load_objectives(session: Session, *, tenant: str = "") -> list[Objective]:
+    """Give all objectives, or those of one tenant, by id. One that cannot be read is left out and logged."""
+    wanted = select(Slo).order_by(Slo.id)
+    found = []
+    for row in session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted):
+        try:
+            found.append(objective_of(row))
+        except (InvalidRequest, ArithmeticError, TypeError, AttributeError) as error:
+            _log.warning("objective_unreadable", extra={"objective": row.id, "error": type(error).__name__})
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What an objective asks of others while it is in danger."""
+
+    slo: str
+    hook: str
+    tenant: str
+    model: str
+    reason: str
+
+
+def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
+    """Make these holds active and end all others; give how many changed. `since` is when a hold last changed."""
+    by_key = {(hold.slo, hold.hook): hold for hold in wanted}
+    changed = 0
+    for row in session.scalars(select(PolicyHold)):
+        hold = by_key.pop((row.slo_id, row.hook), None)
+        if row.is_active != (hold is not None):
+            row.is_active, row.since = hold is not None, now
+            row.reason = hold.reason if hold is not None else ""
+            changed += 1
+    insert: Any = insert_into(session, PolicyHold)
+    for hold in by_key.values():
+        row_values = {"slo_id": hold.slo, "hook": hold.hook, "tenant_id": hold.tenant, "model": hold.model}
+        new = insert.values(**row_values, is_active=True, since=now, reason=hold.reason[:300])
+        session.execute(new.on_conflict_do_nothing())
+        changed += 1
+    session.flush()
+    return changed
+
+
+def list_holds(session: Session, *, tenant: str = "") -> list[PolicyHold]:
+    """Give the holds that are active, of one tenant where it is named."""
+    wanted = select(PolicyHold).where(PolicyHold.is_active).order_by(PolicyHold.slo_id, PolicyHold.hook)
+    return list(session.scalars(wanted.where(PolicyHold.tenant_id == tenant) if tenant else wanted))
+
+
+def _subject(tenant: str, slo_id: str) -> str:
+    return f"{tenant}/{slo_id}" if tenant else slo_id
+
+
+def _check_reach(session: Session, author: Author, tenant: str) -> None:
+    if author.tenant_id not in ("", tenant):
+        raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
+    if tenant:
+        get_tenant(session, tenant)

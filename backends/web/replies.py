@@ -1,0 +1,116 @@
+"""How a process of ours says no: in OpenAI's error shape, also for what FastAPI and the database refuse."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from contracts.errors import (
+    ControlUnavailable,
+    InvalidRequest,
+    MalformedBody,
+    MethodNotAllowed,
+    NotFound,
+    TollkeeperError,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_SHOWN = 80
+_NEVER_SHOWN = frozenset({"key_ref", "address"})
+_LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places")
+
+
+def install_error_replies(app: FastAPI, process: str) -> None:
+    """Make every failure of this app an OpenAI-shaped error; `process` is what people call it."""
+    app.add_exception_handler(TollkeeperError, _reply_to_our_error)
+    app.add_exception_handler(RequestValidationError, _reply_to_invalid_input)
+    app.add_exception_handler(HTTPException, _reply_to_http_error)
+    app.add_exception_handler(PoolTimeout, _reply_to_busy_database)
+
+    async def reply_to_surprise(request: Request, error: Exception) -> JSONResponse:
+        # Starlette raises the exception again after this reply, so the server's log keeps its trace.
+        log.error("request_crashed", extra={"path": request.url.path, "error": type(error).__name__})
+        return error_reply(TollkeeperError(f"the {process} failed on this request; its log says where"))
+
+    app.add_exception_handler(Exception, reply_to_surprise)
+
+
+def error_reply(error: TollkeeperError) -> JSONResponse:
+    """Render an error as {"error": {"message", "type", "param", "code"}} under its status."""
+    body = {"message": error.message, "type": error.kind, "param": error.param, "code": error.error_code}
+    headers: dict[str, str] = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+    return JSONResponse({"error": body}, status_code=error.status, headers=headers)
+
+
+def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
+    """Turn pydantic's first complaint into an error naming field, value and limit."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        position = first["loc"][-1]
+        reason = first.get("ctx", {}).get("error", "not JSON")
+        return MalformedBody(f"the body is not JSON at position {position}: {reason}", param="body")
+    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    field = ".".join(place) or "body"
+    if isinstance(first.get("input"), bytes) and not place:
+        return InvalidRequest("the body was not read as JSON; send the header content-type: application/json")
+    if first["type"] == "missing":
+        return InvalidRequest(f"{field} is missing", param=field)
+    if first["type"] == "extra_forbidden":
+        return InvalidRequest(f"{field} is not a field of this request", param=field)
+    limits = [f"{name} {first['ctx'][name]}" for name in _LIMITS if name in first.get("ctx", {})]
+    reason = first["msg"].removeprefix("Value error, ")
+    limit = f" (limit: {', '.join(limits)})" if limits else ""
+    # Who pastes a credential where its name belongs must not find it again in logs and tickets.
+    value = "not usable" if field in _NEVER_SHOWN else _shown(first.get("input"))
+    return InvalidRequest(f"{field} is {value}: {reason}{limit}", param=field)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    if len(text) <= _MAX_SHOWN:
+        return text
+    size = f" ({len(value)} long)" if isinstance(value, str | list | dict) else ""
+    return f"{text[:_MAX_SHOWN]}…{size}"
+
+
+async def _reply_to_our_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TollkeeperError)  # registered for no other
+    if error.status >= 500:
+        log.warning("request_failed", extra={"path": request.url.path, "code": error.error_code, "why": error.message})
+    return error_reply(error)
+
+
+async def _reply_to_invalid_input(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # registered for no other
+    return error_reply(describe_invalid(error.errors()))
+
+
+async def _reply_to_http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # registered for no other
+    path, method = request.url.path, request.method
+    if error.status_code == 404:
+        return error_reply(NotFound(f"no such path: {path}; see /docs", code="unknown_path"))
+    if error.status_code == 405:
+        return error_reply(MethodNotAllowed(f"{path} does not take {method}; see /docs"))
+    if error.status_code == 400:  # FastAPI could not read the body at all: bad encoding, a broken upload
+        return error_reply(MalformedBody("the body cannot be read as JSON in UTF-8", param="body"))
+    return JSONResponse(
+        {"error": {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": "http_error"}},
+        status_code=error.status_code,
+    )
+
+
+async def _reply_to_busy_database(request: Request, error: Exception) -> JSONResponse:
+    # Its sessions translate what the database says; that no connection came free is the pool's own error.
+    log.warning("database_busy", extra={"path": request.url.path})
+    return error_reply(ControlUnavailable("no connection to the control database came free in time; retry shortly"))

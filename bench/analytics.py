@@ -1,0 +1,106 @@
+"""The questions of finance, team leads and operators: pages, invoices, alert rules, plans and forecasts, and how fast.
+
+`--rows` runs some of them: pages (with invoices and alerts, which need the same filled store), planner, live, forecast.
+"""
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from backends.compiled import use_compiled
+from bench.report import Report, run_bench
+
+REQUESTS: Final = 10_000_000
+PLANNED: Final = 1_000_000
+REPLICAS: Final = 16
+MUST_PLAN_SECONDS: Final = 30.0
+_QUICK_PLANNED: Final = 50_000
+_DAYS: Final = 30
+_QUICK_REQUESTS: Final = 200_000
+_SETS: Final = ("planner", "forecast", "live", "pages")
+
+
+def measure(report: Report) -> None:
+    """Measure what issue 9 bounds: pages, invoices, alert rules, plans and their truth, forecasts and theirs."""
+    chosen = report.options.rows.split(",") if report.options.rows else _SETS
+    if "planner" in chosen:
+        _measure_planner(report)
+    if "forecast" in chosen:
+        from bench.forecast_backtest import forecast_rows  # here, as below: each set loads what it needs
+
+        forecast_rows(report)
+    if "live" in chosen:
+        from bench.planner_live import live_rows
+
+        live_rows(report)
+    if "pages" in chosen:
+        _measure_store(report)
+
+
+def _measure_planner(report: Report) -> None:
+    """A million requests on sixteen replicas of an 8B model on an H200, chosen among by the default policy."""
+    from analytics.planner.setup import ReplicaSetup
+    from analytics.planner.simulation import Simulation
+    from analytics.planner.workload import poisson
+    from bench.gpu_steps import read_runs
+    from bench.planner_recorded import RECORDED
+    from contracts.step_model import StepModel
+
+    runs = read_runs()
+    for recorded in RECORDED:
+        outcome = recorded.predicted(runs)
+        error = abs(outcome.seconds / recorded.wall_seconds - 1)
+        report.add(f"recorded_{recorded.name}", error, f"off the H200's {recorded.wall_seconds} s", must=0.15,
+                   better="lower", n=recorded.requests)  # fmt: skip
+    steps = StepModel(token_ns=27_000, ridge_tokens=170, pair_ns=0.26, read_ns=40, logit_ns=2_000, fixed_ns=300_000)
+    setup = ReplicaSetup(steps=steps, max_batch_tokens=8_192, max_sequences=256, kv_blocks=27_000, host_gap_ns=200_000)
+    count = _QUICK_PLANNED if report.quick else PLANNED
+    workload = poisson(count, 200.0, 512, 128, seed=1)
+    began, began_cpu = time.perf_counter(), time.thread_time()
+    outcome = Simulation([setup] * REPLICAS).run(workload)
+    cpu, wall = time.thread_time() - began_cpu, time.perf_counter() - began
+    if outcome.served != count:
+        raise RuntimeError(f"{count - outcome.served} of {count} planned requests were not served")
+    short = f"{count:,} requests, where the bound is for {PLANNED:,}" if report.quick else ""
+    report.add("plan_1m_x_16", cpu, f"s of one core for {count:,} requests x {REPLICAS} replicas",
+               must=MUST_PLAN_SECONDS, better="lower", n=count, unjudged=short)  # fmt: skip
+    report.add("plan_1m_x_16_wall", wall, "s", better="lower", n=count)
+    report.add("plan_rate", count / cpu, "planned requests/s of one core", n=count)
+
+
+def _measure_store(report: Report) -> None:
+    from bench.analytics_alerts import alert_rows
+    from bench.analytics_invoices import invoice_rows
+    from bench.analytics_pages import page_rows
+    from bench.store import Month, compact, fill
+    from bench.store_process import StoreProcess
+
+    rows: int = report.options.requests or (_QUICK_REQUESTS if report.quick else REQUESTS)
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    month = Month(rows, _DAYS, midnight, 1)  # gaps are asked of the last day alone
+    with StoreProcess() as store:
+        writer, supervisor, reader = store.client("writer"), store.client("supervisor"), store.client("reader")
+        seconds = fill(store, month, report.options.fillers)
+        report.add("filled", rows / seconds, "requests/s", n=rows)
+        compact(writer, supervisor)
+        page_rows(report, reader, month.start, month.end, rows, REQUESTS)
+        invoice_rows(report, reader, month.start, month.end, rows, REQUESTS)
+        alert_rows(report, reader, month.end, rows, REQUESTS)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", default="", help=f"some of {', '.join(_SETS)}; all where left out")
+    parser.add_argument("--requests", type=int, default=0, help="how many in the store, instead of 10 million")
+    parser.add_argument("--fillers", type=int, default=2, help="inserts at a time while the store is filled")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark, on the compiled modules where there are any."""
+    use_compiled()
+    return run_bench("analytics", measure, arguments, _add_options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""What routers elsewhere do, behind the interface of our policies: to be compared with, and served by no gateway."""
+
+from contracts.routing.ask import Ask, Sight
+from contracts.routing.policies.base import by_score
+
+
+class LongestPrefixPolicy:
+    """The replica that has the most of a prompt cached, whatever it has to do; of equal ones who has worked less."""
+
+    wants_prefixes = True
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places, the deepest holder first."""
+        return by_score([-float(sight.cached_of(one)) for one in sight.replicas], sight)
+
+
+class QueuePolicy:
+    """The fewest tokens to compute, what waits there and what is not cached together; of equal ones the first."""
+
+    wants_prefixes = True
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places, the shortest queue first."""
+        now, replicas = sight.now_ns, sight.replicas
+        tokens = [one.queued_tokens + ask.tokens - min(sight.cached_of(one), ask.tokens) for one in replicas]
+        return sorted(range(len(replicas)), key=lambda place: (replicas[place].is_suspect(now), tokens[place]))

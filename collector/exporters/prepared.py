@@ -1,0 +1,143 @@
+"""Batches made ready for their insert: rows as columns, while the store is still busy with the insert before."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow
+
+from backends.segments import Position
+from collector.exporters.inserts import ArrowBuilder
+from collector.exporters.merged_batches import MergedBatches
+from collector.rows import BrokenRecord, Processed
+from collector.spool import MAX_READ_ENTRIES, Spool, SpooledBatch, SpoolEntry
+
+_log = logging.getLogger(__name__)
+
+Process = Callable[[SpooledBatch], Processed]
+
+INSERT_BYTES: Final = 16 << 20  # as received: about 20,000 requests with 200 gaps
+_BUILT_TOGETHER: Final = 1_000  # rows; as columns they take a third of what they take as objects
+_READ_BYTES: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.02
+_NOWHERE: Final = Position(-1, -1)
+
+
+class PreparedInsert:
+    """Spool entries in their order, and their rows by table. For one thread at a time.
+
+    Rows that are refused are looked for among the entries again: rows as objects are given up on the way.
+    """
+
+    def __init__(self, build: ArrowBuilder) -> None:
+        self._build = build
+        self.entries: list[SpoolEntry] = []
+        self.unreadable: list[SpoolEntry] = []
+        self.broken: list[tuple[str, BrokenRecord]] = []
+        self.noticed: dict[str, int] = {}
+        self.size = 0  # bytes, as received
+        self._merged = MergedBatches()
+        self._pieces: dict[str, list[pyarrow.Table]] = {}
+
+    def add(self, entry: SpoolEntry, process: Process) -> None:
+        """Add the next entry. Raises what processing and building raise; then it is of no use any more."""
+        self.entries.append(entry)
+        self.size += len(entry.raw)
+        if entry.batch is None:
+            self.unreadable.append(entry)
+            return
+        self._merged.add(entry.batch.batch_id, process(entry.batch))
+        if sum(len(rows.rows) for rows in self._merged.tables.values()) >= _BUILT_TOGETHER:
+            self._build_merged()
+
+    def tables(self) -> list[tuple[str, pyarrow.Table]]:
+        """Give what is to be inserted, each table as one block. Raises what building raises."""
+        self._build_merged()
+        return [(name, pyarrow.concat_tables(pieces).combine_chunks()) for name, pieces in self._pieces.items()]
+
+    def _build_merged(self) -> None:
+        merged, self._merged = self._merged, MergedBatches()
+        for name, rows in merged.tables.items():
+            self._pieces.setdefault(name, []).append(self._build(rows.table, rows.rows))
+        self.broken += merged.broken
+        for what, times in merged.noticed.items():
+            self.noticed[what] = self.noticed.get(what, 0) + times
+
+
+class ReadAhead:
+    """Prepares what follows an insert in a thread of its own, until it is asked for or enough is there.
+
+    Only one thread processes at a time. All methods belong to the exporter's.
+    """
+
+    def __init__(self, spool: Spool, process: Process, build: ArrowBuilder, insert_bytes: int = INSERT_BYTES) -> None:
+        self._spool = spool
+        self._process = process
+        self._build = build
+        self._insert_bytes = insert_bytes
+        self._work: _Work | None = None
+
+    def begin(self, after: Position) -> None:
+        """Begin to prepare what stands, or comes to stand, after a place in the spool; go on where that was begun."""
+        if self._work is not None and self._work.start == after:
+            return
+        self.drop()
+        work = self._work = _Work(after)
+        work.thread = threading.Thread(target=self._run, args=(work,), name="prepare", daemon=True)
+        work.thread.start()
+
+    def take(self, start: Position) -> PreparedInsert | None:
+        """Give what was prepared from a place on; `None` where nothing was, or it cannot be."""
+        work, self._work = self._work, None
+        if work is None or work.thread is None:
+            return None
+        work.is_wanted.set()
+        work.thread.join()
+        if work.start != start or work.prepared is None or not work.prepared.entries:
+            return None
+        return work.prepared
+
+    def drop(self) -> None:
+        """Stop preparing, and give up what was prepared."""
+        if self._work is not None:
+            self._work.is_dropped = True
+            self.take(_NOWHERE)
+
+    def prepare(self, entries: Sequence[SpoolEntry]) -> PreparedInsert:
+        """Prepare entries now. Raises what processing them raises."""
+        self.drop()
+        prepared = PreparedInsert(self._build)
+        for entry in entries:
+            prepared.add(entry, self._process)
+        return prepared
+
+    def _run(self, work: "_Work") -> None:
+        prepared = PreparedInsert(self._build)
+        after = work.start
+        try:
+            while prepared.size < self._insert_bytes and len(prepared.entries) < MAX_READ_ENTRIES:
+                found = self._spool.read(after, max_bytes=min(_READ_BYTES, self._insert_bytes - prepared.size))
+                if not found and work.is_wanted.wait(_LOOK_SECONDS):
+                    break
+                for entry in found[: MAX_READ_ENTRIES - len(prepared.entries)]:
+                    if work.is_dropped:
+                        return
+                    prepared.add(entry, self._process)
+                    after = entry.end
+        except Exception as error:  # the thread's edge: who inserts it tries again, and tells what it is
+            _log.warning("batches cannot be prepared ahead error=%s", type(error).__name__)
+            return
+        work.prepared = prepared
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one thread prepares, from where on, and whether it is to end when nothing more waits, or at once."""
+
+    start: Position
+    is_dropped: bool = False
+    is_wanted: threading.Event = field(default_factory=threading.Event)
+    prepared: PreparedInsert | None = None
+    thread: threading.Thread | None = None

@@ -1,0 +1,13 @@
+"""How a webhook's receiver knows that a call is ours: the header, and what it compares."""
+
+import hashlib
+import hmac
+from typing import Final
+
+SIGNATURE_HEADER: Final = "x-tollkeeper-signature"
+EVENT_ID_HEADER: Final = "x-tollkeeper-event-id"
+
+
+def signature_of(body: bytes, secret: bytes) -> str:
+    """Give what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
+    return "sha256=" + hmac.digest(secret, body, hashlib.sha256).hex()

@@ -1,0 +1,123 @@
+"""Channels over HTTP: where notices go, a test of one, and what became of the notices."""
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+
+from backends.control import alert_rules
+from backends.control.alert_log import write_delivery
+from backends.control.alert_outbox import list_deliveries
+from backends.control.changes import begin_change
+from contracts.alerts import ChannelKind, shown_address
+from contracts.control import AlertChannel, AlertDelivery
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of
+
+router = APIRouter(tags=["alerts"])
+
+ChannelPath = Annotated[str, Path(max_length=63, description="The channel's id")]
+
+
+class ChannelBody(Body):
+    """A new channel. `address` is a URL, an e-mail address or PagerDuty's routing key; it is not shown again."""
+
+    id: Slug
+    tenant: Annotated[str, Field(max_length=63)] = ""
+    kind: ChannelKind
+    address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
+
+
+class ChannelOut(BaseModel):
+    """A channel, with what may be shown of its address."""
+
+    id: str
+    tenant_id: str
+    kind: str
+    address: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: AlertChannel) -> Self:
+        """Show a row."""
+        shown = shown_address(row.kind, row.address)
+        return cls(id=row.id, tenant_id=row.tenant_id, kind=row.kind, address=shown, created_at=row.created_at)
+
+
+class DeliveryOut(BaseModel):
+    """A notice and what became of it."""
+
+    id: str
+    channel: str
+    kind: str = Field(description="The channel's; empty where it is gone")
+    event: str
+    state: str = Field(description="waiting, sending, delivered, unknown (it may have arrived) or given_up")
+    attempts: int
+    last_error: str
+    created_at: datetime
+    next_attempt_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: tuple[AlertDelivery, str]) -> Self:
+        """Show a row with its channel's kind."""
+        delivery, kind = row
+        return cls(
+            id=delivery.id,
+            channel=delivery.channel_id,
+            kind=kind,
+            event=delivery.event,
+            state=delivery.state,
+            attempts=delivery.attempts,
+            last_error=delivery.last_error,
+            created_at=delivery.created_at,
+            next_attempt_at=delivery.next_attempt_at,
+            ended_at=delivery.ended_at,
+        )
+
+
+@router.post("/v1/alert-channels", status_code=201, summary="Create a channel")
+def create(body: ChannelBody, author: Admin, database: Database) -> ChannelOut:
+    with database.session() as session:
+        made = alert_rules.create_channel(session, author, body.id, body.tenant, body.kind, body.address)
+        return ChannelOut.of(made)
+
+
+@router.get("/v1/alert-channels", summary="List channels")
+def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[ChannelOut]:
+    with database.session() as session:
+        rows = alert_rules.list_rows(
+            session, AlertChannel, tenant=author.tenant_id, after=wanted.after, limit=wanted.limit + 1
+        )
+        return page_of(rows, wanted, ChannelOut.of)
+
+
+@router.delete("/v1/alert-channels/{channel_id}", summary="Delete a channel that no rule names")
+def delete(channel_id: ChannelPath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        alert_rules.delete_row(session, author, AlertChannel, channel_id)
+    return Deleted(id=channel_id)
+
+
+@router.post("/v1/alert-channels/{channel_id}/test", status_code=202, summary="Send a test notice")
+def test(channel_id: ChannelPath, author: Admin, database: Database) -> DeliveryOut:
+    """The notice is sent by the analytics process as any other; ask for it at `/v1/alert-deliveries`."""
+    with database.session() as session:
+        channel = alert_rules.get_row(session, AlertChannel, channel_id, tenant=author.tenant_id)
+        subject = f"{channel.tenant_id}/{channel_id}" if channel.tenant_id else channel_id
+        begin_change(session, author, "alert_channel.test", subject)
+        test_id = f"tst_{uuid7(unix_ns(author.at)).hex}"
+        body = {"event": "test", "at": author.at.isoformat(), "alerts": [], "more": 0, "ids": [test_id]}
+        write_delivery(session, channel, "test", body, author.at)
+        (row,) = list_deliveries(session, tenant=channel.tenant_id, channel=channel_id, limit=1)
+        return DeliveryOut.of(row)
+
+
+@router.get("/v1/alert-deliveries", summary="List notices and what became of them, the latest first")
+def deliveries(wanted: Wanted, author: Admin, database: Database) -> Page[DeliveryOut]:
+    with database.session() as session:
+        rows = list_deliveries(session, tenant=author.tenant_id, before=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, DeliveryOut.of)

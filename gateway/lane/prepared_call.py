@@ -1,0 +1,59 @@
+"""A chat for an engine host of ours on the short way: its prompt rendered and counted in the turn it comes in."""
+
+from typing import Final
+from uuid import UUID
+
+from backends.llm.base import ModelCall
+from contracts.chat import ChatRequest
+from contracts.errors import TollkeeperError
+from gateway.lane.lane_plan import OpenLane
+from gateway.limiter import nothing_fits
+from gateway.operations import CHAT
+from gateway.scheduling.request import RANKS
+from gateway.stages import Stages
+
+_MOST_BYTES: Final = 4096  # of a body: what is longer is rendered and encoded in a thread
+_MARK: Final = b'"cache_control"'  # as is what is kept of a prompt
+
+
+class PreparedCall:
+    """A call as its target will have it, and its prompt's tokens; `None` where no rule counts them."""
+
+    __slots__ = ("call", "tokens_in")
+
+    def __init__(self, call: ModelCall, tokens_in: int | None) -> None:
+        self.call = call
+        self.tokens_in = tokens_in
+
+
+def prepare_at_once(
+    stages: Stages, opened: OpenLane, request: ChatRequest, body: bytes, made: bytes, now_ns: int
+) -> PreparedCall | None:
+    """Prepare a chat's call under the id `made`; `None` where that takes more than this turn, or is refused.
+
+    Whoever is asked next says why. `now_ns` is Unix time.
+    """
+    tenant = opened.key.identity.tenant
+    call = ModelCall(
+        request_id=UUID(bytes=made),
+        path=CHAT.path,
+        request=request,
+        body=body,
+        tenant=tenant,
+        cache_salt=stages.authenticator.cache_salt(tenant),
+        priority=RANKS[opened.key.policy.priority],
+    )
+    if opened.lines is None or not opened.lines.counts_tokens:
+        return PreparedCall(call, None)
+    if len(body) > _MOST_BYTES or _MARK in body or nothing_fits(opened.lines, now_ns):
+        return None
+    counting = stages.targets.count_input(call, opened.snapshot.pools[opened.model.pool])
+    try:
+        counting.send(None)
+    except StopIteration as counted:  # nothing of it had to be waited for
+        tokens: int | None = counted.value
+        return None if tokens is None else PreparedCall(call, tokens)
+    except TollkeeperError:
+        return None
+    counting.close()
+    return None

@@ -1,0 +1,207 @@
+"""FOCUS files and invoices: every row by the rules, every sum what was recorded, nothing unpriced called free."""
+
+import csv
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import cost_report
+from analytics.exports.charges import Charge, charges_of
+from analytics.exports.files import write_csv, write_parquet
+from analytics.exports.focus import COLUMNS, Row, gpu_rows, usage_rows
+from analytics.exports.focus_rules import focus_faults
+from analytics.exports.invoice import invoices
+from analytics.exports.invoice_pages import invoice_html, invoice_pdf
+from analytics.gpu.cost import GpuCost, TenantGpuCost
+from analytics.prices.usage_groups import usage_groups
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import ConfigurationError
+from contracts.identity import Identity
+from contracts.money import usd
+from contracts.prices import AnyCard, StandardCostCard, bill, price_card
+from contracts.rates import BillingTerms, CurrencyRate, RateBook
+from contracts.records import RequestRecord
+from contracts.usage import Usage
+from tests.analytics.cost.records import request
+
+Record = Callable[[Sequence[RequestRecord]], None]
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+DAY = datetime(2047, 5, 1, tzinfo=UTC)
+MONTH = Period(DAY, datetime(2047, 6, 1, tzinfo=UTC))
+BERLIN = ZoneInfo("Europe/Berlin")
+CARDS: list[AnyCard] = [
+    price_card(
+        "llama",
+        "llama/1",
+        {"input_text": Decimal("2.5"), "cache_read_text": Decimal("0.25"), "output_text": Decimal(10)},
+        tiers=[(1_000, {"input_text": Decimal(5)})],
+        usd_per_request=Decimal("0.001"),
+    ),
+    StandardCostCard("own", "own/1", BEGINNING, 111, 22, 333),
+]
+
+
+def rows_of(tenant: str) -> list[RequestRecord]:
+    used = [
+        ("llama", Usage(input_text=100, cache_read_text=50, output_text=20, output_reasoning=7), "red"),
+        ("llama", Usage(input_text=2_000, output_text=20), "red"),
+        ("own", Usage(input_text=10, cache_write_5m=5, output_text=3), "blue"),
+        ("nobody-priced-it", Usage(input_text=77, output_text=23), "blue"),
+    ]
+    by_model: dict[str, AnyCard] = {card.model: card for card in CARDS}
+    records = []
+    for place, (model, usage, team) in enumerate(used):
+        cost = bill(usage, "chat", by_model.get(model))
+        records.append(
+            request(
+                DAY + timedelta(days=place),
+                who=Identity(tenant, team=team),
+                model=model,
+                provider="engine" if model == "own" else "openai",
+                usage=usage,
+                cost_pico_usd=cost.total_pico_usd,
+                price_version=cost.version,
+                cost_basis=cost.basis,
+            )
+        )
+    kept = Usage(input_text=0, output_text=0)
+    return [*records, request(DAY, who=Identity(tenant, team="red"), cache="hit", usage=kept, cost_pico_usd=123)]
+
+
+@pytest.fixture
+def charged(reader: StoreClient, record: Record) -> tuple[CostQuestion, list[Charge]]:
+    tenant = f"tenant-{uuid4()}"
+    record(rows_of(tenant))
+    question = CostQuestion(MONTH.start, MONTH.end, ("tenant", "team"), "day", tenant=tenant)
+    return question, charges_of(usage_groups(reader, question, CARDS), CARDS)
+
+
+def test_charges_sum_to_what_was_recorded_with_the_card_s_own_prices(
+    reader: StoreClient, charged: tuple[CostQuestion, list[Charge]]
+) -> None:
+    question, charges = charged
+    report = cost_report(reader, question)
+    assert sum(one.amount_pico_usd or 0 for one in charges) == report.total.priced_pico_usd
+    unpriced = [one for one in charges if one.amount_pico_usd is None]
+    assert [(one.model, one.quantity) for one in unpriced] == [("nobody-priced-it", 100)]
+    dear = [one for one in charges if one.meter == "input_text" and one.model == "llama"]
+    assert {(one.quantity, one.unit_pico_usd) for one in dear} == {(100, 2_500_000), (2_000, 5_000_000)}
+    assert all(one.unit_pico_usd is None or one.quantity * one.unit_pico_usd == one.amount_pico_usd for one in charges)
+
+
+def test_the_focus_file_keeps_the_rules_and_the_sum(
+    charged: tuple[CostQuestion, list[Charge]], tmp_path: Path, reader: StoreClient
+) -> None:
+    question, charges = charged
+    rows = usage_rows(charges, MONTH, question.periods, "Platform")
+    assert focus_faults(rows) == []
+    total = cost_report(reader, question).total
+    assert sum(Decimal(str(row["BilledCost"])) for row in rows) == total.cost_usd
+    unpriced = [row for row in rows if row["x_IsUnpriced"]]
+    assert len(unpriced) == 1 and str(unpriced[0]["ChargeDescription"]).startswith("Unpriced usage, cost unknown")
+
+    write_csv(rows, tmp_path / "focus.csv")
+    with (tmp_path / "focus.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert list(read[0]) == list(COLUMNS)
+    assert sum(Decimal(row["BilledCost"]) for row in read) == total.cost_usd
+    assert min(row["ChargePeriodStart"] for row in read) == "2047-05-01T00:00:00Z"
+    write_parquet(rows, tmp_path / "focus.parquet")
+    table = pq.read_table(tmp_path / "focus.parquet")
+    assert sum(table.column("BilledCost").to_pylist()) == total.cost_usd
+
+
+def gpu_bill() -> GpuCost:
+    tenants = (TenantGpuCost("acme", 30, 700, 0, 100), TenantGpuCost("globex", 10, 100, 50, 33))
+    return GpuCost(Period(DAY, DAY + timedelta(hours=1)), "use", 1_000, {}, {}, tenants, 17, 0, ("rate-1",))
+
+
+def test_a_gpu_s_cost_is_split_into_rows_that_sum_to_it() -> None:
+    rows = gpu_rows("GPU-1", "NVIDIA H200", gpu_bill(), MONTH, "Platform")
+    assert focus_faults(rows) == []
+    assert sum(Decimal(str(row["BilledCost"])) for row in rows) == usd(1_000)
+    assert [row["AllocatedResourceId"] for row in rows] == ["acme", "globex", "platform"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"BilledCost": None}, "BilledCost must not be null"),
+        ({"BilledCost": 1.5}, "BilledCost must be a decimal number"),
+        ({"ChargeCategory": "Fee"}, "ChargeCategory 'Fee' is not one of"),
+        ({"ChargePeriodEnd": DAY}, "ChargePeriodStart must lie before ChargePeriodEnd"),
+        ({"ConsumedUnit": None}, "ConsumedQuantity and ConsumedUnit must be given together"),
+        ({"ConsumedUnit": "gpu hours"}, "ConsumedUnit 'gpu hours' is not in FOCUS's unit format"),
+        ({"BillingCurrency": "dollar"}, "BillingCurrency must be a code of ISO 4217"),
+        ({"AllocatedTags": "acme"}, "AllocatedTags must be a JSON object"),
+        ({"Colour": "red"}, "column 'Colour' is not FOCUS's"),
+        (
+            {"ListUnitPrice": Decimal(2), "PricingQuantity": Decimal(3), "PricingUnit": "Requests"},
+            "x PricingQuantity is 6",
+        ),
+        ({"AllocatedMethodDetails": '{"AllocatedRatio": "0.5"}'}, "the allocated ratios of 'GPU-1' sum to"),
+    ],
+)
+def test_a_broken_rule_is_named(change: dict[str, object], fault: str) -> None:
+    rows: list[Row] = gpu_rows("GPU-1", "", gpu_bill(), MONTH, "Platform")
+    rows[0] |= change  # type: ignore[arg-type]  # what no row of ours would hold
+    assert any(fault in found for found in focus_faults(rows)), focus_faults(rows)
+
+
+def charge(team: str, amount: int | None, quantity: int = 1) -> Charge:
+    return Charge("acme", team, "", "", "<m>", "p", "v", "price_card", "input_text", 0, quantity, None, amount)
+
+
+def test_an_invoice_has_discount_free_tier_and_commitment_in_this_order() -> None:
+    terms = BillingTerms(
+        "t1", "acme", BEGINNING, None, percent=Decimal(-10), free_usd=Decimal(5), committed_usd=Decimal(100)
+    )
+    charges = [charge("red", 60 * 10**12), charge("blue", 40 * 10**12), charge("blue", None, 7)]
+    (whole,) = invoices(charges, MONTH, "tenant", RateBook([terms]))
+    assert whole.usage == 100 and whole.unpriced_quantity == 7
+    assert whole.adjustments == (
+        ("discount of 10 %", Decimal(-10)),
+        ("free tier of 5 USD", Decimal(-5)),
+        ("commitment of 100 USD", Decimal(15)),
+    )
+    assert whole.payable == Decimal("100.00")
+    blue, red = invoices(charges, MONTH, "team", RateBook([terms]))
+    assert (blue.team, blue.payable, red.team, red.payable) == ("blue", Decimal("36.00"), "red", Decimal("54.00"))
+
+
+def test_another_currency_needs_its_rate_of_the_period_s_last_moment() -> None:
+    rates = [
+        CurrencyRate("e1", "EUR", BEGINNING, MONTH.end - timedelta(days=1), Decimal("0.5")),
+        CurrencyRate("e2", "EUR", MONTH.end - timedelta(days=1), MONTH.end, Decimal("0.92")),
+    ]
+    (one,) = invoices([charge("red", 10**13)], MONTH, "team", RateBook(rates), "EUR")
+    assert (one.payable, one.rate_version) == (Decimal("9.20"), "e2")
+    with pytest.raises(ConfigurationError, match="CHF has no rate on 2047-05-31"):
+        invoices([charge("red", 1)], MONTH, "team", RateBook(rates), "CHF")
+
+
+@given(st.lists(st.integers(0, 10**14), min_size=1, max_size=40), st.decimals("0.01", "200", places=4))
+def test_lines_are_the_parts_of_their_sum_in_every_currency(amounts: list[int], rate: Decimal) -> None:
+    book = RateBook([CurrencyRate("x1", "EUR", BEGINNING, None, rate)])
+    (one,) = invoices([charge("red", amount) for amount in amounts], MONTH, "team", book, "EUR")
+    assert sum(line.amount or Decimal(0) for line in one.lines) == one.usage
+    assert abs(one.usage - usd(sum(amounts)) * rate) <= Decimal("0.0000005")
+
+
+def test_pages_name_what_is_unpriced_and_escape_names() -> None:
+    (one,) = invoices([charge("<b>", 10**12), charge("<b>", None, 7)], MONTH, "team", RateBook())
+    page = invoice_html(one, "Platform & Co", BERLIN)
+    assert "&lt;b&gt;" in page and "<b>" not in page and "Platform &amp; Co" in page
+    assert "7 tokens were used without a price" in page and "unpriced" in page
+    printed = invoice_pdf(one, "Platform", BERLIN)
+    assert printed.startswith(b"%PDF-") and printed == invoice_pdf(one, "Platform", BERLIN)

@@ -1,0 +1,336 @@
+"""Rules over a real control database: raised once, told once, resolved once, by one evaluator of several."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from analytics.alerts.evaluator import LEASE_LASTS, Evaluator, Looked
+from analytics.alerts.sources import Findings, Look, Source, by_rule
+from analytics.alerts.wiring import SOURCES
+from backends.control.alert_log import list_alerts, settle_alerts
+from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
+from backends.control.budget_states import GatewayState, publish_states
+from backends.control.budgets import NewBudget, create_budget
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.leases import require_lease, take_lease
+from backends.control.organisation import create_tenant
+from backends.control.slos import Hold, list_holds, write_holds
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from contracts.alerts import Finding, Rule, RuleKind
+from contracts.control import AlertDelivery, AlertRule
+from contracts.errors import Conflict, InvalidRequest, StoreUnavailable
+from contracts.moments import unix_ns
+from contracts.periods import period_bounds
+
+NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+PICO = 10**12
+
+
+@dataclass
+class World:
+    """A control database with a tenant, a channel and one rule whose findings the test decides."""
+
+    database: ControlDatabase
+    findings: list[Finding] = field(default_factory=list)
+    fault: StoreUnavailable | None = None
+    now: datetime = NOON
+
+    def evaluator(self, holder: str = "one", sources: Mapping[RuleKind, Source] | None = None) -> Evaluator:
+        away = StoreClient(StoreAddress("http://127.0.0.1:1", "tollkeeper", "reader", ""))
+        return Evaluator(self.database, away, holder, sources=sources or {"unpriced_usage": self._source})
+
+    def look(self, evaluator: Evaluator, after: timedelta = timedelta(seconds=15)) -> Looked:
+        self.now += after
+        looked = evaluator.look(self.now)
+        assert looked is not None
+        return looked
+
+    def rule(self, name: str, kind: str = "unpriced_usage", tenant: str = "", **settings: object) -> None:
+        with self.database.session() as session:
+            create_rule(session, self.author, NewRule(name, kind, tenant, settings, ["slack"]))
+
+    def deliveries(self) -> list[tuple[str, list[str]]]:
+        with self.database.session() as session:
+            rows = session.scalars(select(AlertDelivery).order_by(AlertDelivery.created_at, AlertDelivery.event))
+            bodies: list[tuple[str, Any]] = [(row.event, row.body["alerts"]) for row in rows]
+            return [(event, [alert["summary"] for alert in alerts]) for event, alerts in bodies]
+
+    @property
+    def author(self) -> Author:
+        return Author("test", self.now)
+
+    def _source(self, look: Look, rules: Sequence[Rule]) -> Findings:
+        if self.fault is not None:
+            raise self.fault
+        return by_rule(rules, self.findings)
+
+
+@pytest.fixture
+def world(control_database: ControlDatabase) -> Iterator[World]:
+    with control_database.session() as session:
+        for tenant in ("acme", "globex"):
+            create_tenant(session, Author("test", NOON), tenant, tenant)
+        create_channel(session, Author("test", NOON), "slack", "", "slack", "https://hooks.slack.example/T/B/s")
+    yield World(control_database)
+
+
+def test_a_condition_is_told_once_however_often_it_is_looked_at_and_once_when_it_is_over(world: World) -> None:
+    world.rule("money")
+    world.findings = [Finding("acme/x", "acme has no price", tenant="acme"), Finding("globex/x", "globex has none")]
+    evaluator = world.evaluator()
+    for _ in range(4):
+        world.look(evaluator)
+    assert world.deliveries() == [("firing", ["acme has no price", "globex has none"])]  # grouped: one notice
+    world.findings = world.findings[:1]
+    world.look(evaluator)
+    world.look(evaluator)
+    assert world.deliveries()[1:] == [("resolved", ["globex has none"])]
+    world.findings.append(Finding("globex/x", "globex again"))
+    world.look(evaluator)
+    assert world.deliveries()[2:] == [("firing", ["globex again"])]
+
+
+def test_a_restarted_evaluator_tells_nothing_again_and_catches_up_with_what_changed(world: World) -> None:
+    world.rule("money")
+    world.findings = [Finding("a", "first")]
+    world.look(world.evaluator())
+    world.findings = [Finding("b", "second")]
+    restarted = world.evaluator("two")
+    assert restarted.look(world.now) is None, "the lease is not free yet"
+    world.look(restarted, timedelta(hours=3))
+    assert world.deliveries() == [("firing", ["first"]), ("firing", ["second"]), ("resolved", ["first"])]
+
+
+def test_of_two_evaluators_one_acts_and_the_other_takes_over_when_it_is_gone(world: World) -> None:
+    world.rule("money")
+    world.findings = [Finding("a", "first")]
+    one, two = world.evaluator("one"), world.evaluator("two")
+    world.look(one)
+    assert two.look(world.now + LEASE_LASTS - timedelta(seconds=1)) is None
+    assert two.look(world.now + LEASE_LASTS) is not None
+    assert one.look(world.now + LEASE_LASTS) is None
+    two.stop(world.now + LEASE_LASTS)
+    assert one.look(world.now + LEASE_LASTS) is not None, "a lease that was given back need not be waited for"
+    assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_an_evaluator_that_lost_its_lease_in_the_middle_of_a_look_changes_nothing(world: World) -> None:
+    world.rule("money")
+
+    def overtaken(look: Look, rules: Sequence[Rule]) -> Findings:
+        with world.database.session() as session:
+            assert take_lease(session, "alert-evaluator", "two", look.now + LEASE_LASTS, LEASE_LASTS) is not None
+        return by_rule(rules, [Finding("a", "first")])
+
+    with pytest.raises(Conflict, match="another process's"):
+        world.evaluator("one", {"unpriced_usage": overtaken}).look(world.now)
+    assert world.deliveries() == []
+
+
+def test_the_same_settlement_twice_at_once_is_one_alert(world: World) -> None:
+    """Were the lease to fail, the unique key of open alerts still holds: the second transaction is refused."""
+    rule = Rule.of("money", "unpriced_usage", "", ("slack",), {})
+    with world.database.session() as session:
+        settle_alerts(session, [(rule, [Finding("a", "first")])], NOON)
+    with world.database.session() as session:
+        settle_alerts(session, [(rule, [Finding("a", "first")])], NOON)
+    assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_what_the_store_cannot_tell_now_is_not_resolved(world: World) -> None:
+    world.rule("money")
+    world.findings = [Finding("a", "first")]
+    evaluator = world.evaluator()
+    world.look(evaluator)
+    world.fault = StoreUnavailable("the store is away")
+    looked = world.look(evaluator)
+    assert looked.skipped == {"unpriced_usage": "the store is away"}
+    world.fault = None
+    world.look(evaluator)
+    assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_a_silenced_alert_is_raised_and_told_when_the_silence_ends_if_it_is_still_true(world: World) -> None:
+    world.rule("money")
+    with world.database.session() as session:
+        ends_at = NOON + timedelta(minutes=10)
+        create_silence(session, world.author, NewSilence("", ends_at, rule_id="money", subject="acme/"))
+    world.findings = [Finding("acme/x", "silenced", tenant="acme"), Finding("globex/x", "told", tenant="globex")]
+    evaluator = world.evaluator()
+    world.look(evaluator)
+    assert world.deliveries() == [("firing", ["told"])]
+    with world.database.session() as session:
+        assert {alert.summary for alert in list_alerts(session, is_open=True)} == {"silenced", "told"}
+    world.look(evaluator, timedelta(minutes=10))
+    assert world.deliveries()[1:] == [("firing", ["silenced"])]
+
+
+def test_an_alert_that_was_never_told_ends_without_a_word(world: World) -> None:
+    world.rule("money")
+    with world.database.session() as session:
+        create_silence(session, world.author, NewSilence("", NOON + timedelta(hours=1)))
+    world.findings = [Finding("a", "silenced")]
+    evaluator = world.evaluator()
+    world.look(evaluator)
+    world.findings = []
+    world.look(evaluator)
+    assert world.deliveries() == []
+
+
+def test_the_alerts_of_a_deleted_rule_end_and_nobody_is_told(world: World) -> None:
+    world.rule("money")
+    world.findings = [Finding("a", "first")]
+    evaluator = world.evaluator()
+    world.look(evaluator)
+    with world.database.session() as session:
+        delete_row(session, world.author, AlertRule, "money")
+    world.look(evaluator)
+    with world.database.session() as session:
+        assert list_alerts(session, is_open=True) == []
+    assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_a_tenant_s_rule_sees_its_tenant_alone(world: World) -> None:
+    world.rule("own", tenant="acme")
+    world.findings = [Finding("a", "acme's", tenant="acme"), Finding("g", "globex's", tenant="globex")]
+    world.look(world.evaluator())
+    assert world.deliveries() == [("firing", ["acme's"])]
+
+
+@pytest.fixture
+def spend(world: World) -> Callable[..., None]:
+    with world.database.session() as session:
+        budget = create_budget(
+            session,
+            world.author,
+            NewBudget("acme", "tenant", "month", amount_usd=Decimal(100), thresholds=(80, 100)),
+        )
+
+    def spend(usd: int, at: datetime = NOON) -> None:
+        start_ns, _ = period_bounds("month", "UTC", unix_ns(at))
+        with world.database.session() as session:
+            publish_states(session, "gateway-1", [GatewayState(budget.id, "", start_ns, usd * PICO)], at)
+
+    return spend
+
+
+@pytest.mark.parametrize(("usd", "told"), [(79, []), (80, [80]), (99, [80]), (100, [80, 100]), (250, [80, 100])])
+def test_a_threshold_is_told_at_its_percent_and_not_below(
+    world: World, spend: Callable[..., None], usd: int, told: list[int]
+) -> None:
+    world.rule("money", "budget_threshold")
+    spend(usd)
+    evaluator = world.evaluator(sources=SOURCES)
+    world.look(evaluator)
+    world.look(evaluator)
+    with world.database.session() as session:
+        alerts = list_alerts(session, tenant="acme")
+        assert sorted(int(str(alert.facts["threshold_percent"])) for alert in alerts) == told
+    assert len(world.deliveries()) == (1 if told else 0)
+
+
+def test_a_threshold_is_told_once_in_each_period_and_its_end_is_no_news(
+    world: World, spend: Callable[..., None]
+) -> None:
+    world.rule("money", "budget_threshold", thresholds=[50])
+    evaluator = world.evaluator(sources=SOURCES)
+    spend(60)
+    world.look(evaluator)
+    spend(90)
+    world.look(evaluator)
+    assert len(world.deliveries()) == 1
+    next_month = datetime(2026, 12, 1, 0, 10, tzinfo=UTC)
+    spend(10, next_month)
+    world.look(evaluator, next_month - world.now)
+    spend(55, next_month)
+    world.look(evaluator)
+    world.look(evaluator)
+    assert [event for event, _ in world.deliveries()] == ["firing", "firing"]
+
+
+def test_a_threshold_crossed_while_nobody_looked_is_told_after_the_period_too(
+    world: World, spend: Callable[..., None]
+) -> None:
+    world.rule("money", "budget_threshold")
+    evaluator = world.evaluator(sources=SOURCES)
+    world.look(evaluator)
+    spend(85, NOON + timedelta(days=3))
+    world.look(evaluator, timedelta(days=30))  # it is December; the evaluator was down since
+    world.look(evaluator)
+    assert len(world.deliveries()) == 1
+    world.rule("later", "budget_threshold")
+    world.look(evaluator)
+    assert len(world.deliveries()) == 1, "a rule made in December does not tell of November"
+
+
+def test_a_forecast_is_told_once_a_pace_can_be_known_and_is_above_the_amount(
+    world: World, spend: Callable[..., None]
+) -> None:
+    world.rule("pace", "budget_forecast", after_percent=10)
+    evaluator = world.evaluator(sources=SOURCES)
+    spend(30)  # 30 USD within a minute: no pace yet
+    world.look(evaluator, timedelta(minutes=1))
+    assert world.deliveries() == []
+    world.look(evaluator, timedelta(days=5))  # 30 in 5 days of the 28.5 that are left: 171 at the end
+    world.look(evaluator)
+    ((event, (summary,)),) = world.deliveries()
+    assert event == "firing" and "will have used" in summary and "of 100 USD" in summary
+
+
+def test_holds_begin_and_end_with_what_asks_for_them(world: World) -> None:
+    hold = Hold("chat", "shed_batch", "acme", "small", "it burns")
+    with world.database.session() as session:
+        assert write_holds(session, [hold], NOON) == 1
+        assert write_holds(session, [hold], NOON + timedelta(minutes=1)) == 0
+        (row,) = list_holds(session)
+        assert (row.slo_id, row.hook, row.tenant_id, row.model, row.since) == (
+            "chat",
+            "shed_batch",
+            "acme",
+            "small",
+            NOON,
+        )
+        assert write_holds(session, [], NOON + timedelta(minutes=2)) == 1
+        assert list_holds(session) == []
+        assert write_holds(session, [hold], NOON + timedelta(minutes=3)) == 1
+        assert list_holds(session)[0].since == NOON + timedelta(minutes=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tenant", "settings", "said"),
+    [
+        ("weather", "", {}, "kind 'weather' is unknown"),
+        ("gpu_fault", "acme", {}, "leave the tenant out"),
+        ("saturation", "", {"kv_percent": 101}, "use 1 to 100"),
+        ("saturation", "", {"kv_percent": True}, "not a number"),
+        ("saturation", "", {"speed": 1}, "no setting 'speed'"),
+        ("budget_threshold", "", {"thresholds": [80, 50]}, "rising percents"),
+        ("budget_threshold", "", {"thresholds": [0]}, "rising percents"),
+        ("budget_threshold", "", {"thresholds": []}, ""),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_by_name(kind: str, tenant: str, settings: dict[str, Any], said: str) -> None:
+    if not said:
+        assert Rule.of("r", kind, tenant, (), settings).thresholds == ()
+        return
+    with pytest.raises(InvalidRequest, match=said):
+        Rule.of("r", kind, tenant, (), settings)
+
+
+def test_a_lease_is_held_by_term_so_that_a_namesake_is_another(world: World) -> None:
+    with world.database.session() as session:
+        first = take_lease(session, "x", "one", NOON, LEASE_LASTS)
+        again = take_lease(session, "x", "one", NOON, LEASE_LASTS)
+        assert first is not None and first == again
+        other = take_lease(session, "x", "two", NOON + LEASE_LASTS, LEASE_LASTS)
+        assert other is not None and other.term == first.term + 1
+        with pytest.raises(Conflict):
+            require_lease(session, first, NOON)
+        require_lease(session, other, NOON + LEASE_LASTS)

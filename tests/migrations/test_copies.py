@@ -1,0 +1,37 @@
+"""A migration that copies rows while a batch may be stored and will come again: it waits until that is settled."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.store.columns import arrow_batch
+from backends.store.turns import StoreTurns
+from contracts.errors import ConfigurationError
+from contracts.names import REQUESTS
+from migrations.store import migrate_store, read_migrations
+from tests.migrations.test_exactly_once import request_batch
+
+BEFORE_COPIES = 12
+
+
+def test_a_batch_in_doubt_is_settled_before_rows_are_copied_and_counts_once(new_store: Any, tmp_path: Path) -> None:
+    new_store.start()
+    files = read_migrations()
+    migrate_store(new_store.address(), files[:BEFORE_COPIES], wait_seconds=10, say=lambda line: None)
+    turns = StoreTurns(tmp_path)
+    client = new_store.client()
+    batch = arrow_batch(REQUESTS, request_batch(seed=1))
+    with turns.turn():  # not settled: the collector was killed between insert and release
+        client.insert_arrow("requests", batch, deduplication_token="in-doubt")
+    with pytest.raises(ConfigurationError, match=r"ended in the middle of a batch.* would count that batch twice"):
+        migrate_store(new_store.address(), files, wait_seconds=0, say=lambda line: None, turns=turns)
+    assert client.query("SELECT max(version) AS head FROM schema_migrations") == [{"head": BEFORE_COPIES}]
+    with turns.turn() as settle:
+        client.insert_arrow("requests", batch, deduplication_token="in-doubt")
+        settle()
+    migrate_store(new_store.address(), files, wait_seconds=0, say=lambda line: None, turns=turns)
+    for table in ("requests_day", "tenant_cost_day", "latency_day", "model_latency_day"):
+        assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": 50}], table
+    assert client.query("SELECT count() AS n FROM requests_recent") == [{"n": 50}]
+    client.close()

@@ -1,0 +1,269 @@
+"""`tollkeeper alerts`: rules, channels and silences through the control plane; what was raised and what was sent."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import typer
+from sqlalchemy.orm import Session
+
+from analytics.quality.report import quality_report
+from backends.control.alert_log import alert_facts, list_alerts
+from backends.control.database import ControlDatabase
+from contracts.errors import ConfigurationError
+from migrations.settings import MigrationSettings
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="Alerts: who is told of what.", no_args_is_help=True)
+rules = typer.Typer(help="Conditions that raise alerts.", no_args_is_help=True)
+channels = typer.Typer(help="Where notices go.", no_args_is_help=True)
+silences = typer.Typer(help="Alerts that are raised but not sent, for a while.", no_args_is_help=True)
+app.add_typer(rules, name="rules")
+app.add_typer(channels, name="channels")
+app.add_typer(silences, name="silences")
+
+Id = Annotated[str, typer.Argument(metavar="ID")]
+Tenant = Annotated[str, typer.Option(help="Of one tenant; left out: the platform's.")]
+_RULES: Final = "/v1/alert-rules"
+_CHANNELS: Final = "/v1/alert-channels"
+_SILENCES: Final = "/v1/alert-silences"
+_DELIVERIES: Final = "/v1/alert-deliveries"
+_ON_THE_WAY: Final = ("waiting", "sending")
+_POLL_SECONDS: Final = 0.5
+
+
+@rules.command("create")
+def create_rule(
+    rule: Id,
+    kind: Annotated[str, typer.Option(help="Such as budget_threshold or slo_burn; docs/alerts.md has all.")],
+    to: Annotated[list[str] | None, typer.Option("--channel", help="A channel's id; repeat for more.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="NAME=NUMBER, by kind; repeat.")] = None,
+    thresholds: Annotated[list[int] | None, typer.Option("--threshold", help="Percent of a budget; repeat.")] = None,
+    slo: Annotated[str, typer.Option(help="For slo_burn: one objective alone.")] = "",
+    tenant: Tenant = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a rule. Without a tenant it covers all tenants, each on its own."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        stated: dict[str, object] = dict(map(_setting, settings or []))
+        stated.update({"thresholds": thresholds} if thresholds else {})
+        stated.update({"slo": slo} if slo else {})
+        body = {"id": rule, "kind": kind, "tenant": tenant, "settings": stated, "channels": to or []}
+        created = client.post(_RULES, body)
+    _say(created, f"rule {rule} created", as_json)
+
+
+@channels.command("create")
+def create_channel(
+    channel: Id,
+    kind: Annotated[str, typer.Option(help="webhook, slack, email or pagerduty.")],
+    address: Annotated[str, typer.Option(help="A URL, an e-mail address or a routing key.", prompt=True)],
+    tenant: Tenant = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a channel. Its address is asked for where it is not given, and never shown whole."""
+    body = {"id": channel, "kind": kind, "address": address, "tenant": tenant}
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        created = client.post(_CHANNELS, body)
+    _say(created, f"channel {channel} created; try it with: tollkeeper alerts test {channel}", as_json)
+
+
+@silences.command("create")
+def create_silence(
+    hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="For how long, from now.")],
+    rule: Annotated[str, typer.Option(help="Of one rule; left out: all.")] = "",
+    subject: Annotated[str, typer.Option(help="Only alerts whose fingerprint begins with this.")] = "",
+    comment: Annotated[str, typer.Option(help="Why, for others.")] = "",
+    tenant: Tenant = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Silence alerts for a while. What is still true at the end is told then."""
+    ends_at = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
+    body = {"tenant": tenant, "rule": rule, "subject": subject, "comment": comment, "ends_at": ends_at}
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        created = client.post(_SILENCES, body)
+    _say(created, f"silence {created['id']} until {created['ends_at']}", as_json)
+
+
+@rules.command("list")
+def list_rules(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List rules."""
+    _list(_RULES, ("id", "kind", "tenant_id", "settings", "channels"), data, control_url, as_json)
+
+
+@channels.command("list")
+def list_channels(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List channels."""
+    _list(_CHANNELS, ("id", "kind", "tenant_id", "address"), data, control_url, as_json)
+
+
+@silences.command("list")
+def list_silences(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List silences."""
+    _list(_SILENCES, ("id", "rule_id", "subject", "ends_at", "comment"), data, control_url, as_json)
+
+
+@rules.command("delete")
+def delete_rule(rule: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Delete a rule; its open alerts end, and nobody is told."""
+    _delete(_RULES, rule, data, control_url, as_json)
+
+
+@channels.command("delete")
+def delete_channel(
+    channel: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
+) -> None:
+    """Delete a channel that no rule names."""
+    _delete(_CHANNELS, channel, data, control_url, as_json)
+
+
+@silences.command("delete")
+def delete_silence(
+    silence: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
+) -> None:
+    """End a silence."""
+    _delete(_SILENCES, silence, data, control_url, as_json)
+
+
+@app.command("test")
+def test(
+    channel: Id,
+    wait_seconds: Annotated[float, typer.Option(min=0, max=600, help="For how long to wait for the outcome.")] = 20,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Send a test notice to a channel, and say what became of it. Status 1 where it was not delivered."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        sent = client.post(f"{_CHANNELS}/{path_segment(channel)}/test", {})
+        deadline = time.monotonic() + wait_seconds
+        while sent["state"] in _ON_THE_WAY and not sent["last_error"] and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            sent = next((each for each in client.get(_DELIVERIES)["data"] if each["id"] == sent["id"]), sent)
+    is_delivered = sent["state"] == "delivered"
+    hint = "" if sent["last_error"] or is_delivered else "; does the analytics process run? (`tollkeeper up`)"
+    said = f"{channel}: {sent['state']}{': ' + sent['last_error'] if sent['last_error'] else ''}{hint}"
+    _say(sent, said, as_json)
+    raise typer.Exit(0 if is_delivered else 1)
+
+
+@app.command("list")
+def list_raised(
+    is_open: Annotated[bool, typer.Option("--open/--all", help="Only those that are not resolved.")] = True,
+    tenant: Annotated[str, typer.Option(help="About one tenant.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many, the latest.")] = 100,
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """List alerts, the latest first."""
+    with one_line_errors(), _control_session(data) as session:
+        rows = [alert_facts(row) for row in list_alerts(session, tenant=tenant, is_open=is_open, limit=limit)]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("severity", "rule", "summary", "opened_at", "resolved_at")
+        print_table(columns, rows, _cell, "no alerts" + (" are open; --all shows past ones" if is_open else ""))
+
+
+@app.command("deliveries")
+def list_notices(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List the latest notices and what became of them."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rows = client.get(_DELIVERIES)["data"]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("channel", "event", "state", "attempts", "created_at", "last_error")
+        print_table(columns, rows, _cell, "nothing was sent yet")
+
+
+@app.command("quality")
+def quality(
+    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="The window that is judged.")] = 24,
+    reference_days: Annotated[int, typer.Option(min=1, max=90, help="The days before it.")] = 7,
+    tenant: Annotated[str, typer.Option(help="Of one tenant.")] = "",
+    model: Annotated[str, typer.Option(help="Of one model.")] = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say whether answers changed: lengths, refusals, finish reasons, tool calls, schema failures."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        window, reference = timedelta(hours=hours), timedelta(days=reference_days)
+        found = quality_report(
+            opened.store, datetime.now(UTC), window, reference, tenant=tenant or None, model=model or None
+        )
+    rows = [each.as_json() for each in found]
+    if as_json:
+        print_json(rows)
+        return
+    flat = [
+        {"tenant": each.tenant, "model": each.model, **change.as_json()} for each in found for change in each.changes
+    ]
+    columns = ("tenant", "model", "aspect", "verdict", "current", "reference", "psi", "ks")
+    print_table(columns, flat, _cell, "no answers in that time")
+
+
+@contextmanager
+def _control_session(data: Any) -> Iterator[Session]:
+    database = ControlDatabase(MigrationSettings(data=data).database_address)
+    try:
+        database.check_schema()
+        with database.session() as session:
+            yield session
+    finally:
+        database.close()
+
+
+def _list(path: str, columns: tuple[str, ...], data: Any, control_url: str, as_json: bool) -> None:
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rows = client.get_all(path)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(columns, rows, _cell, "none; `create` makes one")
+
+
+def _delete(path: str, row_id: str, data: Any, control_url: str, as_json: bool) -> None:
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        deleted = client.delete(f"{path}/{path_segment(row_id)}")
+    _say(deleted, f"{row_id} deleted", as_json)
+
+
+def _say(answer: Mapping[str, Any], said: str, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(said)
+
+
+def _setting(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError as error:
+        raise ConfigurationError(f"--set {text!r} is not NAME=NUMBER") from error
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    value = row.get(column)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

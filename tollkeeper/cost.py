@@ -1,0 +1,114 @@
+"""`tollkeeper cost`: what was used, what it cost and who pays, read from the store."""
+
+import os
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from analytics.cost.periods import GRAINS, PeriodGrain
+from analytics.cost.question import DIMENSIONS, CostQuestion
+from analytics.cost.rendering import report_as_json
+from analytics.cost.report import CostLine, CostReport, cost_report
+from analytics.cost.sums import CostSum
+from contracts.errors import InvalidRequest
+from tollkeeper.cost_export import export_command, invoices_command
+from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
+from tollkeeper.cost_reprice import reprice_command
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+app = typer.Typer(help="What was used, what it cost and who pays.", no_args_is_help=True)
+
+app.command("reprice")(reprice_command)
+app.command("export")(export_command)
+app.command("invoices")(invoices_command)
+
+_BY_DEFAULT = "tenant,team,project,key,model"
+_COLUMNS = ("requests", "input", "cached", "output", "USD", "unpriced")
+
+
+@app.command("report")
+def report(
+    by: Annotated[
+        str, typer.Option(help=f"The levels, outermost first: {', '.join(DIMENSIONS)}, or tag:NAME.")
+    ] = _BY_DEFAULT,
+    begin: From = "",
+    end: To = "",
+    month: Month = "",
+    tz: TimeZone = UTC_NAME,
+    grain: Annotated[str, typer.Option(help=f"One line for each {', '.join(GRAINS)}; left out: one in all.")] = "",
+    tenant: Tenant = "",
+    team: Team = "",
+    project: Annotated[str, typer.Option(help="Of this project alone.")] = "",
+    model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Report requests, tokens and cost at every level. What has no price is counted apart, and is never zero."""
+    now = datetime.now(UTC)
+    with one_line_errors():
+        period, zone = asked_range(begin, end, month, tz, now)
+        question = CostQuestion(
+            period.start,
+            period.end,
+            tuple(level for level in by.split(",") if level),
+            _grain(grain),
+            zone,
+            tenant or None,
+            team or None,
+            project or None,
+            model or None,
+            asked_at=now,
+        )
+        with open_installation(data, store_url, os.environ) as opened:
+            answer = cost_report(opened.store, question)
+    if as_json:
+        print_json(report_as_json(answer))
+    else:
+        _print(answer)
+
+
+def _grain(text: str) -> PeriodGrain | None:
+    if text and text not in GRAINS:
+        raise InvalidRequest(f"{text!r} is no grain; choose of {', '.join(GRAINS)}", param="grain")
+    return text or None
+
+
+def _print(report: CostReport) -> None:
+    levels = report.question.by
+    columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS)
+    rows = [_row(line, report) for line in report.lines]
+    print_table(columns, rows, lambda row, column: str(row[column]), "no requests in this time")
+    total = report.total
+    spent = "unknown" if total.cost_usd is None else f"{total.cost_usd:f}"
+    typer.echo(
+        f"total: {total.requests} requests, {total.input_tokens} tokens in, {total.output_tokens} out, {spent} USD"
+    )
+    if total.unpriced_requests:
+        tokens = (
+            "of an unknown number of tokens" if total.unpriced_tokens is None else f"of {total.unpriced_tokens} tokens"
+        )
+        typer.echo(
+            f"unpriced: {total.unpriced_requests} requests {tokens}, which are not in it; give their models a price "
+            "card (tollkeeper prices import)"
+        )
+
+
+def _row(line: CostLine, report: CostReport) -> dict[str, object]:
+    local = line.period.start.astimezone(report.question.zone)
+    labels = {level: label or "-" for level, label in zip(report.question.by, line.path, strict=True)}
+    return {"from": f"{local:%Y-%m-%d %H:%M}", **labels, **_figures(line.sums)}
+
+
+def _figures(sums: CostSum) -> dict[str, object]:
+    return {
+        "requests": sums.requests,
+        "input": sums.input_tokens,
+        "cached": sums.cached_input_tokens,
+        "output": sums.output_tokens,
+        "USD": "unknown" if sums.cost_usd is None else f"{sums.cost_usd:.6f}",
+        "unpriced": sums.unpriced_requests or "",
+    }

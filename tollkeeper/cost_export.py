@@ -1,0 +1,161 @@
+"""`tollkeeper cost export` and `invoices`: costs as files, for other programs and for people who pay."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from analytics.cost.periods import split
+from analytics.cost.question import CostQuestion
+from analytics.exports.charges import Charge, charges_of
+from analytics.exports.files import write_csv, write_parquet
+from analytics.exports.focus import Row, gpu_rows, usage_rows
+from analytics.exports.focus_rules import focus_faults
+from analytics.exports.invoice import Invoice, Level, invoices
+from analytics.exports.invoice_pages import invoice_html, invoice_pdf
+from analytics.gpu.cost import device_models, gpu_cost, tenant_use
+from analytics.gpu.idle import idle_policy
+from analytics.gpu.ledger import GpuLedger, gpu_ledger
+from analytics.prices.usage_groups import usage_groups
+from analytics.scope import Period
+from backends.control.prices import load_cards
+from backends.control.rates import load_rates
+from contracts.errors import InvalidRequest
+from contracts.rates import RateBook
+from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
+from tollkeeper.open_installation import OpenInstallation, open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json
+
+_FORMATS: Final = ("csv", "parquet")
+Issuer = Annotated[str, typer.Option(help="Who invoices: the organisation that runs this installation.")]
+
+
+def export_command(
+    to: Annotated[Path, typer.Argument(help="The file to write: its name ends in .csv or .parquet.")],
+    begin: From = "",
+    end: To = "",
+    month: Month = "",
+    tz: TimeZone = UTC_NAME,
+    gpu: Annotated[
+        bool, typer.Option("--gpu/--usage", help="GPU time split over tenants, in place of priced usage (72 hours).")
+    ] = False,
+    idle: Annotated[str, typer.Option(help="With --gpu: who pays for idleness, as in `tollkeeper gpu cost`.")] = "use",
+    issuer: Issuer = "Tollkeeper",
+    tenant: Tenant = "",
+    team: Team = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write costs by day in FOCUS 1.3, and check them by its rules. Status 1 where one is broken."""
+    now = datetime.now(UTC)
+    with one_line_errors():
+        form = to.suffix.removeprefix(".")
+        if form not in _FORMATS:
+            raise InvalidRequest(f"{to.name!r} ends in neither .csv nor .parquet", param="to")
+        period, zone = asked_range(begin, end, month, tz, now)
+        question = CostQuestion(
+            *(period.start, period.end, ("tenant", "team", "project", "key"), "day", zone),
+            tenant=tenant or None,
+            team=team or None,
+            asked_at=now,
+        )
+        with open_installation(data, store_url, os.environ) as opened:
+            if gpu:
+                rows = _gpu_rows(opened, period, idle, issuer)
+            else:
+                rows = usage_rows(_charges(opened, question)[0], period, split(period, "day", zone), issuer)
+        (write_csv if form == "csv" else write_parquet)(rows, to)
+        faults = focus_faults(rows)
+    if as_json:
+        print_json({"file": str(to), "rows": len(rows), "faults": faults})
+    else:
+        typer.echo(f"{len(rows)} rows in {to}")
+        for fault in faults:
+            typer.echo(fault, err=True)
+    raise typer.Exit(1 if faults else 0)
+
+
+def invoices_command(
+    to: Annotated[Path, typer.Argument(help="The directory to write them into.")],
+    month: Month = "",
+    begin: From = "",
+    end: To = "",
+    tz: TimeZone = UTC_NAME,
+    level: Annotated[str, typer.Option(help="One for each team, or one for each tenant.")] = "team",
+    currency: Annotated[str, typer.Option(help="ISO 4217; its rate is one of POST /v1/rates.")] = "USD",
+    form: Annotated[str, typer.Option("--format", help="html, pdf or both.")] = "both",
+    issuer: Issuer = "Tollkeeper",
+    tenant: Tenant = "",
+    team: Team = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write an invoice for each team (or tenant) that used anything, as HTML and PDF."""
+    now = datetime.now(UTC)
+    with one_line_errors():
+        if form not in ("html", "pdf", "both"):
+            raise InvalidRequest(f"{form!r} is no format; choose html, pdf or both", param="format")
+        asked = _level(level)
+        period, zone = asked_range(begin, end, month, tz, now)
+        question = CostQuestion(
+            *(period.start, period.end, ("tenant", "team", "project"), None, zone),
+            tenant=tenant or None,
+            team=team or None,
+            asked_at=now,
+        )
+        with open_installation(data, store_url, os.environ) as opened:
+            charges, rates = _charges(opened, question)
+        made = invoices(charges, period, asked, rates, currency.upper())
+        to.mkdir(parents=True, exist_ok=True)
+        for invoice in made:
+            name = _file_name(invoice)
+            if form != "pdf":
+                (to / f"{name}.html").write_text(invoice_html(invoice, issuer, zone), encoding="utf-8")
+            if form != "html":
+                (to / f"{name}.pdf").write_bytes(invoice_pdf(invoice, issuer, zone))
+    shown = [
+        {"number": one.number, "currency": one.currency, "payable": str(one.payable), "file": _file_name(one)}
+        for one in made
+    ]
+    if as_json:
+        print_json({"directory": str(to), "invoices": shown})
+    else:
+        typer.echo(f"{len(made)} invoices in {to}")
+
+
+def _charges(opened: OpenInstallation, question: CostQuestion) -> tuple[list[Charge], RateBook]:
+    with opened.database.session() as session:
+        cards, rates = load_cards(session), load_rates(session)
+    return charges_of(usage_groups(opened.store, question, cards), cards), rates
+
+
+def _gpu_rows(opened: OpenInstallation, period: Period, idle: str, issuer: str) -> list[Row]:
+    policy = idle_policy(idle)
+    with opened.database.session() as session:
+        rates = load_rates(session)
+    ledger = gpu_ledger(opened.store, period)
+    use, models = tenant_use(opened.store, period), device_models(opened.store, period)
+    rows: list[Row] = []
+    for device in ledger.by_device():
+        of_one = GpuLedger(period, tuple(minute for minute in ledger.minutes if minute.device == device))
+        cost = gpu_cost(of_one, use, rates, models, policy)
+        rows += gpu_rows(device, models.get(device, ""), cost, period, issuer)
+    return rows
+
+
+def _level(text: str) -> Level:
+    if text == "team":
+        return "team"
+    if text == "tenant":
+        return "tenant"
+    raise InvalidRequest(f"{text!r} is no level of invoices; choose team or tenant", param="level")
+
+
+def _file_name(invoice: Invoice) -> str:
+    kept = (letter if letter.isalnum() or letter in "-_" else "-" for letter in invoice.number.replace("/", "_"))
+    return "".join(kept)

@@ -1,0 +1,40 @@
+"""The options that commands about costs share: which stretch of time, in which calendar."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+from zoneinfo import ZoneInfo
+
+import typer
+
+from analytics.cost.periods import moment, month_of, time_zone
+from analytics.scope import Period
+from contracts.errors import InvalidRequest
+
+From = Annotated[str, typer.Option("--from", help="A date or time; left out: this month's beginning.")]
+To = Annotated[str, typer.Option("--to", help="A date or time, which is not part of it; left out: now.")]
+Month = Annotated[str, typer.Option("--month", help="A calendar month in place of --from and --to, such as 2026-11.")]
+TimeZone = Annotated[str, typer.Option("--tz", help="The time zone of dates and periods, such as Europe/Berlin.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Of this tenant alone.")]
+Team = Annotated[str, typer.Option("--team", help="Of this team alone.")]
+
+UTC_NAME: Final = "UTC"
+
+
+def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tuple[Period, ZoneInfo]:
+    """Read the options. Raises InvalidRequest where they contradict each other or are no times."""
+    zone = time_zone(tz)
+    if month and (begin or end):
+        raise InvalidRequest("--month contradicts --from and --to; give one of them", param="month")
+    if month:
+        year, _, number = month.partition("-")
+        if not (year.isdecimal() and number.isdecimal()):
+            raise InvalidRequest(f"{month!r} is no month; give one such as 2026-11", param="month")
+        return month_of(int(year), int(number), zone), zone
+    local = now.astimezone(zone)
+    start = moment(begin, zone, "from") if begin else month_of(local.year, local.month, zone).start
+    return Period(start, moment(end, zone, "to") if end else _next_minute(now)), zone
+
+
+def _next_minute(now: datetime) -> datetime:
+    # Whole minutes are in the rollups; what is to come in this one is part of "until now".
+    return datetime.fromtimestamp((int(now.timestamp()) // 60 + 1) * 60, UTC)

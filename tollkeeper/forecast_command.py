@@ -1,0 +1,139 @@
+"""`tollkeeper forecast`, `anomalies` and `savings`: what is spent next, what was unusual, how to spend less."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+import typer
+
+from contracts.errors import InvalidRequest
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+Tenant = Annotated[str, typer.Option("--tenant", help="Of this tenant alone.")]
+
+
+def forecast_command(
+    tenant: Tenant = "",
+    days: Annotated[int, typer.Option(min=1, max=92, help="How far ahead.")] = 30,
+    level: Annotated[float, typer.Option(help="How many of the futures an interval holds.")] = 0.8,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Forecast spending by tenant, with intervals, and what the month will come to. Says where too little is known."""
+    from analytics.forecast.spend import forecast_spend  # here: numpy would slow every other command down
+
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        found = [
+            one.as_json()
+            for one in forecast_spend(opened.store, datetime.now(UTC), tenant=tenant or None, days=days, level=level)
+        ]
+    if as_json:
+        print_json(found)
+        return
+    columns = ("tenant", "month", "spent", "expected", "low", "high", "method", "reason")
+    print_table(columns, [_month_row(one) for one in found], lambda row, column: str(row[column]), "no spending yet")
+
+
+def anomalies_command(
+    tenant: Tenant = "",
+    day: Annotated[str, typer.Option(help="The day (UTC) to look at, such as 2026-11-21; left out: yesterday.")] = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """List tenants that spent unusually on a day, and what drove it: volume, mix, cache or price."""
+    from analytics.anomaly.spend import spend_anomalies  # here, as above
+
+    with one_line_errors():
+        looked_at = _day(day)
+        with open_installation(data, store_url, os.environ) as opened:
+            found = [
+                one.as_json()
+                for one in spend_anomalies(opened.store, datetime.now(UTC), tenant=tenant or None, day=looked_at)
+            ]
+    if as_json:
+        print_json(found)
+        return
+    columns = ("tenant", "day", "observed_usd", "expected_usd", "driver")
+    print_table(columns, found, lambda row, column: str(row[column]), "nothing was unusual")
+
+
+def savings_command(
+    tenant: Tenant = "",
+    days: Annotated[int, typer.Option(min=1, max=31, help="How many days to look at.")] = 7,
+    usd_per_gpu_hour: Annotated[str, typer.Option(help="What a GPU-hour costs, for idle replicas.")] = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Recommend how to spend less, the largest saving first, with the evidence."""
+    from analytics.recommendations.reading import recommendations  # here, as above
+    from backends.control.prices import load_cards
+
+    with one_line_errors():
+        price = _price(usd_per_gpu_hour)
+        now = datetime.now(UTC)
+        with open_installation(data, store_url, os.environ) as opened:
+            with opened.database.session() as session:
+                cards = load_cards(session)
+            found = [
+                one.as_json()
+                for one in recommendations(
+                    opened.store,
+                    cards,
+                    now,
+                    timedelta(days=days),
+                    tenant=tenant or None,
+                    usd_per_gpu_hour=price,
+                )
+            ]
+    if as_json:
+        print_json(found)
+        return
+    columns = ("saving_usd", "tenant", "model", "action", "caution")
+    print_table(columns, found, _cell, "nothing to save was found")
+
+
+def _cell(row: Any, column: str) -> str:
+    value = row[column]
+    return "unknown" if value is None else str(value)
+
+
+def _month_row(found: dict[str, Any]) -> dict[str, object]:
+    month = found["month"]
+    shown = {name: "unknown" if month[f"{name}_usd"] is None else month[f"{name}_usd"] for name in _FIGURES}
+    return {
+        "tenant": found["tenant"],
+        "month": month["month"],
+        "method": found["method"],
+        "reason": found["reason"],
+        **shown,
+    }
+
+
+_FIGURES = ("spent", "expected", "low", "high")
+
+
+def _day(text: str) -> Any:
+    if not text:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError as error:
+        raise InvalidRequest(f"{text[:40]!r} is no day; give one such as 2026-11-21", param="day") from error
+
+
+def _price(text: str) -> Decimal | None:
+    if not text:
+        return None
+    try:
+        price = Decimal(text)
+    except ArithmeticError as error:
+        raise InvalidRequest(f"{text[:40]!r} is no price of a GPU-hour; give USD such as 2.50") from error
+    if not price.is_finite() or price < 0:
+        raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
+    return price

@@ -1,0 +1,128 @@
+"""`tollkeeper gpu`: where GPU time went, what it cost and who pays it."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from analytics.gpu.cost import device_models, gpu_cost, gpu_cost_as_json, tenant_use
+from analytics.gpu.idle import IDLE_POLICIES, idle_policy
+from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
+from analytics.scope import Period
+from backends.control.rates import load_rates
+from contracts.errors import InvalidRequest
+from contracts.ledger import LedgerLines
+from contracts.money import usd
+from tollkeeper.cost_range import UTC_NAME, From, TimeZone, To, asked_range
+from tollkeeper.gpu_cards import compare_command, fit_command, variance_command
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+app = typer.Typer(help="GPU time: its ledger, its cost, standard cost cards.", no_args_is_help=True)
+
+app.command("fit")(fit_command)
+app.command("variance")(variance_command)
+app.command("compare")(compare_command)
+
+Last = Annotated[float, typer.Option("--last", min=0.01, max=72, help="The last so many hours, without --from.")]
+
+
+@app.command("ledger")
+def ledger(
+    begin: From = "",
+    end: To = "",
+    last: Last = 1,
+    tz: TimeZone = UTC_NAME,
+    minutes: Annotated[bool, typer.Option("--minutes/--no-minutes", help="With every minute of every GPU.")] = False,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show where every nanosecond of the GPUs went; what no line explains is a line of its own."""
+    with one_line_errors():
+        period = _period(begin, end, last, tz)
+        with open_installation(data, store_url, os.environ) as opened:
+            answer = gpu_ledger(opened.store, period)
+    if as_json:
+        print_json(ledger_as_json(answer, minutes=minutes))
+        return
+    rows = [{"GPU": device, **_shares(lines)} for device, lines in answer.by_device().items()]
+    columns = ("GPU", "hours", *(name for name in _shares(LedgerLines()) if name != "hours"))
+    print_table(columns, rows, lambda row, column: str(row[column]), "no engine told of a step in this time")
+    if answer.missing_steps:
+        typer.echo(f"{answer.missing_steps} step records are missing: their time is unexplained")
+
+
+@app.command("cost")
+def cost(
+    begin: From = "",
+    end: To = "",
+    last: Last = 1,
+    tz: TimeZone = UTC_NAME,
+    idle: Annotated[str, typer.Option(help=f"Who pays for idleness: {', '.join(IDLE_POLICIES)}.")] = "platform",
+    reserve: Annotated[
+        list[str] | None, typer.Option(help="A tenant's share of the GPUs, such as acme=0.4; may be repeated.")
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the GPUs cost, by line and by tenant, at the rates that held (POST /v1/rates)."""
+    with one_line_errors():
+        policy, reserved = idle_policy(idle), _reserved(reserve or [])
+        period = _period(begin, end, last, tz)
+        with open_installation(data, store_url, os.environ) as opened:
+            with opened.database.session() as session:
+                rates = load_rates(session)
+            known = gpu_ledger(opened.store, period)
+            use, models = tenant_use(opened.store, period), device_models(opened.store, period)
+        answer = gpu_cost(known, use, rates, models, policy, reserved)
+    if as_json:
+        print_json(gpu_cost_as_json(answer))
+        return
+    typer.echo(f"total {usd(answer.total_pico_usd):.6f} USD; idleness is paid by policy {answer.policy!r}")
+    rows = [
+        {"tenant": one.tenant, "USD": f"{usd(one.total_pico_usd):.6f}", "of it idle": f"{usd(one.idle_pico_usd):.6f}"}
+        for one in answer.tenants
+    ]
+    rows.append({"tenant": "(platform)", "USD": f"{usd(answer.platform_pico_usd):.6f}", "of it idle": ""})
+    print_table(("tenant", "USD", "of it idle"), rows, lambda row, column: str(row[column]), "")
+    if answer.unrated_ns:
+        typer.echo(f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; give one with POST /v1/rates")
+
+
+def _period(begin: str, end: str, last: float, tz: str) -> Period:
+    now = datetime.now(UTC)
+    if begin or end:
+        return asked_range(begin, end, "", tz, now)[0]
+    return Period(now - timedelta(hours=last), now)
+
+
+def _reserved(written: list[str]) -> dict[str, float]:
+    found = {}
+    for text in written:
+        tenant, _, share = text.partition("=")
+        try:
+            found[tenant] = float(share)
+        except ValueError as error:
+            raise InvalidRequest(f"{text!r} is no reservation; write one as acme=0.4", param="reserve") from error
+        if not 0 < found[tenant] <= 1:
+            raise InvalidRequest(f"{text!r}: a share is above 0 and at most 1", param="reserve")
+    if sum(found.values()) > 1 + 1e-9:
+        raise InvalidRequest(f"the reservations sum to {sum(found.values()):g}; at most 1 can be reserved")
+    return found
+
+
+def _shares(lines: LedgerLines) -> dict[str, str]:
+    figures = lines_as_json(lines)
+    wall = lines.wall_ns
+    return {
+        "hours": f"{wall / 3.6e12:.3f}",
+        **{
+            name.removesuffix("_ns"): f"{100 * amount / wall:.2f}%" if wall else ""
+            for name, amount in figures.items()
+            if name != "wall_ns" and isinstance(amount, int)
+        },
+    }

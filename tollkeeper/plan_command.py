@@ -1,0 +1,92 @@
+"""`tollkeeper plan`: how many replicas a load needs, and what would be if, by simulation."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from backends.compiled import use_compiled
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+
+def plan_command(
+    replicas: Annotated[int, typer.Option(min=1, max=1024, help="How many there are.")] = 1,
+    ttft_p95_ms: Annotated[
+        float | None, typer.Option("--ttft-p95-ms", help="Find the replicas that keep this time to first token.")
+    ] = None,
+    gap_p95_ms: Annotated[float | None, typer.Option("--gap-p95-ms", help="... and this time between tokens.")] = None,
+    hours: Annotated[float, typer.Option(min=0.01, max=720, help="Replay so many hours of recorded requests.")] = 1.0,
+    model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
+    trace: Annotated[Path | None, typer.Option(help="Replay a trace in their place; some lie in bench/traces.")] = None,
+    made: Annotated[int | None, typer.Option(min=1, max=5_000_000, help="... or so many made requests.")] = None,
+    rate: Annotated[float, typer.Option(min=0.0001, help="Made requests a second.")] = 1.0,
+    input_tokens: Annotated[float, typer.Option(min=1, help="Mean prompt of made requests.")] = 512,
+    output_tokens: Annotated[float, typer.Option(min=1, help="Mean answer of made requests.")] = 128,
+    setup: Annotated[Path | None, typer.Option(help="A replica as JSON; left out: fitted to measured steps.")] = None,
+    policy: Annotated[str, typer.Option(help="How the router chooses: a pool's policy.")] = "cost",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same plan.")] = 0,
+    traffic: Annotated[float, typer.Option(help="What if: so many times the requests a second.")] = 1.0,
+    without: Annotated[list[str] | None, typer.Option(help="What if: this tenant is served elsewhere.")] = None,
+    chunk_tokens: Annotated[int | None, typer.Option(min=1, help="What if: so many tokens a step.")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU that the replica was measured on.")] = "",
+    to_gpu: Annotated[str, typer.Option(help="What if: on this GPU.")] = "",
+    quantization: Annotated[str, typer.Option(help="What if: weights in bf16, fp8, int8 or int4.")] = "",
+    parameters: Annotated[float | None, typer.Option(help="Billions of weights, to know what else fits.")] = None,
+    kv_token_bytes: Annotated[float | None, typer.Option(help="A token's keys and values, in all layers.")] = None,
+    kv_blocks: Annotated[int | None, typer.Option(min=1, help="The cache's size, where it is not known.")] = None,
+    usd_per_gpu_hour: Annotated[str, typer.Option(help="What a GPU-hour costs.")] = "",
+    to_usd_per_gpu_hour: Annotated[str, typer.Option(help="... on the other GPU.")] = "",
+    spot_share: Annotated[float | None, typer.Option(help="What if: this share on spot machines.")] = None,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a pool: the router's policies, the scheduler's rules and fitted step times on recorded traffic."""
+    use_compiled()
+    # Here: what is compiled is found from now on, and numpy would slow every other command down.
+    from tollkeeper.planning import Asked, answer
+
+    with one_line_errors():
+        asked = Asked(
+            data=data, store_url=store_url, hours=hours, model=model, trace=trace, made=made, rate=rate,
+            input_tokens=input_tokens, output_tokens=output_tokens, setup=setup, replicas=replicas, policy=policy,
+            seed=seed, ttft_p95_ms=ttft_p95_ms, gap_p95_ms=gap_p95_ms, traffic=traffic, without=tuple(without or ()),
+            chunk_tokens=chunk_tokens, kv_blocks=kv_blocks, gpu=gpu, to_gpu=to_gpu, quantization=quantization,
+            parameters_billions=parameters, kv_token_bytes=kv_token_bytes, usd_per_gpu_hour=usd_per_gpu_hour,
+            to_usd_per_gpu_hour=to_usd_per_gpu_hour, spot_share=spot_share,
+        )  # fmt: skip
+        found: dict[str, Any] = answer(asked)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    workload = found["workload"]
+    typer.echo(f"{workload['source']}: {workload['requests']} requests in {workload['seconds']:.0f} s")
+    rows = [_row(f"now, {found['replicas']} replicas", found["now"])]
+    if "what_if" in found:
+        rows.append(_row(found["what_if"]["workload"], found["what_if"]["outcome"]))
+    sizing = found.get("sizing")
+    if sizing is not None and sizing["outcome"] is not None:
+        rows.append(_row(f"needed: {sizing['replicas']} replicas", sizing["outcome"]))
+    columns = ("plan", "served", "ttft p50", "ttft p95", "gap p50", "gap p95", "busy", "USD")
+    print_table(columns, rows, lambda row, column: str(row[column]), "nothing was planned")
+    if sizing is not None and sizing["reason"]:
+        typer.echo(sizing["reason"])
+
+
+def _row(name: str, outcome: dict[str, Any]) -> dict[str, object]:
+    ttft, gap = outcome["ttft_ms"], outcome["gap_ms"]
+    return {
+        "plan": name,
+        "served": f"{outcome['served']} of {outcome['requests']}",
+        "ttft p50": "-" if ttft is None else f"{ttft['p50']:.0f} ms",
+        "ttft p95": "-" if ttft is None else f"{ttft['p95']:.0f} ms",
+        "gap p50": "-" if gap is None else f"{gap['p50']:.1f} ms",
+        "gap p95": "-" if gap is None else f"{gap['p95']:.1f} ms",
+        "busy": f"{outcome['busy_share']:.0%}",
+        "USD": outcome["cost_usd"] or "unknown",
+    }

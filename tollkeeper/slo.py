@@ -1,0 +1,174 @@
+"""`tollkeeper slo`: what is promised, through the control plane, and whether it is kept, from the store."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from analytics.slo.report import slo_report
+from backends.control.slos import get_slo, load_objectives, objective_of
+from contracts.errors import ConfigurationError
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="Service level objectives and error budgets.", no_args_is_help=True)
+
+SloId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id, such as chat-ttft.")]
+_PATH = "/v1/slos"
+_OBJECTIVES = "objectives"
+
+
+@app.command("create")
+def create(
+    slo: SloId,
+    indicator: Annotated[str, typer.Option(help="ttft, inter_token, end_to_end, availability or goodput.")],
+    target: Annotated[str, typer.Option(help="Percent of requests that are to be good, such as 99.9.")],
+    ttft_ms: Annotated[str, typer.Option(help="To the first token, at most.")] = "",
+    inter_token_ms: Annotated[str, typer.Option(help="Between tokens, at most, at a request's own p95.")] = "",
+    end_to_end_ms: Annotated[str, typer.Option(help="To the end of the answer, at most.")] = "",
+    tenant: Annotated[str, typer.Option(help="For one tenant; left out: all together.")] = "",
+    model: Annotated[str, typer.Option(help="For one model.")] = "",
+    route: Annotated[str, typer.Option(help="For one route.")] = "",
+    prompt_class: Annotated[str, typer.Option(help="short, medium, long or very_long.")] = "",
+    window_days: Annotated[int, typer.Option(help="28 or 30.")] = 28,
+    min_events: Annotated[int, typer.Option(help="Of fewer requests, a third must be bad to alert.")] = 20,
+    hooks: Annotated[list[str] | None, typer.Option("--hook", help="freeze_canaries or shed_batch; repeat.")] = None,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create an objective. Requests since the indicators began to be counted are judged at once."""
+    stated = {"ttft": ttft_ms, "inter_token": inter_token_ms, "end_to_end": end_to_end_ms}
+    body = {
+        "id": slo,
+        "indicator": indicator,
+        "target_percent": target,
+        "thresholds_ms": {name: value for name, value in stated.items() if value},
+        "tenant": tenant,
+        "model": model,
+        "route": route,
+        "prompt_class": prompt_class or None,
+        "window_days": window_days,
+        "min_events": min_events,
+        "hooks": hooks or [],
+    }
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        created = client.post(_PATH, body)
+    if as_json:
+        print_json(created)
+    else:
+        typer.echo(f"objective {slo} created: {_promise(created)}")
+
+
+@app.command("apply")
+def apply(
+    file: Annotated[Path, typer.Argument(help="A YAML file: `objectives:` with a list of them, fields as over HTTP.")],
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create the objectives of a YAML file, or put them in the place of those of the same ids."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        applied = [client.put(f"{_PATH}/{path_segment(name)}", body) for name, body in _objectives_in(file)]
+    if as_json:
+        print_json(applied)
+    else:
+        for each in applied:
+            typer.echo(f"objective {each['id']} set: {_promise(each)}")
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List objectives; `report` says how they stand."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rows = client.get_all(_PATH)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(("id", "promise", "about"), rows, _cell, "no objectives; tollkeeper slo create ID --help")
+
+
+@app.command("delete")
+def delete(slo: SloId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Delete an objective. What was counted stays."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        deleted = client.delete(f"{_PATH}/{path_segment(slo)}")
+    if as_json:
+        print_json(deleted)
+    else:
+        typer.echo(f"objective {slo} deleted")
+
+
+@app.command("report")
+def report(
+    slo: Annotated[str, typer.Argument(metavar="ID", help="One objective; left out: all.")] = "",
+    tenant: Annotated[str, typer.Option(help="Those of one tenant.")] = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say how objectives stand: good requests, what is left of the error budget, how fast it burns."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        opened.database.check_schema()
+        with opened.database.session() as session:
+            named = [objective_of(get_slo(session, slo, tenant=tenant))] if slo else None
+            objectives = named or load_objectives(session, tenant=tenant)
+        rows = [standing.as_json() for standing in slo_report(opened.store, objectives, datetime.now(UTC))]
+    if as_json:
+        print_json(rows)
+    else:
+        columns = ("id", "status", "target", "good", "requests", "budget left", "burning")
+        print_table(columns, rows, _report_cell, "no objectives; tollkeeper slo create ID --help")
+
+
+def _objectives_in(file: Path) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        stated = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not YAML") from error
+    listed = stated.get(_OBJECTIVES) if isinstance(stated, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, dict) and each.get("id") for each in listed):
+        raise ConfigurationError(f"{file} must hold `{_OBJECTIVES}:` with a list of objectives, each with an id")
+    return [(str(each["id"]), {name: _plain(value) for name, value in each.items() if name != "id"}) for each in listed]
+
+
+def _plain(value: object) -> object:
+    # YAML reads 99.9 as a float, whose decimal text is what was written; a Decimal of the float would not be.
+    if isinstance(value, float):
+        return repr(value)
+    return {str(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _promise(slo: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{name} <= {value} ms" for name, value in slo["thresholds_ms"].items())
+    what = f"{slo['indicator']} ({times})" if times else str(slo["indicator"])
+    return f"{slo['target_percent']} % {what} in {slo['window_days']} days"
+
+
+def _cell(slo: Mapping[str, Any], column: str) -> str:
+    if column == "promise":
+        return _promise(slo)
+    if column == "about":
+        names = {"tenant": "tenant_id", "model": "model", "route": "route", "prompts": "prompt_class"}
+        return ", ".join(f"{name} {slo[field]}" for name, field in names.items() if slo[field]) or "everything"
+    return str(slo[column])
+
+
+def _report_cell(row: Mapping[str, Any], column: str) -> str:
+    if column == "target":
+        return f"{row['target_percent']} %"
+    if column in ("good", "budget left"):
+        value = row["good_percent" if column == "good" else "budget_remaining_percent"]
+        return "unknown" if value is None else f"{value:g} %"
+    if column == "burning":
+        return ", ".join(each["pair"] for each in row["burn"] if each["is_burning"])
+    return str(row[column])

@@ -1,0 +1,1 @@
+"""`tollkeeper top`: what the gateway does now, in a terminal."""

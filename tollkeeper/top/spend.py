@@ -1,0 +1,56 @@
+"""Who spent what, today and this month, as the store has it: what `tollkeeper top` shows beside the gateway's own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from analytics.cost.periods import month_of
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import cost_report
+from analytics.cost.sums import CostSum, total_of
+from backends.store.client import StoreClient
+
+_UTC: Final = ZoneInfo("UTC")
+
+SpendReader = Callable[[], "tuple[TenantSpend, ...]"]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSpend:
+    """One tenant's use today and this month, UTC. A cost is `None` where nothing has a price."""
+
+    tenant: str
+    requests_today: int
+    tokens_today: int
+    usd_today: Decimal | None
+    usd_month: Decimal | None
+    unpriced_month: int
+
+
+def spend_by_tenant(store: StoreClient, now: datetime) -> tuple[TenantSpend, ...]:
+    """Give every tenant's spend of this month, the highest first. Raises StoreUnavailable."""
+    month = month_of(now.year, now.month, _UTC)
+    until = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    report = cost_report(store, CostQuestion(month.start, until, ("tenant",), "day", asked_at=now))
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    by_tenant: dict[str, list[tuple[datetime, CostSum]]] = {}
+    for line in report.lines:
+        by_tenant.setdefault(line.path[0], []).append((line.period.start, line.sums))
+    found = [_spend(tenant, days, today) for tenant, days in by_tenant.items()]
+    return tuple(sorted(found, key=lambda one: (-(one.usd_month or 0), one.tenant)))
+
+
+def _spend(tenant: str, days: list[tuple[datetime, CostSum]], today: datetime) -> TenantSpend:
+    month = total_of(sums for _, sums in days)
+    day = total_of(sums for start, sums in days if start >= today)
+    return TenantSpend(
+        tenant,
+        requests_today=day.requests,
+        tokens_today=day.input_tokens + day.output_tokens,
+        usd_today=day.cost_usd,
+        usd_month=month.cost_usd,
+        unpriced_month=month.unpriced_requests,
+    )
