@@ -136,7 +136,7 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
         up.until(lambda url=url: answers(url), 10)  # type: ignore[misc]  # as above
 
     pids = up.pids()
-    assert len(pids) == 5
+    assert len(pids) == 6  # store, collector, control plane, analytics, gateway, engine host
     assert up.stop() == 0
     assert not any(is_running(pid) for pid in pids)
     assert {path.name for path in (up.data / "run").iterdir() if path.is_file()} == {

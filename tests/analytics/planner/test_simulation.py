@@ -69,6 +69,7 @@ class Watched(_Run):
         super().ended(replica, sequence, at_ns)
 
 
+@pytest.mark.interpreted
 @settings(max_examples=60, deadline=None)
 @given(workload=workloads(), away=outages, policy=st.sampled_from(POLICY_NAMES))
 def test_each_request_is_served_once_in_its_time(workload: Workload, away: list[Outage], policy: str) -> None:
