@@ -16,7 +16,7 @@ from analytics.alerts.ledger_hours import LedgerHours
 from analytics.anomaly.spend import spend_anomalies
 from analytics.api.access import AskerBook, utc_now
 from analytics.api.routers import ROUTERS
-from analytics.api.store import ThreadStores
+from analytics.api.store import IdleStores
 from analytics.autoscaling.external_scaler import open_scaler
 from analytics.autoscaling.signals import SignalReader
 from analytics.quality.judge import Judge, JudgeSettings
@@ -51,7 +51,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        stores, watching, scaling = ThreadStores(address), StoreClient(address), StoreClient(address)
+        stores, watching, scaling = IdleStores(address), StoreClient(address), StoreClient(address)
         evaluator = Evaluator(
             database,
             watching,

@@ -39,6 +39,8 @@ def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callabl
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # It logs every call with its whole URL, and the path of a webhook's is a secret.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         run(settings_class())
     except ValidationError as error:

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -112,10 +112,12 @@ def migrate_store(
             statements = list(rendering.statements(migration.statements()) if rendering else migration.statements())
             if migration not in missing:
                 continue
-            with _held(turns) if _copies_rows(migration) else nullcontext():
+            # A store that was empty has nothing to copy, and what is in doubt is of another.
+            with _held(turns) if applied and _copies_rows(migration) else nullcontext():
                 for statement in statements:
                     client.command(statement)
-                client.command(_RECORD, asdict(migration) | {"checksum": migration.checksum})
+                facts = {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
+                client.command(_RECORD, facts)
             say(f"store: applied {migration.label}")
         if not missing:
             say(f"store: at head ({migrations[-1].label})" if migrations else "store: nothing to apply")

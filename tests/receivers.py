@@ -73,6 +73,7 @@ class MailReceiver:
 
     refuses: int = 0
     is_silent: bool = False
+    goodbye: str = "221 bye"
     mails: list[tuple[str, str]] = field(default_factory=list)  # recipient, message
 
     async def __aenter__(self) -> Self:
@@ -110,7 +111,7 @@ class MailReceiver:
                     self.mails.append((recipient, message))
                     say("250 kept")
                 elif verb == "QUIT":
-                    say("221 bye")
+                    say(self.goodbye)
                     return
                 else:
                     say("250 ok")

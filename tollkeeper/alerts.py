@@ -1,5 +1,6 @@
 """`tollkeeper alerts`: rules, channels and silences through the control plane; what was raised and what was sent."""
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -253,9 +254,12 @@ def _say(answer: Mapping[str, Any], said: str, as_json: bool) -> None:
 def _setting(text: str) -> tuple[str, float]:
     name, _, number = text.partition("=")
     try:
-        return name, float(number)
+        value = float(number)
     except ValueError as error:
         raise ConfigurationError(f"--set {text!r} is not NAME=NUMBER") from error
+    if not math.isfinite(value):
+        raise ConfigurationError(f"--set {text!r} is not NAME=NUMBER: the number must be finite")
+    return name, value
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

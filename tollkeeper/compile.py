@@ -195,6 +195,9 @@ def main() -> int:
         except CannotCompile as error:
             print(f"the gateway's hot modules run interpreted: {error}")
             return 0
+        except Exception as error:  # a full disk, a fault of the compiler's: all runs without what it would have made
+            print(f"the gateway's hot modules run interpreted: {type(error).__name__}: {error}")
+            return 0
         found = find_compiled(environment={})
     print(f"the gateway's hot modules are compiled: {found.reason}")
     return 0

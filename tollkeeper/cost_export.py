@@ -1,20 +1,22 @@
 """`tollkeeper cost export` and `invoices`: costs as files, for other programs and for people who pay."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo
 
 import typer
 
-from analytics.cost.periods import split
+from analytics.cost.periods import month_of, split
 from analytics.cost.question import CostQuestion
 from analytics.exports.charges import Charge, charges_of
 from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus import Row, gpu_rows, usage_rows
 from analytics.exports.focus_rules import focus_faults
 from analytics.exports.invoice import Invoice, Level, invoices
-from analytics.exports.invoice_pages import invoice_html, invoice_pdf
 from analytics.gpu.cost import device_models, gpu_cost, tenant_use
 from analytics.gpu.idle import idle_policy
 from analytics.gpu.ledger import GpuLedger, gpu_ledger
@@ -56,6 +58,8 @@ def export_command(
         form = to.suffix.removeprefix(".")
         if form not in _FORMATS:
             raise InvalidRequest(f"{to.name!r} ends in neither .csv nor .parquet", param="to")
+        if gpu and (tenant or team):
+            raise InvalidRequest("--gpu splits a GPU over all its tenants; leave --tenant and --team out", param="gpu")
         period, zone = asked_range(begin, end, month, tz, now)
         question = CostQuestion(
             *(period.start, period.end, ("tenant", "team", "project", "key"), "day", zone),
@@ -65,10 +69,11 @@ def export_command(
         )
         with open_installation(data, store_url, os.environ) as opened:
             if gpu:
-                rows = _gpu_rows(opened, period, idle, issuer)
+                rows = [row for part in _months(period, zone) for row in _gpu_rows(opened, part, zone, idle, issuer)]
             else:
-                rows = usage_rows(_charges(opened, question)[0], period, split(period, "day", zone), issuer)
-        (write_csv if form == "csv" else write_parquet)(rows, to)
+                rows = _usage_rows(_charges(opened, question)[0], period, zone, issuer)
+        with _writing(to):
+            (write_csv if form == "csv" else write_parquet)(rows, to)
         faults = focus_faults(rows)
     if as_json:
         print_json({"file": str(to), "rows": len(rows), "faults": faults})
@@ -101,6 +106,8 @@ def invoices_command(
         if form not in ("html", "pdf", "both"):
             raise InvalidRequest(f"{form!r} is no format; choose html, pdf or both", param="format")
         asked = _level(level)
+        if team and asked == "tenant":
+            raise InvalidRequest("a tenant's invoice is of all its teams; leave --team out", param="team")
         period, zone = asked_range(begin, end, month, tz, now)
         question = CostQuestion(
             *(period.start, period.end, ("tenant", "team", "project"), None, zone),
@@ -110,14 +117,11 @@ def invoices_command(
         )
         with open_installation(data, store_url, os.environ) as opened:
             charges, rates = _charges(opened, question)
-        made = invoices(charges, period, asked, rates, currency.upper())
-        to.mkdir(parents=True, exist_ok=True)
-        for invoice in made:
-            name = _file_name(invoice)
-            if form != "pdf":
-                (to / f"{name}.html").write_text(invoice_html(invoice, issuer, zone), encoding="utf-8")
-            if form != "html":
-                (to / f"{name}.pdf").write_bytes(invoice_pdf(invoice, issuer, zone))
+        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone)
+        with _writing(to):
+            to.mkdir(parents=True, exist_ok=True)
+            for invoice in made:
+                _write(invoice, to / _file_name(invoice), form, issuer, zone)
     shown = [
         {"number": one.number, "currency": one.currency, "payable": str(one.payable), "file": _file_name(one)}
         for one in made
@@ -128,14 +132,52 @@ def invoices_command(
         typer.echo(f"{len(made)} invoices in {to}")
 
 
+@contextmanager
+def _writing(to: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidRequest(f"{to} cannot be written: {error.strerror}", param="to") from error
+
+
+def _write(invoice: Invoice, to: Path, form: str, issuer: str, zone: ZoneInfo) -> None:
+    """Write an invoice under a name without its ending."""
+    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # here, as no other command should wait
+
+    if form != "pdf":
+        to.with_name(f"{to.name}.html").write_text(invoice_html(invoice, issuer, zone), encoding="utf-8")
+    if form != "html":
+        to.with_name(f"{to.name}.pdf").write_bytes(invoice_pdf(invoice, issuer, zone))
+
+
 def _charges(opened: OpenInstallation, question: CostQuestion) -> tuple[list[Charge], RateBook]:
     with opened.database.session() as session:
         cards, rates = load_cards(session), load_rates(session)
     return charges_of(usage_groups(opened.store, question, cards), cards), rates
 
 
-def _gpu_rows(opened: OpenInstallation, period: Period, idle: str, issuer: str) -> list[Row]:
+def _months(period: Period, zone: ZoneInfo) -> tuple[Period, ...]:
+    return split(period, "month", zone)
+
+
+def _month_around(part: Period, zone: ZoneInfo) -> Period:
+    local = part.start.astimezone(zone)
+    return month_of(local.year, local.month, zone)
+
+
+def _usage_rows(charges: list[Charge], period: Period, zone: ZoneInfo, issuer: str) -> list[Row]:
+    """Give the rows of each calendar month under that month, whatever part of it was asked for."""
+    rows: list[Row] = []
+    for month in _months(period, zone):
+        inside = [charge for charge in charges if month.start_s <= charge.period_start < month.end_s]
+        rows += usage_rows(inside, _month_around(month, zone), split(month, "day", zone), issuer)
+    return rows
+
+
+def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: str, issuer: str) -> list[Row]:
     policy = idle_policy(idle)
+    if policy == "reservation":
+        raise InvalidRequest("an export knows no reservations; choose platform, use or peak", param="idle")
     with opened.database.session() as session:
         rates = load_rates(session)
     ledger = gpu_ledger(opened.store, period)
@@ -144,7 +186,7 @@ def _gpu_rows(opened: OpenInstallation, period: Period, idle: str, issuer: str) 
     for device in ledger.by_device():
         of_one = GpuLedger(period, tuple(minute for minute in ledger.minutes if minute.device == device))
         cost = gpu_cost(of_one, use, rates, models, policy)
-        rows += gpu_rows(device, models.get(device, ""), cost, period, issuer)
+        rows += gpu_rows(device, models.get(device, ""), cost, _month_around(period, zone), issuer)
     return rows
 
 

@@ -72,6 +72,8 @@ def cost(
     """Show what the GPUs cost, by line and by tenant, at the rates that held (POST /v1/rates)."""
     with one_line_errors():
         policy, reserved = idle_policy(idle), _reserved(reserve or [])
+        if bool(reserved) != (policy == "reservation"):
+            raise InvalidRequest("--reserve and --idle reservation go together: one says nothing without the other")
         period = _period(begin, end, last, tz)
         with open_installation(data, store_url, os.environ) as opened:
             with opened.database.session() as session:

@@ -96,7 +96,7 @@ def _plan(asked: Asked) -> Plan:
         period = Period(now - timedelta(hours=asked.hours), now)
         with open_installation(asked.data, asked.store_url, os.environ) as opened:
             workload = workload or recorded_workload(opened.store, period, model=asked.model or None)
-            setup = setup or measured_setup(opened.store, period, model=asked.model or None)
+            setup = setup or measured_setup(opened.store, period, model=asked.model or None, kv_blocks=asked.kv_blocks)
     price = _price(asked.usd_per_gpu_hour)
     if price is not None:
         setup = replace(setup, usd_per_gpu_hour=price)

@@ -1,19 +1,31 @@
 """`tollkeeper prices`: providers' list prices as cards of this installation, by which its gateways then charge."""
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from analytics.prices.catalogue import catalogue_cards
-from analytics.prices.listing import Sold, as_new_price, listed_cards, not_yet_there, sold_models
+from analytics.prices.listing import (
+    Sold,
+    adjusted,
+    as_new_price,
+    bought_under_one_name,
+    listed_cards,
+    not_yet_there,
+    sold_models,
+    that_fit,
+)
 from analytics.prices.litellm_table import LitellmTable
 from backends.control.changes import Author
 from backends.control.prices import create_price, load_cards
 from contracts.errors import TollkeeperError
-from contracts.prices import PriceBook, PriceCard
+from contracts.prices import PriceCard
+from contracts.usage import Leaf
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -48,20 +60,19 @@ def import_list(
 ) -> None:
     """Make a card for every hosted model that has none, so that gateways price it. Cards that hold stay as they are."""
     now = datetime.now(UTC)
-    made: list[PriceCard] = []
-    refused: list[str] = []
+    listed: list[PriceCard] = []
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
         table = None if litellm is None else LitellmTable.read(litellm)
-        book = PriceBook(card for card in load_cards(session) if not tenant or card.tenant == tenant)
-        for sold in sold_models(session):
-            cards = _listed(sold, table, refused)
-            made += not_yet_there(cards, book, now)
+        known = load_cards(session)
+        all_sold, refused = bought_under_one_name(sold_models(session))
+        for sold in all_sold:
+            listed += not_yet_there(_listed(sold, table, refused), known, now, tenant)
+        made, without_room = that_fit([adjusted(card, tenant, percent) for card in listed], known)
         for card in [] if dry_run else made:
-            mark = f"@{tenant}{percent:+d}" if tenant else f"{percent:+d}" if percent else ""
-            create_price(session, Author("tollkeeper", now), as_new_price(card, tenant, percent, mark))
-    for why in refused:
+            create_price(session, Author("tollkeeper", now), as_new_price(card))
+    for why in [*refused, *without_room]:
         typer.echo(why, err=True)
-    _print(made, as_json, "every hosted model has a card")
+    _print(made, as_json, "no card is missing" if not (refused or without_room) else "nothing was imported")
 
 
 def _listed(sold: Sold, table: LitellmTable | None, refused: list[str]) -> tuple[PriceCard, ...]:
@@ -79,11 +90,8 @@ def _print(cards: list[PriceCard], as_json: bool, empty: str) -> None:
             "model": card.model,
             "from": card.valid_from.date().isoformat(),
             "to": "" if card.valid_to is None else card.valid_to.date().isoformat(),
-            "usd_per_mtok": {leaf: f"{rate / 10**6:g}" for leaf, rate in card.rates.items()},
-            "tiers": {
-                str(tier.above_input_tokens): {leaf: f"{rate / 10**6:g}" for leaf, rate in tier.rates.items()}
-                for tier in card.tiers
-            },
+            "usd_per_mtok": _usd_per_mtok(card.rates),
+            "tiers": {str(tier.above_input_tokens): _usd_per_mtok(tier.rates) for tier in card.tiers},
         }
         for card in cards
     ]
@@ -92,6 +100,10 @@ def _print(cards: list[PriceCard], as_json: bool, empty: str) -> None:
         return
     columns = ("version", "from", "to", "usd_per_mtok")
     print_table(columns, rows, lambda row, column: _cell(row[column]), empty)
+
+
+def _usd_per_mtok(rates: Mapping[Leaf, int]) -> dict[str, str]:
+    return {leaf: format(Decimal(rate).scaleb(-6).normalize(), "f") for leaf, rate in rates.items()}
 
 
 def _cell(value: object) -> str:

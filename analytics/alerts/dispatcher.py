@@ -25,17 +25,29 @@ class Dispatcher:
         self._database = database
         self._senders = senders
         self._now = now
+        self._is_stopping = False
 
     async def send_due(self) -> int:
-        """Make one attempt for each notice that is due; give how many were delivered. Raises ControlUnavailable."""
+        """Make one attempt for each notice that is due; give how many were delivered. Raises ControlUnavailable.
+
+        Cancelled, it finishes the attempts that have begun, which are bounded in time, and begins none: a notice that
+        was claimed and not sent would never reach people, since nobody could know that it had not.
+        """
         due = await asyncio.to_thread(self._due)
+        self._is_stopping = False
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def attempt(notice: DueNotice) -> bool:
             async with gate:
-                return await self._attempt(notice)
+                return False if self._is_stopping else await self._attempt(notice)
 
-        return sum(await asyncio.gather(*map(attempt, due)))
+        attempts = asyncio.gather(*map(attempt, due))
+        try:
+            return sum(await asyncio.shield(attempts))
+        except asyncio.CancelledError:
+            self._is_stopping = True
+            await asyncio.gather(attempts, return_exceptions=True)
+            raise
 
     async def _attempt(self, due: DueNotice) -> bool:
         if not await asyncio.to_thread(self._claim, due):

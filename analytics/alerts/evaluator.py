@@ -26,6 +26,7 @@ LEASE: Final = "alert-evaluator"
 LEASE_LASTS: Final = timedelta(seconds=90)  # longer than a look takes, so that it is not lost in the middle of one
 _BUDGETS_SINCE: Final = timedelta(days=70)  # this month and the one before, whatever the day
 _FORGOTTEN_AFTER: Final = timedelta(days=400)
+_FORGETS_EVERY: Final = timedelta(hours=1)  # no index helps it, and SQLite has one writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Evaluator:
         self._gpu_hours = gpu_hours
         self._sources = sources
         self._lease: HeldLease | None = None
+        self._forgot_at: datetime | None = None
 
     def look(self, now: datetime) -> Looked | None:
         """Judge all rules once; `None` where another process holds the lease.
@@ -68,8 +70,9 @@ class Evaluator:
         """
         with self._database.session() as session:
             self._lease = take_lease(session, LEASE, self._holder, now, LEASE_LASTS)
-            if self._lease is None:
-                return None
+        if self._lease is None:
+            return None
+        with self._database.session() as session:  # another one: SQLite's only writer must not wait for what is read
             loaded = load_rules(session)
             look = Look(
                 self._store,
@@ -104,6 +107,9 @@ class Evaluator:
                 findings = self._sources[kind](look, rules)
             except TollkeeperError as error:
                 skipped[kind] = error.message
+            except Exception as error:  # one kind's surprise must not keep the others from being judged
+                _log.exception("alert_rules_failed", extra={"kind": kind})
+                skipped[kind] = _failed(error)
             else:
                 found += [(rule, findings.get(rule.id, ())) for rule in rules]
         return found, skipped
@@ -122,7 +128,9 @@ class Evaluator:
             gone = open_rules(session) - {rule.id for rule, _ in loaded.rules} - set(loaded.faults)
             settled = settle_alerts(session, found, now, gone)
             changed = 0 if holds is None else write_holds(session, holds, now)
-            forget_alerts(session, now - _FORGOTTEN_AFTER)
+            if self._forgot_at is None or abs(now - self._forgot_at) >= _FORGETS_EVERY:
+                forget_alerts(session, now - _FORGOTTEN_AFTER)
+                self._forgot_at = now
         return Looked(settled, dict(skipped), changed)
 
 
@@ -134,4 +142,11 @@ def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:
         return holds_of(look)
     except TollkeeperError as error:
         skipped["policy_holds"] = error.message
-        return None
+    except Exception as error:  # as above
+        _log.exception("policy_holds_failed")
+        skipped["policy_holds"] = _failed(error)
+    return None
+
+
+def _failed(error: Exception) -> str:
+    return f"failed here ({type(error).__name__}); the log says where"

@@ -1,14 +1,14 @@
 """Findings about engines, GPUs and the books: the platform's, as all tenants share them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
 from analytics.alerts.sources import Findings, GpuHour, Look
 from analytics.queries import query
-from analytics.rows import number_of, text_of
+from analytics.rows import UnexpectedRow, number_of, text_of
 from contracts.alerts import Finding, Rule
 
 _MINUTE: Final = 60
@@ -24,15 +24,16 @@ def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
     end = (look.now_s - _LATE_SECONDS // 2) // _MINUTE * _MINUTE
     longest = int(max(rule.settings["minutes"] for rule in rules))
     rows = look.store.query(query("engine_saturation"), {"start": end - longest * _MINUTE, "end": end})
-    by_engine: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    by_engine: dict[str, dict[int, tuple[str, float, float]]] = defaultdict(dict)
     for row in rows:
         name = f"{text_of(row['model_name'])} on {text_of(row['replica_name']) or text_of(row['engine'])}"
-        by_engine[text_of(row["engine"])].append((name, _real(row["kv_share"]), _real(row["waiting_mean"])))
+        minute = (name, _real(row["kv_share"]), _real(row["waiting_mean"]))
+        by_engine[text_of(row["engine"])][_unix_minute(row["bucket"])] = minute
     return {
         rule.id: [
             found
             for engine, minutes in by_engine.items()
-            if (found := _full(engine, minutes[-int(rule.settings["minutes"]) :], rule)) is not None
+            if (found := _full(engine, _last(minutes, end // _MINUTE, rule), rule)) is not None
         ]
         for rule in rules
     }
@@ -121,6 +122,20 @@ def _unexplained(gpu: GpuHour, hour: datetime) -> Finding:
         facts={"device": gpu.device, "wall_ns": gpu.wall_ns, "unexplained_ns": gpu.unexplained_ns},
         ends_quietly=True,
     )
+
+
+def _last(
+    by_minute: Mapping[int, tuple[str, float, float]], end_minute: int, rule: Rule
+) -> list[tuple[str, float, float]]:
+    """Give the rule's minutes up to the end; fewer where the engine made no step in one: then it is not full."""
+    wanted = range(end_minute - int(rule.settings["minutes"]), end_minute)
+    return [by_minute[minute] for minute in wanted if minute in by_minute]
+
+
+def _unix_minute(value: object) -> int:
+    if not isinstance(value, datetime):
+        raise UnexpectedRow(f"the store gave {type(value).__name__} for a moment; run `python -m migrations`")
+    return int(value.timestamp()) // _MINUTE
 
 
 def _full(engine: str, minutes: Sequence[tuple[str, float, float]], rule: Rule) -> Finding | None:

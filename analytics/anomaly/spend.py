@@ -49,11 +49,11 @@ class SpendAnomaly:
         return {
             "tenant": self.tenant,
             "day": self.day.isoformat(),
-            "observed_usd": str(self.observed_usd),
-            "expected_usd": str(self.expected_usd),
+            "observed_usd": format(self.observed_usd, "f"),
+            "expected_usd": format(self.expected_usd, "f"),
             "compared_with": self.compared_with.isoformat(),
             "driver": self.driver,
-            "parts_usd": {name: str(usd(part)) for name, part in self.parts.items()},
+            "parts_usd": {name: format(usd(part), "f") for name, part in self.parts.items()},
         }
 
 
@@ -66,7 +66,13 @@ def spend_anomalies(
     """
     if now.utcoffset() is None:
         raise InvalidRequest("an anomaly's now needs a time zone; use UTC", param="now")
-    looked_at = day or now.astimezone(UTC).date() - timedelta(days=1)
+    today = now.astimezone(UTC).date()
+    looked_at = day or today - timedelta(days=1)
+    if looked_at >= today:
+        raise InvalidRequest(
+            f"{looked_at} is not over (UTC), and part of a day always looks like too little; choose an earlier one",
+            param="day",
+        )
     first = looked_at - timedelta(days=7 * _WEEKS)
     histories = spend_histories(store, first, looked_at + timedelta(days=1), tenant)
     found = []

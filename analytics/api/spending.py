@@ -16,6 +16,8 @@ from backends.control.prices import load_cards
 
 router = APIRouter(prefix="/v1/spending", tags=["spending"])
 
+Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2100, 1, 1))]  # the store's clock begins 1970, ends 2106
+
 
 @router.get("/forecast", summary="Spending in the days to come, with intervals, and at the month's end")
 def forecast(
@@ -35,7 +37,7 @@ def forecast(
 
 
 @router.get("/anomalies", summary="Tenants that spent unusually on a day, and what drove it")
-def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: date | None = None) -> dict[str, Any]:
+def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: Day | None = None) -> dict[str, Any]:
     """Yesterday (UTC) unless a day is given, the largest difference first."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)

@@ -1,6 +1,8 @@
 """The store and the control database as handlers get them: a store's client serves one thread at a time."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -10,35 +12,40 @@ from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 
 
-class ThreadStores:
-    """A client for each thread that asks, all closed together."""
+class IdleStores:
+    """Clients of the store, each lent to one request at a time: never more than requests that ran at once.
+
+    By thread they would add up: a server's threads come and go, and a client's connections stay.
+    """
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
-        self._local = threading.local()
         self._lock = threading.Lock()
-        self._clients: list[StoreClient] = []
+        self._idle: list[StoreClient] = []
 
-    def client(self) -> StoreClient:
-        """Give this thread's client."""
-        found: StoreClient | None = getattr(self._local, "client", None)
-        if found is None:
-            found = StoreClient(self._address)
-            self._local.client = found
+    @contextmanager
+    def lent(self) -> Iterator[StoreClient]:
+        """Lend a client: the one that was given back last, a new one where all are lent."""
+        with self._lock:
+            client = self._idle.pop() if self._idle else StoreClient(self._address)
+        try:
+            yield client
+        finally:
             with self._lock:
-                self._clients.append(found)
-        return found
+                self._idle.append(client)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of clients that are not lent."""
         with self._lock:
-            for client in self._clients:
+            for client in self._idle:
                 client.close()
+            self._idle.clear()
 
 
-def _store(request: Request) -> StoreClient:
-    stores: ThreadStores = request.app.state.stores
-    return stores.client()
+def _store(request: Request) -> Iterator[StoreClient]:
+    stores: IdleStores = request.app.state.stores
+    with stores.lent() as client:
+        yield client
 
 
 def _database(request: Request) -> ControlDatabase:

@@ -47,9 +47,9 @@ def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
     """Give a calendar month of a zone. Raises InvalidRequest where there is no such month."""
     try:
         first = date(year, month, 1)
-    except ValueError as error:
+        return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
+    except (ValueError, OverflowError) as error:  # beyond the calendar, or moved out of it by the zone
         raise InvalidRequest(f"{year}-{month} is no month; give one such as 2026-11", param="month") from error
-    return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
 
 
 def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
@@ -59,11 +59,11 @@ def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
     """
     try:
         read = datetime.fromisoformat(text)
-    except ValueError as error:
+        return (read.replace(tzinfo=zone) if read.utcoffset() is None else read).astimezone(UTC)
+    except (ValueError, OverflowError) as error:  # the latter where the zone moves it out of the calendar
         raise InvalidRequest(
             f"{text!r} is no time; give a date such as 2026-11-01, or 2026-11-01T08:00", param=name
         ) from error
-    return (read.replace(tzinfo=zone) if read.utcoffset() is None else read).astimezone(UTC)
 
 
 def _boundaries(start: datetime, grain: PeriodGrain, zone: ZoneInfo) -> Iterator[datetime]:

@@ -64,6 +64,8 @@ class CostQuestion:
                 raise InvalidRequest(f"{name} ({moment:%Y-%m-%d %H:%M}) needs a time zone; use UTC", param=name)
             if moment.microsecond:
                 raise InvalidRequest(f"{name} ({moment.isoformat()}) must be a whole second", param=name)
+            if not 1969 <= moment.year <= 2105:  # the ends of the calendar cannot be moved to UTC
+                raise InvalidRequest("the range must lie between 1970 and 2105", param="start")
             object.__setattr__(self, name, moment.astimezone(UTC))
         if self.end <= self.start:
             raise InvalidRequest(

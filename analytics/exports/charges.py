@@ -41,7 +41,8 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
     found: dict[tuple[object, ...], tuple[Charge, int, int]] = {}
     for group in groups:
         for charge in _charges(group, by_version):
-            name = tuple(getattr(charge, field) for field in _NAME)
+            # What has no price joins nothing that has one: the sum of both would be neither.
+            name = (*(getattr(charge, field) for field in _NAME), charge.amount_pico_usd is None)
             known = found.get(name)
             amount = charge.amount_pico_usd or 0
             found[name] = (

@@ -7,16 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from analytics.exports.focus import COLUMNS, FLAG, NUMBER, TIME, Row
-
-_TYPES: Mapping[str, Any] = {
-    NUMBER: pa.decimal128(38, 12),
-    TIME: pa.timestamp("us", tz="UTC"),
-    FLAG: pa.bool_(),
-}
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -30,7 +21,15 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
     """Write rows as Parquet; numbers are decimals with twelve places."""
-    schema = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, (kind, _) in COLUMNS.items()])
+    import pyarrow as pa  # here, as no other command should wait for it to load
+    import pyarrow.parquet as pq
+
+    types: Mapping[str, Any] = {
+        NUMBER: pa.decimal128(38, 12),
+        TIME: pa.timestamp("us", tz="UTC"),
+        FLAG: pa.bool_(),
+    }
+    schema = pa.schema([(name, types.get(kind, pa.string())) for name, (kind, _) in COLUMNS.items()])
     columns = [pa.array([_plain(row[name]) for row in rows], type=schema.field(name).type) for name in COLUMNS]
     pq.write_table(pa.Table.from_arrays(columns, schema=schema), path)
 

@@ -128,6 +128,10 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
                 SubAccountType=None if name == PLATFORM else "Tenant",
                 x_TenantId=None if name == PLATFORM else name,
                 x_CostBasis="gpu_rate",
+                SkuId=f"gpu/{device_model or device}",
+                SkuMeter="gpu_time",
+                SkuPriceId=f"gpu/{device_model or device}/{'+'.join(cost.rate_versions) or 'unrated'}",
+                **_whole(usd(amount)),
             )
         )
     return rows
@@ -156,14 +160,12 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         BillingAccountId=charge.tenant or "none",
         BillingAccountName=charge.tenant or None,
         BillingAccountType="Tenant",
-        SkuId=None if unpriced else f"{charge.provider}/{charge.model}",
+        SkuId=f"{charge.provider or 'no provider'}/{charge.model or 'no model'}",
         SkuMeter=charge.meter,
-        SkuPriceId=None if unit is None else f"{charge.price_version}/{charge.meter}/{charge.unit_pico_usd}",
-        ListUnitPrice=unit,
-        ContractedUnitPrice=unit,
-        PricingCategory=None if unpriced else "Standard",
-        PricingQuantity=None if unpriced else quantity,
-        PricingUnit=None if unpriced else ("Requests" if per_request else "1000000 Tokens"),
+        SkuPriceId="/".join(
+            (charge.price_version or "unpriced", charge.meter, "whole" if unit is None else str(charge.unit_pico_usd))
+        ),
+        **(_whole(amount) if unit is None else _by_unit(unit, quantity, per_request=per_request)),
         ConsumedQuantity=Decimal(charge.quantity),
         ConsumedUnit="Requests" if per_request else "Tokens",
         ResourceId=charge.model or None,
@@ -178,6 +180,21 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         x_TeamId=charge.team or None,
         x_TenantId=charge.tenant or None,
     )
+
+
+def _by_unit(price: Decimal, quantity: Decimal, *, per_request: bool) -> Row:
+    return {
+        "ListUnitPrice": price,
+        "ContractedUnitPrice": price,
+        "PricingCategory": "Standard",
+        "PricingQuantity": quantity,
+        "PricingUnit": "Requests" if per_request else "1000000 Tokens",
+    }
+
+
+def _whole(amount: Decimal) -> Row:
+    """Price what has no price by the token as one unit: FOCUS lets no usage be without a unit price."""
+    return {**_by_unit(amount, Decimal(1), per_request=False), "PricingCategory": "Other", "PricingUnit": "Units"}
 
 
 def _row(billing: Period, period: Period, issuer: str, cost: Decimal, description: str, **values: Value) -> Row:

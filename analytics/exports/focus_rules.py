@@ -29,6 +29,11 @@ _TOGETHER: Final = (
     ("AllocatedMethodId", "AllocatedResourceId"),
     ("AllocatedMethodId", "AllocatedMethodDetails"),
 )
+# What no usage may be without.
+_OF_USAGE: Final = (
+    *("ConsumedQuantity", "ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit"),
+    *("SkuId", "SkuPriceId"),
+)
 _UNIT: Final = re.compile(r"^(?:\d+ )?[A-Z][A-Za-z]*(?:-[A-Z][a-z]+)*(?:/[A-Z][a-z]+)?$")
 _CURRENCY: Final = re.compile(r"^[A-Z]{3}$")
 _NEAR: Final = Decimal("1e-12")
@@ -80,10 +85,15 @@ def _relation_faults(row: Row) -> list[str]:
         for one, other in _TOGETHER
         if (row.get(one) is None) != (row.get(other) is None)
     ]
+    if row.get("ChargeCategory") == "Usage" and row.get("ChargeClass") != "Correction":
+        missing = [name for name in _OF_USAGE if row.get(name) is None]
+        faults += [f"{name} must not be null where ChargeCategory is Usage" for name in missing]
     for begin, end in (("BillingPeriodStart", "BillingPeriodEnd"), ("ChargePeriodStart", "ChargePeriodEnd")):
         start, until = row.get(begin), row.get(end)
         if isinstance(start, datetime) and isinstance(until, datetime) and not start < until:
             faults.append(f"{begin} must lie before {end}")
+    if not _is_within(row):
+        faults.append("the charge period must lie within the billing period")
     if not _CURRENCY.match(str(row.get("BillingCurrency"))):
         faults.append("BillingCurrency must be a code of ISO 4217")
     for name in ("ConsumedUnit", "PricingUnit"):
@@ -96,6 +106,15 @@ def _relation_faults(row: Row) -> list[str]:
             if abs(unit_price * quantity - amount) > _NEAR:
                 faults.append(f"{price} x PricingQuantity is {unit_price * quantity}, and {cost} is {amount}")
     return faults
+
+
+def _is_within(row: Row) -> bool:
+    start, begin, end, until = (
+        row.get(name) for name in ("BillingPeriodStart", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodEnd")
+    )
+    if not all(isinstance(one, datetime) for one in (start, begin, end, until)):
+        return True  # which is a fault of its own
+    return start <= begin and end <= until  # type: ignore[operator]  # times, as was just seen
 
 
 def _allocation_faults(rows: Sequence[Row]) -> list[str]:

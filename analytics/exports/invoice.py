@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import groupby
 from typing import Final, Literal
@@ -54,6 +54,7 @@ class Invoice:
     usage: Decimal
     adjustments: tuple[tuple[str, Decimal], ...]
     unpriced_quantity: int
+    is_month: bool = True
 
     @property
     def subtotal(self) -> Decimal:
@@ -67,13 +68,21 @@ class Invoice:
 
 
 def invoices(
-    charges: Iterable[Charge], period: Period, level: Level, rates: RateBook, currency: str = "USD"
+    charges: Iterable[Charge],
+    period: Period,
+    level: Level,
+    rates: RateBook,
+    currency: str = "USD",
+    *,
+    zone: tzinfo = UTC,
 ) -> list[Invoice]:
     """Make one invoice for each team (or tenant) with charges, in order.
 
     Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
-    Raises ConfigurationError where the currency has no rate at the period's end.
+    They are a month's, too: of a range that is no whole month of `zone` they are left out. Raises ConfigurationError
+    where the currency has no rate at the period's end.
     """
+    is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
     rate = rates.currency(last, currency)
     if rate is None:
@@ -91,7 +100,7 @@ def invoices(
         lines, usage = _lines(owed, rate.units_per_usd)
         made.append(
             Invoice(
-                number=_number(period, tenant, team, level),
+                number=_number(period, zone, tenant, team, level),
                 tenant=tenant,
                 team=team,
                 level=level,
@@ -102,17 +111,25 @@ def invoices(
                 terms_version=terms.version if terms else "",
                 lines=lines,
                 usage=usage,
-                adjustments=_adjustments(usage, terms, rate.units_per_usd, level),
+                adjustments=_adjustments(usage, terms, rate.units_per_usd, is_by_month=level == "tenant" and is_month),
                 unpriced_quantity=sum(charge.quantity for charge in owed if charge.amount_pico_usd is None),
+                is_month=is_month,
             )
         )
     return made
 
 
-def _number(period: Period, tenant: str, team: str, level: Level) -> str:
-    # Midnight of the first lies at most 14 hours before that of UTC.
-    month = f"{period.start + timedelta(hours=14):%Y-%m}"
-    return "/".join((month, tenant or "-", *((team or "-",) if level == "team" else ())))
+def _is_month(period: Period, zone: tzinfo) -> bool:
+    first, after = period.start.astimezone(zone), period.end.astimezone(zone)
+    are_midnights = all((at.day, at.hour, at.minute, at.second) == (1, 0, 0, 0) for at in (first, after))
+    return are_midnights and 12 * (after.year - first.year) + after.month - first.month == 1
+
+
+def _number(period: Period, zone: tzinfo, tenant: str, team: str, level: Level) -> str:
+    first, last = period.start.astimezone(zone), (period.end - timedelta(seconds=1)).astimezone(zone)
+    # Of another range it says the days: two parts of a month must not have one number.
+    name = f"{first:%Y-%m}" if _is_month(period, zone) else f"{first:%Y-%m-%d}--{last:%Y-%m-%d}"
+    return "/".join((name, tenant or "-", *((team or "-",) if level == "team" else ())))
 
 
 def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[InvoiceLine, ...], Decimal]:
@@ -138,7 +155,7 @@ def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[Invoice
 
 
 def _adjustments(
-    usage: Decimal, terms: BillingTerms | None, units_per_usd: Decimal, level: Level
+    usage: Decimal, terms: BillingTerms | None, units_per_usd: Decimal, *, is_by_month: bool
 ) -> tuple[tuple[str, Decimal], ...]:
     if terms is None:
         return ()
@@ -148,7 +165,7 @@ def _adjustments(
         change = (usage * terms.percent / 100).quantize(MICRO, ROUND_HALF_EVEN)
         found.append((f"{'discount' if terms.percent < 0 else 'mark-up'} of {abs(terms.percent):f} %", change))
         due += change
-    if level == "tenant":
+    if is_by_month:
         free = min(due, (terms.free_usd * units_per_usd).quantize(MICRO, ROUND_HALF_EVEN))
         if free > 0:
             found.append((f"free tier of {terms.free_usd:f} USD", -free))

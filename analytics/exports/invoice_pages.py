@@ -70,12 +70,19 @@ def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo) -> list[str]:
     facts = [f"From {issuer} to {payer}", f"{start:%Y-%m-%d} to {end:%Y-%m-%d} ({zone.key})", f"In {invoice.currency}"]
     if invoice.currency != "USD":
         facts[-1] += f", at {invoice.usd_rate:f} per USD ({invoice.rate_version})"
-    return facts + ([f"Terms: {invoice.terms_version}"] if invoice.terms_version else [])
+    if invoice.terms_version:
+        part = (
+            "" if invoice.is_month or invoice.level == "team" else "; free amounts and commitments are of whole months"
+        )
+        facts.append(f"Terms: {invoice.terms_version}{part}")
+    return facts
 
 
 def _notes(invoice: Invoice) -> list[str]:
-    if not invoice.unpriced_quantity:
+    if all(line.amount is not None for line in invoice.lines):
         return []
+    if not invoice.unpriced_quantity:  # their usage was not reported
+        return ["There were requests of unknown usage, without a price. They are not part of this invoice."]
     return [f"{invoice.unpriced_quantity} tokens were used without a price. They are not part of this invoice."]
 
 

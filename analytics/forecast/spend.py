@@ -66,7 +66,7 @@ class SpendForecast:
             "history_days": self.history_days,
             "month": {
                 "month": self.month.month,
-                "spent_usd": str(self.month.spent_usd),
+                "spent_usd": format(self.month.spent_usd, "f"),
                 "expected_usd": _text(self.month.expected_usd),
                 "low_usd": _text(self.month.low_usd),
                 "high_usd": _text(self.month.high_usd),
@@ -74,9 +74,9 @@ class SpendForecast:
             "days": [
                 {
                     "day": day.day.isoformat(),
-                    "expected_usd": str(day.expected_usd),
-                    "low_usd": str(day.low_usd),
-                    "high_usd": str(day.high_usd),
+                    "expected_usd": format(day.expected_usd, "f"),
+                    "low_usd": format(day.low_usd, "f"),
+                    "high_usd": format(day.high_usd, "f"),
                 }
                 for day in self.days
             ],
@@ -165,4 +165,4 @@ def _usd(value: float) -> Decimal:
 
 
 def _text(value: Decimal | None) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else format(value, "f")

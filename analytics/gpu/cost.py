@@ -167,7 +167,9 @@ def _charge(used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, lin
         for (engine, tenant), by_minute in use.items()
         if engine == minute.engine
     }
-    if not any(owed.values()):  # a step that began in the minute before
+    is_counted = line == USED
+    if not any(owed.values()):  # a step that began in the minute before, whose time was counted there
+        is_counted = False
         owed = {
             tenant: by_minute.get(second - 60, (0, 0))[place]
             for (engine, tenant), by_minute in use.items()
@@ -177,7 +179,7 @@ def _charge(used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, lin
     parts = split_exactly(part, [float(owed[tenant]) for tenant in tenants])
     for tenant, share in zip(tenants, parts, strict=True):
         used[tenant][1 + place] += share
-        used[tenant][0] += owed[tenant] if line == USED else 0
+        used[tenant][0] += owed[tenant] if is_counted else 0
 
 
 def _use_by_minute(use: UseByMinute) -> dict[str, list[int]]:

@@ -21,6 +21,7 @@ from contracts.records import GapCause, StepKind
 STEPS_KEPT: Final = timedelta(hours=72)
 MAX_STEPS: Final = 3_000_000  # some 1.5 GB: eight hours of a hundred steps a second
 _REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
+_ASKING: Final = timedelta(minutes=1)  # "the last 72 hours" were so a moment ago
 _NS: Final = 10**9
 _MINUTE_SECONDS: Final = 60
 
@@ -83,11 +84,15 @@ def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None 
     Raises InvalidRequest where the steps are no longer kept or too many to be read at once, StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
-    if now - period.start > STEPS_KEPT:
+    if period.end <= period.start:
+        raise InvalidRequest("the range ends before it begins; choose a later end", param="to")
+    if now - period.start > STEPS_KEPT + _ASKING:
         raise InvalidRequest(
             f"engine steps are kept for 72 hours, since {now - STEPS_KEPT:%Y-%m-%d %H:%M} UTC; begin later",
             param="from",
         )
+    if period.end - period.start > STEPS_KEPT + _ASKING:
+        raise InvalidRequest("the range is longer than the 72 hours that engine steps are kept", param="to")
     engines = _engines(store, period)
     return ledger_of(period, {name: (engine.devices, engine.times) for name, engine in engines.items()}, engines)
 

@@ -102,7 +102,7 @@ def fit_standard_cost(
     A prefill takes `a` ns per uncached and `b` per cached token (non-negative least squares over the hours), a decode
     `c` per token of output (their ratio). The rates are these times what a nanosecond of use costs, `other_pico_usd`
     (idleness, loading, recomputing) included, scaled so that the card charges the fit exactly what it cost, up to
-    rounding.
+    rounding. A kind of token that was never seen costs as the one next to it.
     """
     measured = [hour for hour in hours if hour.gpu_ns and hour.tokens]
     if len(measured) < MIN_HOURS:
@@ -118,6 +118,13 @@ def fit_standard_cost(
     output_ns = sum(hour.decode_ns for hour in measured) / output if output else 0.0
     tokens = [sum(getattr(hour, name) for hour in measured) for name in ("uncached_tokens", "cached_tokens")]
     predicted = uncached_ns * tokens[0] + cached_ns * tokens[1] + output_ns * output
+    if predicted <= 0:
+        raise InvalidRequest(f"model {model!r}: its GPU time is of no token that was counted, so no rate can be told")
+    # What was never seen is not free: it costs as the kind of token next to it.
+    if not tokens[0]:
+        uncached_ns = cached_ns if tokens[1] else output_ns
+    cached_ns = cached_ns if tokens[1] else uncached_ns
+    output_ns = output_ns if output else uncached_ns
     per_ns = total / predicted
     card = StandardCostCard(
         model,

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from scipy.stats import t as student_t  # type: ignore[import-untyped]  # it has no types
-
 from analytics.gpu.standard_cost import ModelHour
 from contracts.errors import InvalidRequest
 from contracts.prices import AnyCard
@@ -52,6 +50,9 @@ def unit_cost(hours: Sequence[ModelHour], total_pico_usd: int) -> UnitCost:
     Student's t; each hour costs the same, as GPUs do, and makes as many tokens as it made. Raises InvalidRequest for
     fewer than two hours with tokens.
     """
+    # Here, for it takes most of a second to load, and every command of the command line would wait for it.
+    from scipy.stats import t as student_t  # type: ignore[import-untyped]  # it has no types
+
     used = [hour for hour in hours if hour.tokens]
     if len(used) < 2:
         raise InvalidRequest("a cost per token needs two hours with tokens or more; take a longer range")

@@ -100,7 +100,7 @@ class Outcome:
         found = asdict(self)
         found["busy_share"] = round(self.busy_share, 4)
         for name in ("cost_usd", "usd_per_million_output_tokens"):
-            found[name] = None if found[name] is None else str(found[name])
+            found[name] = None if found[name] is None else format(found[name], "f")
         return found
 
 

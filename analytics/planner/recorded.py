@@ -28,8 +28,10 @@ def recorded_workload(
     Prompts are not kept, so shared beginnings are inferred: the turns of a conversation continue each other, and what
     else was found in a cache is a beginning that the tenant's prompts have in common.
     """
-    parameters = {**_bounds(period), "model": model, "tenant": tenant, "row_limit": MAX_REQUESTS}
+    parameters = {**_bounds(period), "model": model, "tenant": tenant, "row_limit": MAX_REQUESTS + 1}
     rows = store.query(query("planned_requests"), parameters)
+    if len(rows) > MAX_REQUESTS:
+        raise InvalidRequest(f"that time has more than {MAX_REQUESTS} requests; take a shorter one", param="hours")
     first = number_of(rows[0]["at_ns"]) if rows else 0
     conversations: dict[str, int] = {}
     tenants: dict[str, int] = {}
@@ -51,10 +53,13 @@ def recorded_workload(
     return Workload(requests, f"{len(requests)} recorded requests of {where}", _UNIT_TOKENS)
 
 
-def measured_setup(store: StoreClient, period: Period, *, model: str | None = None) -> ReplicaSetup:
+def measured_setup(
+    store: StoreClient, period: Period, *, model: str | None = None, kv_blocks: int | None = None
+) -> ReplicaSetup:
     """Fit a replica to the steps that engines measured. Raises StoreUnavailable, and InvalidRequest on too few.
 
-    What engines do not tell (seats, tokens of a step) is what their steps were seen to hold at most.
+    What engines do not tell (seats, tokens of a step) is what their steps were seen to hold at most. `kv_blocks` goes
+    before what they tell. Without a model, all steps must be of one: a fit to two is of neither.
     """
     rows = store.query(query("measured_steps"), {**_bounds(period), "model": model, "row_limit": _MAX_STEPS})
     if len(rows) < MIN_SAMPLES:
@@ -63,6 +68,9 @@ def measured_setup(store: StoreClient, period: Period, *, model: str | None = No
             f"{MIN_SAMPLES}: choose a time in the last 72 hours in which the model ran, or give a step model",
             param="model",
         )
+    models = sorted({text_of(row["model_label"]) for row in rows})
+    if len(models) > 1:
+        raise InvalidRequest(f"steps of {', '.join(models)} were measured; choose one with --model", param="model")
     window, gaps, ranks = SampleWindow(), [], 1
     most_tokens = most_rows = blocks = 0
     for place, row in enumerate(reversed(rows)):
@@ -74,6 +82,7 @@ def measured_setup(store: StoreClient, period: Period, *, model: str | None = No
         ranks = number_of(row["ranks"])
         if row["gap_cause"] == "host":
             gaps.append(number_of(row["gap_ns"]))
+    blocks = kv_blocks or blocks
     if not blocks:
         raise InvalidRequest("the measured steps do not say how large the cache is; give it: --kv-blocks")
     return ReplicaSetup(

@@ -1,5 +1,6 @@
 """One plan: a workload, replicas, and what if. Which changes there are, and what each does to a plan."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +92,7 @@ class Objective:
             raise InvalidRequest("an objective bounds the time to first token, the gap between tokens, or both")
         for name in ("ttft_p95_ms", "gap_p95_ms"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not 0 < value < math.inf:
                 raise InvalidRequest(f"{name} is {value:g}; it must be above 0", param=name)
 
     def is_kept(self, outcome: Outcome) -> bool:

@@ -1,7 +1,7 @@
 """Which list prices an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -14,7 +14,7 @@ from backends.control.prices import NewPrice
 from contracts.control import Model, Target
 from contracts.errors import ConfigurationError, NotFound
 from contracts.money import usd
-from contracts.prices import PriceBook, PriceCard
+from contracts.prices import AnyCard, PriceBook, PriceCard, Tier
 from contracts.usage import Leaf
 
 
@@ -34,6 +34,20 @@ def sold_models(session: Session) -> list[Sold]:
     return sorted({Sold(model, provider, upstream or model) for model, provider, upstream in rows}, key=_name)
 
 
+def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
+    """Leave out what a provider sells a model as under two names, and say so: a card would ask one price for both."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for one in sold:
+        names.setdefault((one.model, one.provider), []).append(one.upstream)
+    refused = [
+        f"{model} of {provider} stays unpriced: it is bought as {' and '.join(upstreams)}, and a card has one price; "
+        "write it yourself (POST /v1/prices)"
+        for (model, provider), upstreams in names.items()
+        if len(upstreams) > 1
+    ]
+    return [one for one in sold if len(names[one.model, one.provider]) == 1], refused
+
+
 def _name(sold: Sold) -> tuple[str, str, str]:
     return sold.model, sold.provider, sold.upstream
 
@@ -51,29 +65,81 @@ def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...
     return (table.card(sold.provider, sold.upstream, model=sold.model, seller=sold.provider),)
 
 
-def not_yet_there(cards: Sequence[PriceCard], book: PriceBook, now: datetime) -> list[PriceCard]:
-    """Leave out what a card that holds now already prices, and cards that have ended."""
+def not_yet_there(
+    cards: Sequence[PriceCard], known: Sequence[AnyCard], now: datetime, tenant: str = ""
+) -> list[PriceCard]:
+    """Leave out what a card that holds now already prices, and cards that have ended; begin where the last one ended.
+
+    With a tenant, its own cards alone count: what all pay is no price of its own.
+    """
+    own = [card for card in known if not tenant or card.tenant == tenant]
+    book = PriceBook(own)
     alive = [card for card in cards if card.valid_to is None or card.valid_to > now]
-    return [card for card in alive if book.card_for(card.model, card.tenant, now, card.provider) is None]
+    missing = [card for card in alive if book.card_for(card.model, tenant, now, card.provider) is None]
+    return [_begun_after(card, own, now, tenant) for card in missing]
 
 
-def as_new_price(card: PriceCard, tenant: str = "", percent: int = 0, version_mark: str = "") -> NewPrice:
-    """Write a card as the control plane takes it; for one tenant, with a percentage put on (10) or taken off (-10)."""
+def _begun_after(card: PriceCard, known: Iterable[AnyCard], now: datetime, tenant: str) -> PriceCard:
+    name = (card.model, card.provider, tenant)
+    ends = [one.valid_to for one in known if (one.model, one.provider, one.tenant) == name and one.valid_to is not None]
+    return replace(card, valid_from=max([card.valid_from, *(end for end in ends if end <= now)]))
+
+
+def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
+    """Give a card for one tenant, with a percentage put on (10) or taken off (-10); the version says both.
+
+    Rounded to a pico-USD per token, the finest price a card can ask.
+    """
+
+    def changed(amount: int) -> int:
+        return (amount * (100 + percent) + 50) // 100
+
+    def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, int]:
+        return {leaf: changed(rate) for leaf, rate in rates.items()}
+
+    mark = f"@{tenant}{percent:+d}" if tenant else f"{percent:+d}" if percent else ""
+    return replace(
+        card,
+        version=card.version + mark,
+        tenant=tenant or card.tenant,
+        rates=prices(card.rates),
+        tiers=tuple(Tier(tier.above_input_tokens, prices(tier.rates), prices(tier.batch_rates)) for tier in card.tiers),
+        request_pico_usd=changed(card.request_pico_usd),
+        batch_rates=prices(card.batch_rates),
+    )
+
+
+def that_fit(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list[PriceCard], list[str]]:
+    """Give the cards that can stand beside those that are there, and why each other one cannot."""
+    fitting: list[PriceCard] = []
+    refused: list[str] = []
+    there = list(known)
+    for card in cards:
+        try:
+            PriceBook([*there, *fitting, card])
+        except ConfigurationError as error:
+            refused.append(f"{card.model} of {card.provider or 'any provider'} gets no card: {error.message}")
+        else:
+            fitting.append(card)
+    return fitting, refused
+
+
+def as_new_price(card: PriceCard) -> NewPrice:
+    """Write a card as the control plane takes it."""
 
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, Decimal]:
-        # Rounded to a pico-USD per token, the finest price a card can ask.
-        return {leaf: Decimal((rate * (100 + percent) + 50) // 100).scaleb(-6) for leaf, rate in rates.items()}
+        return {leaf: Decimal(rate).scaleb(-6) for leaf, rate in rates.items()}
 
     return NewPrice(
         model=card.model,
-        version=card.version + version_mark,
+        version=card.version,
         usd_per_mtok=prices(card.rates),
         valid_from=card.valid_from,
         valid_to=card.valid_to,
         tiers=[(tier.above_input_tokens, prices(tier.rates)) for tier in card.tiers],
-        usd_per_request=usd(card.request_pico_usd * (100 + percent) // 100),
+        usd_per_request=usd(card.request_pico_usd),
         provider=card.provider,
-        tenant=tenant or card.tenant,
+        tenant=card.tenant,
         batch_usd_per_mtok=prices(card.batch_rates),
         batch_tiers={tier.above_input_tokens: prices(tier.batch_rates) for tier in card.tiers},
     )

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from analytics.cost.question import CostQuestion
-from analytics.prices.usage_groups import LEVELS, UsageGroup, book_without, usage_groups
+from analytics.prices.usage_groups import LEVELS, UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
@@ -76,7 +75,8 @@ class Repricing:
 def reprice(
     store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], candidate: AnyCard | None = None
 ) -> Repricing:
-    """Compute what a question's requests would cost under `cards`, with `candidate` in place of its model's, always.
+    """Compute what a question's requests would cost under `cards`, with `candidate` in place of its model's, always:
+    one tenant's or one provider's for those alone.
 
     Kept answers that were given again keep their price, which is a policy's, not a card's. What was asked by a batch
     is told by its recorded price; where it had none it is priced as if asked at once. Raises InvalidRequest for a
@@ -85,26 +85,29 @@ def reprice(
     for level in question.by:
         if level not in LEVELS:
             raise InvalidRequest(f"repricing has no level {level!r}; choose of {', '.join(LEVELS)}", param="by")
-    used = list(cards)
-    if candidate is not None:
-        always = replace(candidate, valid_from=datetime.fromtimestamp(0, question.start.tzinfo), valid_to=None)
-        used = [*book_without(used, candidate), always]
-    book = PriceBook(used)
+    known = list(cards)
+    book = PriceBook(known)
+    used = known if candidate is None else [*known, candidate]
     periods = {period.start_s: period for period in question.periods}
     found: dict[tuple[tuple[str, ...], int], RepricedLine] = {}
     for group in usage_groups(store, question, used):
-        line = _line(group, book, question, periods[group.period_start])
+        line = _line(group, book, candidate, question, periods[group.period_start])
         name = (line.path, group.period_start)
         found[name] = found[name] + line if name in found else line
     return Repricing(question, tuple(found[name] for name in sorted(found)))
 
 
-def _line(group: UsageGroup, book: PriceBook, question: CostQuestion, period: Period) -> RepricedLine:
+def _line(
+    group: UsageGroup, book: PriceBook, candidate: AnyCard | None, question: CostQuestion, period: Period
+) -> RepricedLine:
     now: int | None
     if group.is_kept_answer:
         now, unpriced = group.cost_pico_usd, group.unpriced_requests
     else:
-        now = price_group(group, card_for(group, book)).total_pico_usd
+        card = card_for(group, book)
+        if candidate is not None and _is_for(candidate, group):
+            card = candidate.at_batch_rate() if group.is_batch else candidate
+        now = price_group(group, card).total_pico_usd
         unpriced = group.requests if now is None else 0
     labels = {**{name: getattr(group, name) for name in LEVELS if name != "price"}, "price": group.price_version}
     return RepricedLine(
@@ -117,6 +120,11 @@ def _line(group: UsageGroup, book: PriceBook, question: CostQuestion, period: Pe
         repriced_unpriced_requests=unpriced,
         repriced_unpriced_tokens=group.total_tokens if unpriced else 0,
     )
+
+
+def _is_for(card: AnyCard, group: UsageGroup) -> bool:
+    """Say whether a card is one for the group's model, tenant and provider, whenever it holds."""
+    return card.model == group.model and card.tenant in ("", group.tenant) and card.provider in ("", group.provider)
 
 
 def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:

@@ -134,14 +134,3 @@ def _few(steps: list[int], what: str) -> list[int]:
     if len(steps) > _MAX_STEPS:
         raise InvalidRequest(f"the price cards have {len(steps)} {what}; at most {_MAX_STEPS} can be told apart")
     return steps
-
-
-def book_without(cards: Iterable[AnyCard], candidate: AnyCard) -> list[AnyCard]:
-    """Give the cards without those of the candidate's model, of its tenant and provider where it has one."""
-    return [
-        card
-        for card in cards
-        if card.model != candidate.model
-        or (candidate.tenant and card.tenant not in ("", candidate.tenant))
-        or (candidate.provider and card.provider not in ("", candidate.provider))
-    ]

@@ -13,6 +13,8 @@ from contracts.errors import InvalidRequest, NotFound
 Source = Literal["user", "person", "judge"]
 # A request's id is made when it begins; clocks of gateways may differ by this much.
 _AROUND: Final = timedelta(hours=1)
+_FIRST_MS: Final = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp()) * 1000  # no gateway is older
+_LAST_MS: Final = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()) * 1000  # the store counts seconds until 2106
 _INSERT: Final = """
 INSERT INTO feedback (tenant, request_id, name, source, author, score, comment, request_started_at, at)
 VALUES (
@@ -106,12 +108,21 @@ def feedback_summary(
 
 
 def began_about(request_id: UUID) -> datetime:
-    """Give when a request began, from its id (UUIDv7, RFC 9562). Raises InvalidRequest on another kind of id."""
+    """Give when a request began, from its id (UUIDv7, RFC 9562).
+
+    Raises InvalidRequest on another kind of id, and on one of a time that no request is of.
+    """
     if request_id.version != 7:
         raise InvalidRequest(
             f"request_id {request_id} is not an id that the gateway makes (UUID version 7)", param="request_id"
         )
-    return datetime.fromtimestamp((request_id.int >> 80) / 1000, UTC)
+    milliseconds = request_id.int >> 80
+    if not _FIRST_MS <= milliseconds < _LAST_MS:
+        raise InvalidRequest(
+            f"request_id {request_id} is of a time before 2020 or after 2100; send the reply's x-request-id",
+            param="request_id",
+        )
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _real(value: object) -> float | None:

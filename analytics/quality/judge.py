@@ -19,6 +19,7 @@ from contracts.errors import ConfigurationError, Unavailable
 _LOOKS_BACK: Final = timedelta(hours=24)
 _AT_A_TIME: Final = 20
 _SCORE: Final = "quality"
+_MOST_REFUSED: Final = 1000  # that are remembered, and not shown again by this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class JudgeSettings:
         return cls(settings.judge_url, settings.judge_name, settings.judge_share, settings.judge_timeout_seconds)
 
 
+class _NoScore(Unavailable):
+    """The judge answered, and not with a score."""
+
+
 class Judge:
     """Posts `{"model", "prompt", "completion"}`, and reads `{"score": 0 to 1, "comment"}`; the score becomes feedback.
 
@@ -49,22 +54,35 @@ class Judge:
         self._settings = settings
         self._store = store
         self._now = now
+        self._refused: dict[UUID, None] = {}  # in the order of time
         self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=settings.timeout_seconds)
 
     async def judge_some(self) -> int:
         """Have some answers judged, the oldest first; give how many were.
 
-        Raises StoreUnavailable, and Unavailable where the judge does not answer or not as it should: what it has not
-        judged is shown to it again.
+        Raises StoreUnavailable, and Unavailable where the judge does not answer, which is tried again, or gives an
+        answer no score: that one is passed over, so that it does not keep those after it from being judged.
         """
         judged = 0
+        refusal: _NoScore | None = None
         for row in await asyncio.to_thread(self._waiting):
-            score, comment = await self._ask(row)
             request_id = row["request_id"]
             assert isinstance(request_id, UUID)  # what the store gives for UUID
+            if request_id in self._refused:
+                continue
+            try:
+                score, comment = await self._ask(row)
+            except _NoScore as error:
+                refusal = error
+                self._refused[request_id] = None
+                if len(self._refused) > _MOST_REFUSED:
+                    self._refused.pop(next(iter(self._refused)))
+                continue
             given = Feedback(request_id, _SCORE, score, comment, self._settings.name, False)
             await asyncio.to_thread(insert_feedback, self._store, row, given, "judge", self._now())
             judged += 1
+        if refusal is not None:
+            raise refusal
         return judged
 
     async def close(self) -> None:
@@ -80,7 +98,7 @@ class Judge:
             "tenant": None,
             "share": round(self._settings.share * 1_000_000),
             "judge": self._settings.name,
-            "row_limit": _AT_A_TIME,
+            "row_limit": _AT_A_TIME + len(self._refused),
         }
         return self._store.query(query("content_to_judge"), parameters)
 
@@ -94,7 +112,7 @@ class Judge:
         except (TimeoutError, httpx.HTTPError, ValueError) as error:
             raise Unavailable(f"the judge {self._settings.name!r} does not answer ({type(error).__name__})") from error
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise Unavailable(
+            raise _NoScore(
                 f"the judge {self._settings.name!r} answered {reply.status_code} without a score from 0 to 1"
             )
         return float(score), str(answer.get("comment", ""))[:2000]

@@ -37,7 +37,7 @@ class Recommendation:
             "tenant": self.tenant,
             "model": self.model,
             "action": self.action,
-            "saving_usd": None if self.saving_usd is None else str(self.saving_usd),
+            "saving_usd": None if self.saving_usd is None else format(self.saving_usd, "f"),
             "evidence": dict(self.evidence),
             "caution": self.caution,
         }

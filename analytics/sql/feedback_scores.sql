@@ -26,6 +26,14 @@ INNER JOIN
         AND started_at < toDateTime({end:UInt32}, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND (tenant, request_id) IN -- few of them: all requests of the stretch would not fit into memory
+        (
+            SELECT tenant, request_id
+            FROM feedback
+            WHERE request_started_at >= toDateTime({start:UInt32}, 'UTC')
+                AND request_started_at < toDateTime({end:UInt32}, 'UTC')
+                AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        )
 ) AS asked ON asked.tenant = given.tenant AND asked.request_id = given.request_id
 GROUP BY tenant_name, model_name, prompt, version, score_name, score_source
 ORDER BY tenant_name, model_name, prompt, version, score_name, score_source

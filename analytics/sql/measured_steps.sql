@@ -1,5 +1,6 @@
 -- Engine steps of a model in a time, newest first: how long each was busy, the host's gap before it, and its rows.
 SELECT
+    model AS model_label,
     busy_ns,
     gap_ns,
     gap_cause,

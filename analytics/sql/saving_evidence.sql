@@ -1,23 +1,24 @@
 -- What recommendations are made from: each tenant's use of each model, in all and of three kinds of requests: small ones
 -- (1,000 tokens in, 200 out, no tool), ones that nobody waits for (whole, of no conversation and no end user, not priced
--- as a batch yet), and uncached input that the turn before had sent already. NULL usage and money are left out.
+-- as a batch yet), and uncached input that the turn before had sent already. What is written to a cache is input that
+-- another would be sent as well. NULL usage and money are left out, and sound and pictures, whose price is another.
 SELECT
     tenant AS tenant_label,
     model AS model_label,
     provider AS provider_label,
     count() AS request_count,
     sum(cost) AS cost_sum,
-    sum(fresh) AS fresh_sum,
+    sum(fresh + written) AS fresh_sum,
     sum(cached) AS cached_sum,
     sum(produced) AS produced_sum,
     countIf(is_small) AS small_count,
     sumIf(cost, is_small) AS small_cost,
-    sumIf(fresh, is_small) AS small_fresh,
+    sumIf(fresh + written, is_small) AS small_fresh,
     sumIf(cached, is_small) AS small_cached,
     sumIf(produced, is_small) AS small_produced,
     countIf(is_patient) AS patient_count,
     sumIf(cost, is_patient) AS patient_cost,
-    sumIf(fresh, is_patient) AS patient_fresh,
+    sumIf(fresh + written, is_patient) AS patient_fresh,
     sumIf(cached, is_patient) AS patient_cached,
     sumIf(produced, is_patient) AS patient_produced,
     sum(if(conversation_id = '', 0, least(fresh, sent_before))) AS repeated_sum,
@@ -32,16 +33,19 @@ FROM
         ifNull(cost_usd, 0) AS cost,
         ifNull(tokens_input_text, 0) AS fresh,
         ifNull(tokens_cache_read_text, 0) AS cached,
+        ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) AS written,
         ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0) AS produced,
-        fresh + cached <= 1000 AND produced <= 200 AND ifNull(tool_calls, 0) = 0 AS is_small,
+        fresh + written + cached <= 1000 AND produced <= 200 AND ifNull(tool_calls, 0) = 0 AS is_small,
         NOT stream AND conversation_id = '' AND end_user = '' AND NOT endsWith(price_version, '#batch') AS is_patient,
-        lagInFrame(toUInt64(fresh + cached), 1, 0)
+        lagInFrame(toUInt64(fresh + written + cached), 1, 0)
             OVER (PARTITION BY tenant, model, conversation_id ORDER BY started_at) AS sent_before
     FROM requests
     WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND started_at >= toDateTime({start:UInt32}, 'UTC')
         AND started_at < toDateTime({end:UInt32}, 'UTC')
         AND isNotNull(cost_usd)
+        AND ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0) + ifNull(tokens_cache_read_audio, 0)
+            + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0) = 0
         AND cache NOT IN ('hit', 'semantic_hit')
 )
 GROUP BY tenant_label, model_label, provider_label

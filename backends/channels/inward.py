@@ -7,10 +7,21 @@ metadata service. A name is looked up once, and what was checked is what is call
 import asyncio
 import socket
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+
+# Translators hand what is sent there on to the IPv4 address in the last four bytes (RFC 6052, section 2.1).
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # RFC 4291: all else is local, retired or not yet given out
+# Called global by the standard library, but answered by the machine's own surroundings.
+_SURROUNDINGS: Final[tuple[Network, ...]] = (
+    ip_network("168.63.129.16/32"),  # Azure's platform, on every machine there
+    ip_network("192.0.0.0/24"),  # RFC 6890: for protocols; Oracle's metadata are at .192
+    ip_network("192.88.99.0/24"),  # RFC 7526: a retired relay
+)
 
 
 class InwardAddress(Exception):
@@ -33,8 +44,20 @@ async def reachable_address(host: str, port: int, allowed: Sequence[Network]) ->
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
     """Say whether an address is public, or in a network that is allowed."""
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    plain: Address = mapped or address
+    plain = _meant(address)
     if any(plain.version == network.version and plain in network for network in allowed):
         return True
+    if any(plain.version == network.version and plain in network for network in _SURROUNDINGS):
+        return False
+    if isinstance(plain, IPv6Address) and plain not in _GLOBAL_UNICAST:
+        return False
     return plain.is_global and not plain.is_multicast
+
+
+def _meant(address: Address) -> Address:
+    """Give the IPv4 address that an IPv6 one stands for where it does: mapped, translated (NAT64) or 6to4."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _TRANSLATED:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

@@ -32,7 +32,7 @@ class Mail:
 
     def _hand_over(self, message: EmailMessage) -> Outcome:
         server = self._server
-        is_handed_over = False
+        is_handed_over = is_taken = False
         try:
             with smtplib.SMTP(server.host, server.port, timeout=self._timeout_seconds) as client:
                 if server.has_tls:
@@ -41,9 +41,14 @@ class Mail:
                     client.login(server.user, server.password)
                 is_handed_over = True
                 client.send_message(message, server.sender, [str(message["To"])])
-        except smtplib.SMTPRecipientsRefused:
-            return Outcome("the mail server refuses the recipient", is_final=True)
+                is_taken = True
+        except smtplib.SMTPRecipientsRefused as error:
+            # A server that greylists says 450 at first, and takes the message a few minutes later.
+            is_final = all(500 <= code < 600 for code, _ in error.recipients.values())
+            return Outcome("the mail server refuses the recipient", is_final=is_final)
         except smtplib.SMTPResponseException as error:
+            if is_taken:  # what it says to our goodbye changes nothing
+                return Outcome()
             # 5xx is for good (RFC 5321, section 4.2.1); the server's own words may repeat addresses.
             return Outcome(f"the mail server answered {error.smtp_code}", is_final=500 <= error.smtp_code < 600)
         except (smtplib.SMTPException, OSError) as error:

@@ -62,7 +62,7 @@ def settle_alerts(
     settled = Settled()
     for rule, findings in found:
         notices = _settle_rule(session, rule, findings, by_rule.get(rule.id, {}), now, settled)
-        notices.firing = [alert for alert in notices.firing if not _is_silenced(alert, silences)]
+        notices.firing = [alert for alert in notices.firing if not _is_silenced(alert, rule, silences)]
         for alert in notices.firing:
             alert.notified_at = now
         settled.notices += _write_notices(session, rule, notices, channels, now)
@@ -254,9 +254,10 @@ def _by_key(session: Session, keys: Sequence[str]) -> dict[str, Alert]:
     return found
 
 
-def _is_silenced(alert: Alert, silences: Sequence[AlertSilence]) -> bool:
+def _is_silenced(alert: Alert, rule: Rule, silences: Sequence[AlertSilence]) -> bool:
+    # A tenant's silence is for its own rules: what the platform hears of a tenant is not the tenant's to decide.
     return any(
-        silence.tenant_id in ("", alert.tenant_id)
+        silence.tenant_id in ("", rule.tenant)
         and silence.rule_id in ("", alert.rule_id)
         and alert.fingerprint.startswith(silence.subject)
         for silence in silences

@@ -41,6 +41,8 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
     A notice waits while an earlier one about the same alert is on its way to the same channel: nobody should hear of
     an end before the beginning.
     """
+    if session.scalar(select(AlertDelivery.id).where(AlertDelivery.next_attempt_at <= now).limit(1)) is None:
+        return []  # asked every second: what waits is read only where something is due
     rows = session.scalars(
         select(AlertDelivery)
         .where(AlertDelivery.next_attempt_at.is_not(None))
@@ -55,7 +57,8 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
         if not is_first or row.next_attempt_at is None or row.next_attempt_at > now:
             continue
         channel = session.get(AlertChannel, row.channel_id)
-        if channel is None:
+        # One of the same id that is another tenant's was made after this one's was deleted.
+        if channel is None or channel.tenant_id != row.tenant_id:
             _end(row, "given_up", now, "the channel is gone")
         elif row.state == "sending" and channel.kind not in REPEATABLE:
             _end(row, "unknown", now, _CUT_OFF)

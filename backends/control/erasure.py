@@ -10,7 +10,19 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
-from contracts.control import AuditEntry, Base, Budget, BudgetEvent, BudgetState, Limit, Tenant
+from contracts.alerts import shown_address
+from contracts.control import (
+    Alert,
+    AlertChannel,
+    AlertDelivery,
+    AuditEntry,
+    Base,
+    Budget,
+    BudgetEvent,
+    BudgetState,
+    Limit,
+    Tenant,
+)
 from contracts.errors import Conflict
 
 _SECRET: Final = frozenset({"digest", "password_digest"})  # of no use to whom it is about, and of some to a thief
@@ -32,6 +44,7 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
         if table.name != Tenant.__tablename__ and "tenant_id" in table.columns and not _goes_with_tenant(table):
             session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
     session.delete(tenant)
+    _forget_in_notices(session, tenant_id)
     _forget_in_audit(session, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
         _forget_named_apart(session, kind, tenant_id)
@@ -55,6 +68,7 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
         found = session.execute(select(table).where(where)).all()
         session.execute(delete(table).where(where))
         rows += len(found)
+    _forget_in_notices(session, tenant_id, user)
     for rule in rules:
         _forget_in_audit(session, AuditEntry.subject == f"{tenant_id}/{rule}")
     session.flush()
@@ -96,6 +110,8 @@ def _of_user(tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[b
             rule.__table__,  # type: ignore[misc]  # as above
             and_(rule.tenant_id == tenant_id, rule.level == "user", rule.subject == user),
         )
+    named = (Alert.facts["level"].as_string() == "user", Alert.facts["subject"].as_string() == user)
+    yield Alert.__table__, and_(Alert.tenant_id == tenant_id, *named)  # type: ignore[misc]  # as above
 
 
 def _of_tenant(tenant_id: str) -> list[ColumnElement[bool]]:
@@ -117,16 +133,38 @@ def _forget_named_apart(session: Session, kind: str, tenant_id: str) -> None:
         _forget_in_audit(session, and_(of_kind, AuditEntry.subject.in_(names)))
 
 
+def _forget_in_notices(session: Session, tenant_id: str, user: str = "") -> None:
+    """Take alerts about a tenant, or about one end user of it, out of notices; one that tells of nothing else goes."""
+    for row in session.scalars(select(AlertDelivery).where(AlertDelivery.tenant_id.in_(("", tenant_id)))):
+        told = row.body.get("alerts")
+        if not isinstance(told, list):
+            continue
+        kept = [alert for alert in told if not _is_about(alert, tenant_id, user)]
+        if told and not kept:
+            session.delete(row)
+        elif len(kept) < len(told):
+            row.body = {**row.body, "alerts": kept}
+
+
+def _is_about(alert: Any, tenant_id: str, user: str) -> bool:
+    facts = alert.get("facts", {})
+    is_user = not user or (facts.get("level"), facts.get("subject")) == ("user", user)
+    return alert.get("tenant") == tenant_id and is_user
+
+
 def _forget_in_audit(session: Session, where: ColumnElement[bool]) -> None:
     """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing."""
     session.execute(update(AuditEntry).where(where).values(subject=_ERASED, detail={}))
 
 
 def _lines(session: Session, table: Table, where: ColumnElement[bool]) -> list[str]:
-    return [
-        json.dumps({name: _plain(value) for name, value in row._mapping.items() if name not in _SECRET}, sort_keys=True)
-        for row in session.execute(select(table).where(where))
-    ]
+    lines = []
+    for row in session.execute(select(table).where(where)):
+        facts = {name: _plain(value) for name, value in row._mapping.items() if name not in _SECRET}
+        if table.name == AlertChannel.__tablename__:
+            facts["address"] = shown_address(facts["kind"], facts["address"])  # whoever has it can post there
+        lines.append(json.dumps(facts, sort_keys=True))
+    return lines
 
 
 def _plain(value: Any) -> Any:

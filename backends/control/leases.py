@@ -22,8 +22,12 @@ class HeldLease:
 
 
 def take_lease(session: Session, name: str, holder: str, now: datetime, length: timedelta) -> HeldLease | None:
-    """Take or prolong a lease until `now + length`; `None` while another process holds it."""
-    free = or_(Lease.holder == holder, Lease.expires_at <= now)
+    """Take or prolong a lease until `now + length`; `None` while another process holds it.
+
+    One that ends later than twice that from now was taken by a clock that was wrong, and is free: its holder may be
+    gone, and the day it names far away.
+    """
+    free = or_(Lease.holder == holder, Lease.expires_at <= now, Lease.expires_at > now + 2 * length)
     term = case((Lease.holder == holder, Lease.term), else_=Lease.term + 1)
     taken = session.execute(
         update(Lease).where(Lease.name == name, free).values(holder=holder, expires_at=now + length, term=term),

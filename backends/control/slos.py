@@ -148,9 +148,13 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
     changed = 0
     for row in session.scalars(select(PolicyHold)):
         hold = by_key.pop((row.slo_id, row.hook), None)
-        if row.is_active != (hold is not None):
-            row.is_active, row.since = hold is not None, now
-            row.reason = hold.reason if hold is not None else ""
+        if hold is None:
+            wanted_now = (False, row.tenant_id, row.model)
+        else:  # the objective may be about others than it was
+            wanted_now = (True, hold.tenant, hold.model)
+        if (row.is_active, row.tenant_id, row.model) != wanted_now:
+            row.is_active, row.tenant_id, row.model = wanted_now
+            row.since, row.reason = now, "" if hold is None else hold.reason[:300]
             changed += 1
     insert: Any = insert_into(session, PolicyHold)
     for hold in by_key.values():

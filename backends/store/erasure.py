@@ -39,6 +39,7 @@ _OF_USERS_TRACES: Final = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR
 # Tables that name no end user in a column of its own: which of their rows are about one.
 _ABOUT_USER: Final = {
     "content": _SAID_BY_USER,
+    "feedback": _SAID_BY_USER,
     "traces": _OF_USERS_TRACES,
     "logs": _OF_USERS_TRACES,
     "metrics": f"{_OF_TENANT} AND ({_NAMED_IN})",

@@ -253,6 +253,8 @@ class ClickHouseExporter:
                 continue
             try:
                 processed = self._process(entry.batch)
+            except TollkeeperError as error:  # its bytes are no request: they will not be at a later try
+                lost.append((entry, UNREADABLE_BATCH, error.message))
             except Exception as error:  # one batch that we cannot handle must not take its neighbours along
                 if not is_last_try:
                     raise

@@ -58,9 +58,11 @@ class PreparedInsert:
         return [(name, pyarrow.concat_tables(pieces).combine_chunks()) for name, pieces in self._pieces.items()]
 
     def _build_merged(self) -> None:
-        merged, self._merged = self._merged, MergedBatches()
-        for name, rows in merged.tables.items():
-            self._pieces.setdefault(name, []).append(self._build(rows.table, rows.rows))
+        merged = self._merged
+        built = {name: self._build(rows.table, rows.rows) for name, rows in merged.tables.items()}
+        self._merged = MergedBatches()  # not before: rows that cannot be built now are asked for again
+        for name, piece in built.items():
+            self._pieces.setdefault(name, []).append(piece)
         self.broken += merged.broken
         for what, times in merged.noticed.items():
             self.noticed[what] = self.noticed.get(what, 0) + times

@@ -109,12 +109,18 @@ class _Memory:
                 self._names.clear()
             self.known[packed] = read
             self._values[key] = values + 1
-        elif packed[:1] == _KEY_TAG and reading_of(read.name).is_plain and len(self._names) < _REMEMBERED:
+        elif _is_name(key, read.name) and reading_of(read.name).is_plain and len(self._names) < _REMEMBERED:
             self._names[key] = read.name
         return read
 
 
 _MEMORY: Final = _Memory()  # of a pure function: whoever reads an attribute reads the same
+
+
+def _is_name(key: bytes, name: str) -> bool:
+    """Say whether a KeyValue that begins so has this name: one may state two, or spell a length at length."""
+    stated = name.encode()
+    return len(stated) < 128 and key == _KEY_TAG + bytes((len(stated),)) + stated
 
 
 def _short_text(packed: bytes, at: int) -> str | None:

@@ -70,9 +70,10 @@ class Redaction:
             if (clean_map := self._clean_map(found)) != found:
                 changes[name] = clean_map
         if isinstance(row, SpanRow):
-            events = list(map(self._clean_map, row.event_attributes))
-            if events != row.event_attributes:
-                changes["event_attributes"] = events
+            for name in ("event_attributes", "link_attributes"):
+                several = getattr(row, name)
+                if (clean_maps := list(map(self._clean_map, several))) != several:
+                    changes[name] = clean_maps
 
     def _clean_map(self, found: dict[str, str]) -> dict[str, str]:
         return {key: self._clean(value) for key, value in found.items()}

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -101,8 +102,8 @@ class TailSampler:
         self._waiting: OrderedDict[bytes, _Trace] = OrderedDict()  # in the order they are to be decided
         self._held_bytes = 0
         self._is_stuck = False  # what was decided last could not be handed on
-        # The last ones by their digests, with the ids of the spans that went on at once.
-        self._requests: OrderedDict[bytes, frozenset[bytes]] = OrderedDict()
+        # The last ones by their digests: a byte for each span, 1 where it went on at once; empty where none did.
+        self._requests: OrderedDict[bytes, bytes] = OrderedDict()
         self._decided: OrderedDict[bytes, bool] = OrderedDict()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -135,12 +136,14 @@ class TailSampler:
                 )
             went_on = self._requests.get(digest)
             if went_on is None:
-                late = [one for one in _spans(arrival.message) if not self._hold(*one)]
-                self._requests[digest] = frozenset(span.span_id for _, span in late)
+                spans = list(_spans(arrival.message))
+                passed = bytes([not self._hold(*one) for one in spans])
+                late = list(compress(spans, passed))
+                self._requests[digest] = passed if late else b""
                 if len(self._requests) > _REMEMBERED_REQUESTS:
                     self._requests.popitem(last=False)
             else:  # what went on at once goes on again: the spool may have refused it, and knows what it has
-                late = [one for one in _spans(arrival.message) if one[1].span_id in went_on]
+                late = list(compress(_spans(arrival.message), went_on))
         if went_on is not None:
             self._counters.noticed("duplicate_batches")
         arrival.message, arrival.body = _request(late), None

@@ -293,7 +293,9 @@ class PlainStream:
             asyncio.get_running_loop().call_soon(self._end_cut)
 
     def _end_cut(self) -> None:
-        if not self.has_ended:
+        if self._is_finished:  # meanwhile: what is complete needs no end of ours
+            self._ended_by = None
+        elif not self.has_ended:
             self.go_on(asyncio.CancelledError())
 
     def _settle(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:

@@ -14,6 +14,7 @@ from analytics.alerts.sources import Findings, Look, Source, by_rule
 from analytics.alerts.wiring import SOURCES
 from backends.control.alert_log import list_alerts, settle_alerts
 from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
+from backends.control.budget_standings import BudgetStanding
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
@@ -155,6 +156,46 @@ def test_what_the_store_cannot_tell_now_is_not_resolved(world: World) -> None:
     world.fault = None
     world.look(evaluator)
     assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_a_kind_that_fails_by_surprise_is_named_and_holds_no_other_up(world: World) -> None:
+    world.rule("money")
+    world.rule("full", "saturation")
+    world.findings = [Finding("a", "first")]
+
+    def surprise(look: Look, rules: Sequence[Rule]) -> Findings:
+        raise ZeroDivisionError
+
+    evaluator = world.evaluator(sources={"unpriced_usage": SOURCES["unpriced_usage"], "saturation": surprise})
+    assert set(world.look(evaluator).skipped) == {"unpriced_usage", "saturation"}, "that store is away"
+    looked = world.look(world.evaluator(sources={"unpriced_usage": world._source, "saturation": surprise}))
+    assert looked.skipped == {"saturation": "failed here (ZeroDivisionError); the log says where"}
+    assert world.deliveries() == [("firing", ["first"])]
+
+
+def test_what_is_read_for_a_look_keeps_no_writer_waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite has one writer at a time, and gateways write what was spent to the same file."""
+    world.rule("money")
+
+    def loaded(session: object, since: datetime) -> list[BudgetStanding]:
+        with world.database.session() as other:
+            create_tenant(other, world.author, "meanwhile", "Meanwhile")
+        return []
+
+    monkeypatch.setattr("analytics.alerts.evaluator.load_standings", loaded)
+    world.look(world.evaluator())
+
+
+def test_a_tenant_s_silence_does_not_keep_the_platform_from_hearing_of_it(world: World) -> None:
+    world.rule("all")
+    world.rule("own", tenant="acme")
+    with world.database.session() as session:
+        create_silence(session, world.author, NewSilence("acme", NOON + timedelta(hours=1)))
+    world.findings = [Finding("a", "acme's", tenant="acme")]
+    world.look(world.evaluator())
+    with world.database.session() as session:
+        told = {alert.rule_id for alert in list_alerts(session) if alert.notified_at is not None}
+    assert told == {"all"}
 
 
 def test_a_silenced_alert_is_raised_and_told_when_the_silence_ends_if_it_is_still_true(world: World) -> None:
@@ -301,6 +342,9 @@ def test_holds_begin_and_end_with_what_asks_for_them(world: World) -> None:
         assert list_holds(session) == []
         assert write_holds(session, [hold], NOON + timedelta(minutes=3)) == 1
         assert list_holds(session)[0].since == NOON + timedelta(minutes=3)
+        about_others = Hold("chat", "shed_batch", "globex", "large", "it burns")
+        assert write_holds(session, [about_others], NOON + timedelta(minutes=4)) == 1
+        assert [(row.tenant_id, row.model) for row in list_holds(session)] == [("globex", "large")]
 
 
 @pytest.mark.parametrize(
@@ -334,3 +378,10 @@ def test_a_lease_is_held_by_term_so_that_a_namesake_is_another(world: World) -> 
         with pytest.raises(Conflict):
             require_lease(session, first, NOON)
         require_lease(session, other, NOON + LEASE_LASTS)
+
+
+def test_a_lease_taken_by_a_clock_that_was_wrong_is_free_and_one_of_a_clock_that_is_ahead_is_not(world: World) -> None:
+    with world.database.session() as session:
+        assert take_lease(session, "x", "ahead", NOON + LEASE_LASTS, LEASE_LASTS) is not None
+        assert take_lease(session, "x", "right", NOON, LEASE_LASTS) is None
+        assert take_lease(session, "x", "right", NOON - timedelta(seconds=1), LEASE_LASTS) is not None

@@ -95,6 +95,11 @@ def test_machines_and_books_are_found_by_name(control_database: ControlDatabase,
         for engine, used in ((full, 95), (fine, 89))
         for number, at in enumerate(reversed(minutes))
     ]
+    # Full once, and silent since: also where another rule looks at more minutes.
+    steps += [
+        step(f"past-{run}", number, now - timedelta(minutes=30 - number), kv_blocks_used=99, kv_blocks_total=100)
+        for number in range(8)
+    ]
     steps += [step(lossy, number, now - timedelta(minutes=30)) for number in (1, 2, 5)]
     client.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, steps), deduplication_token=f"steps-{run}")
     samples = [
@@ -122,6 +127,7 @@ def test_machines_and_books_are_found_by_name(control_database: ControlDatabase,
     with control_database.session() as session:
         for kind in kinds:
             create_rule(session, Author("test", now), NewRule(kind.replace("_", "-"), kind))
+        create_rule(session, Author("test", now), NewRule("long", "saturation", "", {"minutes": 40}))
     hours = [GpuHour("even", 10**12, 4_999_999_999), GpuHour("odd", 10**12, 5_000_000_000), GpuHour("off", 0, 0)]
     looked = Evaluator(control_database, client, "test", gpu_hours=lambda hour: hours).look(now)
     assert looked is not None and looked.skipped == {}

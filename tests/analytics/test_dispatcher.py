@@ -1,5 +1,6 @@
 """The outbox, real receivers and a clock that is handed in: every notice arrives once, or it is said why not."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -9,13 +10,14 @@ import pytest
 from sqlalchemy import select
 
 from analytics.alerts.dispatcher import Dispatcher
-from backends.channels.base import ChannelSettings, MailServer
+from backends.channels.base import ChannelSettings, MailServer, Notice, Outcome
 from backends.channels.table import open_senders
 from backends.control.alert_log import settle_alerts, write_delivery
 from backends.control.alert_outbox import ATTEMPT_LASTS, claim_notice, due_notices
 from backends.control.alert_rules import create_channel, delete_row
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.organisation import create_tenant
 from contracts.alerts import Finding, Rule
 from contracts.control import AlertChannel, AlertDelivery
 from tests.receivers import HttpReceiver, MailReceiver
@@ -163,6 +165,47 @@ async def test_a_notice_of_a_channel_that_is_gone_is_given_up_by_name(desk: Desk
         delete_row(session, Author("test", NOON), AlertChannel, "to")
     assert await desk.send() == 0
     assert desk.states() == [("firing", "given_up", 0, "the channel is gone")]
+
+
+async def test_a_notice_is_not_sent_to_another_tenant_s_channel_of_the_same_id(desk: Desk) -> None:
+    async with HttpReceiver() as receiver:
+        desk.channel("to", "slack", "https://hooks.slack.example/T/B/s")
+        desk.settle("a")
+        with desk.database.session() as session:
+            delete_row(session, Author("test", NOON), AlertChannel, "to")
+            create_tenant(session, Author("test", NOON), "globex", "Globex")
+            create_channel(session, Author("test", NOON), "to", "globex", "slack", receiver.url)
+        assert await desk.send() == 0
+        assert receiver.calls == []
+    assert desk.states() == [("firing", "given_up", 0, "the channel is gone")]
+
+
+async def test_a_dispatcher_that_is_stopped_finishes_what_it_has_begun_and_begins_nothing(
+    control_database: ControlDatabase,
+) -> None:
+    """Slack is not asked again where nobody knows whether it was told: what was claimed has to be sent."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def send(self, notice: Notice, address: str) -> Outcome:
+            begun.set()
+            await go_on.wait()
+            return Outcome()
+
+    clock = Clock()
+    desk = Desk(control_database, Dispatcher(control_database, {"slack": Slow()}, clock), clock)
+    desk.channel("to", "slack", "https://hooks.slack.example/T/B/s")
+    for number in range(12):
+        desk.settle(*(str(each) for each in range(number + 1)))
+    sending = asyncio.create_task(desk.send())
+    await asyncio.wait_for(begun.wait(), 10)
+    sending.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(sending, 10)
+    states = [state for _, state, _, _ in desk.states()]
+    assert set(states) == {"delivered", "waiting"} and states.count("delivered") <= 8
 
 
 async def test_the_same_notice_cannot_be_written_twice(desk: Desk) -> None:

@@ -152,6 +152,9 @@ def test_feedback_is_joined_with_its_request_and_the_last_word_counts(writer: St
     for stranger in (f"not-{tenant}", "globex"):
         with pytest.raises(NotFound):
             write_feedback(writer, Feedback(request_id, "helpful", 1, "", "key_3", True), stranger, None, now)
+    for never in ("00000000-0000-7000-8000-000000000000", "ffffffff-ffff-7fff-bfff-ffffffffffff"):
+        with pytest.raises(InvalidRequest, match="of a time before 2020 or after 2100"):
+            write_feedback(writer, Feedback(UUID(never), "helpful", 1, "", "key_1", True), tenant, None, now)
     with pytest.raises(InvalidRequest, match="UUID version 7"):
         write_feedback(writer, Feedback(uuid4(), "helpful", 1, "", "key_1", True), tenant, None, now)
 
@@ -179,7 +182,7 @@ def test_a_judge_is_shown_kept_answers_once_and_its_scores_become_feedback(write
     server = HTTPServer(("127.0.0.1", 0), _JudgeService)
     Thread(target=server.serve_forever, daemon=True).start()
     tenant, name, now = f"tenant-{uuid4()}", f"judge-{uuid4()}", datetime.now(UTC)
-    made = [answer(now - timedelta(minutes=5 - number), tenant) for number in range(2)]
+    made = [answer(now - timedelta(minutes=5 - number), tenant) for number in range(3)]
     record(made)
 
     def keep(which: RequestRecord, completion: str) -> None:
@@ -203,15 +206,18 @@ def test_a_judge_is_shown_kept_answers_once_and_its_scores_become_feedback(write
         keep(made[1], "")
         with pytest.raises(Unavailable, match="without a score from 0 to 1"):
             await judge.judge_some()
+        keep(made[2], "1234567890")
+        counts.append(await judge.judge_some())  # the one before it is passed over, and not asked about again
         await judge.close()
         return counts
 
     writer.command("TRUNCATE TABLE content")  # of other tests: a judge looks at all tenants
     try:
-        assert asyncio.run(judge_twice()) == [1, 0]
+        assert asyncio.run(judge_twice()) == [1, 0, 1]
     finally:
         server.shutdown()
         server.server_close()
     (row,) = feedback_summary(writer, now - timedelta(hours=1), now, tenant, None)
-    assert (row["name"], row["source"], row["mean_score"]) == ("quality", "judge", 0.5)
+    assert (row["name"], row["source"], row["mean_score"]) == ("quality", "judge", 0.75)
+    assert [shown["completion"] for shown in _JudgeService.seen] == ["12345", "", "1234567890"]
     assert _JudgeService.seen[0] == {"model": "small", "prompt": "Hello", "completion": "12345"}

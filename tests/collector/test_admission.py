@@ -236,6 +236,8 @@ def test_secrets_in_values_are_replaced(what: Any, text: str, expected: str) -> 
     message = span_request({"attributes": {"a": text}, "status": {"code": 2, "message": text}}, resource={"r": text})
     event = message.resource_spans[0].scope_spans[0].spans[0].events.add(name="e")
     event.attributes.extend(key_values({"said": text}))
+    link = message.resource_spans[0].scope_spans[0].spans[0].links.add(trace_id=b"t" * 16, span_id=b"s" * 8)
+    link.attributes.extend(key_values({"why": text}))
     (row,) = rows_after(Redaction(what), SpansProcessor(), message).tables["traces"].rows
     assert row.attributes == {"a": expected}
     assert (row.status_message, row.resource_attributes, row.event_attributes) == (
@@ -243,3 +245,4 @@ def test_secrets_in_values_are_replaced(what: Any, text: str, expected: str) -> 
         {"r": expected},
         [{"said": expected}],
     )
+    assert row.link_attributes == [{"why": expected}]

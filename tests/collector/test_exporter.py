@@ -28,7 +28,7 @@ from collector.exporters.planner import InsertPlanner
 from collector.pipeline import Pipeline
 from collector.processors.logs import LogsProcessor
 from collector.rows import TableRows
-from collector.spool import Spool
+from collector.spool import Spool, SpooledBatch
 from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable, TollkeeperError
 from contracts.names import REQUESTS
 from contracts.records import RequestRecord
@@ -187,6 +187,17 @@ def test_a_batch_that_breaks_the_exporter_is_buried_after_five_tries(
     eventually(lambda: parts.spool.pending_bytes == 0, "the release")
     assert parts.store.durations() == [2]
     assert [(letter["cause"], letter["batch_id"]) for letter in parts.letters()] == [("export_failed", "bad")]
+
+
+def test_a_batch_whose_bytes_no_version_reads_blocks_nobody(
+    parts: Parts, request_record: Make, batch_of: Make, eventually: Make
+) -> None:
+    parts.spool.put([SpooledBatch("bad", "logs", 1, b"\xff")])
+    parts.pipeline.accept("logs", batch_of("good", request_record(duration_ns=2)), is_json=False)
+    parts.exporter.start()
+    eventually(lambda: parts.spool.pending_bytes == 0, "the release")
+    assert parts.store.durations() == [2]
+    assert [(letter["cause"], letter["batch_id"]) for letter in parts.letters()] == [("unreadable_batch", "bad")]
 
 
 def test_a_spool_that_cannot_be_released_or_read_for_a_while_ends_nothing(

@@ -1,8 +1,11 @@
 """What is prepared ahead of its insert: all that waits, in order, up to an insert's size, or nothing."""
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
 
 from backends.segments import SegmentLog
@@ -10,7 +13,7 @@ from backends.store.columns import arrow_batch
 from collector.exporters.prepared import PreparedInsert, ReadAhead
 from collector.rows import BrokenRecord, Processed
 from collector.spool import Spool, SpooledBatch
-from contracts.names import REQUESTS
+from contracts.names import REQUESTS, Table
 from contracts.records import RequestRecord
 
 
@@ -91,3 +94,18 @@ def test_a_batch_that_cannot_be_processed_is_left_to_who_inserts_it(spool: Spool
     assert ahead.take(spool.cursor) is None
     with pytest.raises(RuntimeError, match="a defect"):
         ahead.prepare(spool.read(spool.cursor, max_bytes=1 << 20))
+
+
+def test_rows_that_could_not_be_built_at_first_are_built_when_asked_again(spool: Spool) -> None:
+    put(spool, 1, 2)
+    faults: list[Exception] = [MemoryError()]
+
+    def build(table: Table[Any], rows: Sequence[Any]) -> pyarrow.Table:
+        if faults:
+            raise faults.pop()
+        return arrow_batch(table, rows)
+
+    prepared = ReadAhead(spool, process, build).prepare(spool.read(spool.cursor, max_bytes=1 << 20))
+    with pytest.raises(MemoryError):
+        prepared.tables()
+    assert durations(prepared) == durations(prepared) == [1, 2]

@@ -10,7 +10,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from backends.otlp import build_export_request
-from collector.processors.attributes import MAX_ATTRIBUTES, MAX_VALUE_CHARACTERS, attribute_map, text_of
+from collector.processors.attributes import (
+    MAX_ATTRIBUTES,
+    MAX_VALUE_CHARACTERS,
+    attribute_map,
+    packed_attribute_map,
+    text_of,
+)
 from collector.processors.logs import LogsProcessor
 from collector.processors.signal import SignalProcessor
 from collector.processors.spans import SpansProcessor
@@ -305,3 +311,27 @@ def test_no_bytes_break_a_processor(processor: SignalProcessor[Any], body: bytes
         return
     processor.survey(message)
     processor.process(SpooledBatch("b", processor.signal, NOW, body))
+
+
+def packed_text(name: bytes, text: str) -> bytes:
+    return key_field(name) + KeyValue(value=AnyValue(string_value=text)).SerializeToString()
+
+
+def key_field(name: bytes) -> bytes:
+    return b"\x0a" + bytes([len(name)]) + name
+
+
+def test_a_name_that_is_stated_twice_renames_nobody_elses_attributes() -> None:
+    name = b"gen_ai.prompt.97.content"
+    packed_attribute_map([key_field(name) + packed_text(b"harmless.note", "x" * 300)], [])
+    assert packed_attribute_map([packed_text(name, "what was said")], []) == {}
+
+
+def test_a_name_whose_length_is_spelt_at_length_leaves_every_value_readable() -> None:
+    name = b"n" * 72
+    start = b"\x0a\xc8\x00" + name  # the length's second byte says nothing
+    for rest in (b"?" * 97, b"\x12\x5f\x0a\x5d" + b"\xff" * 93):
+        said = b"q" * 121 + rest
+        value = AnyValue(bytes_value=said).SerializeToString()
+        packed = start + b"\x12" + bytes([len(value) & 0x7F | 0x80, len(value) >> 7]) + value
+        assert packed_attribute_map([packed], []) == {name.decode(): said.hex()}

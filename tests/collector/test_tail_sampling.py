@@ -188,3 +188,16 @@ def test_without_sampling_and_for_other_signals_requests_pass_untouched() -> Non
     arrival = Arrival(MetricsProcessor(), message, b"as sent", 1)
     Sampling().sampler.admit(arrival)
     assert (arrival.message, arrival.body) == (message, b"as sent")
+
+
+def test_a_held_span_does_not_go_on_because_a_late_one_of_another_trace_has_its_id() -> None:
+    sampling = Sampling()
+    sampling.send({"trace_id": DRAWN})
+    assert len(sampling.decided()) == 1
+    other = DRAWN[:-1] + b"\x00"
+    spans = (
+        {"trace_id": trace, "name": name, "span_id": b"12345678"} for trace, name in ((DRAWN, "late"), (other, "held"))
+    )
+    both = tuple(spans)
+    for _ in range(2):
+        assert sampling.send(*both) == ["late"]

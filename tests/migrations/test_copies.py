@@ -35,3 +35,15 @@ def test_a_batch_in_doubt_is_settled_before_rows_are_copied_and_counts_once(new_
         assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": 50}], table
     assert client.query("SELECT count() AS n FROM requests_recent") == [{"n": 50}]
     client.close()
+
+
+def test_a_store_that_is_new_is_brought_to_head_whatever_is_in_doubt(new_store: Any, tmp_path: Path) -> None:
+    new_store.start()
+    turns = StoreTurns(tmp_path)
+    with turns.turn():  # of a store that is lost: nothing of it is here to be copied
+        pass
+    files = read_migrations()
+    migrate_store(new_store.address(), files, wait_seconds=10, say=lambda line: None, turns=turns)
+    client = new_store.client()
+    assert client.query("SELECT max(version) AS head FROM schema_migrations") == [{"head": len(files)}]
+    client.close()

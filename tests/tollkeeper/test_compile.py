@@ -41,6 +41,16 @@ def test_without_a_compiler_it_says_so_in_a_line_and_succeeds(monkeypatch, capsy
     assert "run interpreted: no C compiler is installed" in capsys.readouterr().out
 
 
+def test_a_fault_while_compiling_keeps_no_installation_from_running(monkeypatch, capsys) -> None:
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compiling, "find_compiled", lambda **_: found("absent"))
+    monkeypatch.setattr(compiling, "compile_modules", fail)
+    assert main() == 0
+    assert "run interpreted: OSError: [Errno 28] No space left on device" in capsys.readouterr().out
+
+
 def test_without_headers_it_says_so(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     folder = tmp_path / "compiled"

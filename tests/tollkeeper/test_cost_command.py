@@ -91,6 +91,13 @@ def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
         (["cost", "export", "costs.txt"], "ends in neither .csv nor .parquet"),
         (["gpu", "cost", "--idle", "anyone"], "'anyone' is no idle policy"),
         (["gpu", "cost", "--reserve", "acme=2"], "a share is above 0 and at most 1"),
+        (["gpu", "cost", "--idle", "reservation"], "--reserve and --idle reservation go together"),
+        (["gpu", "cost", "--reserve", "acme=0.5"], "--reserve and --idle reservation go together"),
+        (["gpu", "ledger", "--from", "2026-11-02", "--to", "2026-11-01"], "ends before it begins"),
+        (["cost", "export", "/nowhere/costs.csv"], "/nowhere/costs.csv cannot be written"),
+        (["cost", "invoices", "/dev/null/invoices"], "/dev/null/invoices cannot be written"),
+        (["cost", "export", "c.csv", "--gpu", "--tenant", "acme"], "leave --tenant and --team out"),
+        (["cost", "invoices", "i", "--level", "tenant", "--team", "red"], "a tenant's invoice is of all its teams"),
         (["gpu", "variance", "m"], "has no fitted standard cost card"),
     ],
 )

@@ -141,9 +141,15 @@ def test_an_end_user_is_erased_and_every_sum_stays(here: Here, tmp_path: Path) -
     with database.session() as session:
         create_tenant(session, AUTHOR, "acme", "Acme")
     fill(here.store)
+    here.client.command(
+        "INSERT INTO feedback (tenant, request_id, name, source, author, score, comment, request_started_at, at) "
+        "SELECT tenant, request_id, 'helpful', 'user', 'key_1', 1, concat('thanks, ', end_user), started_at, now64(3) "
+        "FROM requests"
+    )
     exported = here.run("users", "export", "acme", "ada", str(tmp_path / "ada"), "--json")
     assert json.loads(exported.stdout)["rows"] == {
-        "store/attempts": 1, "store/content": 1, "store/logs": 1, "store/requests": 1, "store/traces": 2,
+        "store/attempts": 1, "store/content": 1, "store/feedback": 1, "store/logs": 1, "store/requests": 1,
+        "store/traces": 2,
     }  # fmt: skip
     (said,) = (tmp_path / "ada" / "store" / "content.jsonl").read_text().splitlines()
     assert json.loads(said)["prompt"] == "ada of acme said"
@@ -158,6 +164,9 @@ def test_an_end_user_is_erased_and_every_sum_stays(here: Here, tmp_path: Path) -
     assert here.count("count() FROM requests WHERE tenant = 'acme'") == 2
     assert here.count("count() FROM requests WHERE positionCaseInsensitive(concat(toString(tags), conversation_id), 'ada') > 0 AND tenant = 'acme'") == 0  # fmt: skip  # noqa: E501
     assert here.count("count() FROM traces") == 4 and here.count("count() FROM content") == 2
+    assert (
+        here.count("count() FROM feedback") == 2 and here.count("countIf(comment = 'thanks, bob') FROM feedback") == 1
+    )
     assert here.count("toInt64(sum(cost_usd) * 1000000) FROM requests_day WHERE tenant = 'acme'") == spent == 2000
     assert here.is_sound()
     database.close()

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from tollkeeper.cli import app
-from tollkeeper.control_client import ControlClient
+from tollkeeper.control_client import ControlClient, ControlPlaneRefused
 from tollkeeper.demo_promises import end_promises, make_promises
 
 SLO = ("slo", "create", "chat-ttft", "--indicator", "ttft", "--ttft-ms", "500", "--target", "99.9")
@@ -63,7 +64,8 @@ def test_rules_channels_and_silences_are_kept(data: Path) -> None:
     assert "tollkeeper alerts test ops" in run(data, *CHANNEL)
     rule = ("alerts", "rules", "create", "pace", "--kind", "budget_forecast", "--channel", "ops")
     assert json.loads(run(data, *rule, "--set", "at_percent=90", "--json"))["settings"] == {"at_percent": 90}
-    assert "not NAME=NUMBER" in run(data, *rule, "--set", "at_percent", status=2)
+    for wrong in ("at_percent", "at_percent=nan", "at_percent=inf"):
+        assert "not NAME=NUMBER" in run(data, *rule, "--set", wrong, status=2)
     run(data, "alerts", "silences", "create", "--rule", "pace", "--hours", "2", "--comment", "known")
     assert "known" in run(data, "alerts", "silences", "list")
     assert "hooks.slack.com/..." in run(data, "alerts", "channels", "list")
@@ -86,4 +88,13 @@ def test_what_the_demonstration_promises_is_gone_when_it_ends(data: Path) -> Non
         assert len(control.get_all("/v1/alert-rules")) == 2 and len(control.get_all("/v1/slos")) == 1
         end_promises(control, made)
         for path in ("/v1/alert-rules", "/v1/slos", "/v1/alert-channels", "/v1/tenants/demo/budgets"):
+            assert control.get_all(path) == [], path
+
+
+def test_promises_that_are_refused_half_way_leave_nothing_behind(data: Path) -> None:
+    with ControlClient.of_installation(data, "", 0) as control:
+        control.post("/v1/slos", {"id": "demo-1-ttft", "indicator": "availability", "target_percent": "99"})
+        with pytest.raises(ControlPlaneRefused, match="exists already"):
+            make_promises(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
+        for path in ("/v1/alert-rules", "/v1/alert-channels", "/v1/tenants/demo/budgets"):
             assert control.get_all(path) == [], path

@@ -10,6 +10,7 @@ import pytest
 from analytics.anomaly.spend import is_unusual, spend_anomalies, usual_day
 from analytics.forecast.history import SpendHistory
 from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
 from contracts.identity import Identity
 from contracts.records import RequestRecord
 from contracts.usage import Usage
@@ -98,3 +99,7 @@ def test_an_anomaly_in_the_store_is_found_and_its_parts_are_the_difference(
     assert found.observed_usd - found.expected_usd == Decimal(30) + Decimal(210) / USD
     assert sum(found.parts.values()) == 30 * USD + 210
     assert spend_anomalies(reader, now, tenant=tenant, day=DAY - timedelta(days=1)) == ()
+    assert not [part for part in str(found.as_json()["parts_usd"]).split("'") if "E" in part]
+    for day in (now.date(), now.date() + timedelta(days=1)):
+        with pytest.raises(InvalidRequest, match="is not over"):
+            spend_anomalies(reader, now, tenant=tenant, day=day)

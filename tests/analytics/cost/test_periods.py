@@ -58,8 +58,11 @@ def test_what_is_no_zone_time_or_month_is_refused_by_name() -> None:
         time_zone("Mars/Base")
     with pytest.raises(InvalidRequest, match="'noon' is no time"):
         moment("noon", BERLIN, "from")
-    with pytest.raises(InvalidRequest, match="2026-13 is no month"):
-        month_of(2026, 13, BERLIN)
+    with pytest.raises(InvalidRequest, match="'0001-01-01' is no time"):
+        moment("0001-01-01", BERLIN, "from")
+    for year, month in ((2026, 13), (9999, 12), (10**30, 1)):
+        with pytest.raises(InvalidRequest, match=f"{year}-{month} is no month"):
+            month_of(year, month, BERLIN)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(InvalidRequest, match="more than 2400 periods of one hour"):
         split(Period(start, start + timedelta(days=200)), "hour", BERLIN)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
@@ -22,7 +23,7 @@ from analytics.exports.focus_rules import focus_faults
 from analytics.exports.invoice import invoices
 from analytics.exports.invoice_pages import invoice_html, invoice_pdf
 from analytics.gpu.cost import GpuCost, TenantGpuCost
-from analytics.prices.usage_groups import usage_groups
+from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import ConfigurationError
@@ -31,7 +32,7 @@ from contracts.money import usd
 from contracts.prices import AnyCard, StandardCostCard, bill, price_card
 from contracts.rates import BillingTerms, CurrencyRate, RateBook
 from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.usage import LEAVES, Usage
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]
@@ -144,6 +145,8 @@ def test_a_gpu_s_cost_is_split_into_rows_that_sum_to_it() -> None:
         ({"ConsumedUnit": "gpu hours"}, "ConsumedUnit 'gpu hours' is not in FOCUS's unit format"),
         ({"BillingCurrency": "dollar"}, "BillingCurrency must be a code of ISO 4217"),
         ({"AllocatedTags": "acme"}, "AllocatedTags must be a JSON object"),
+        ({"SkuPriceId": None}, "SkuPriceId must not be null where ChargeCategory is Usage"),
+        ({"ChargePeriodEnd": datetime(2047, 6, 2, tzinfo=UTC)}, "must lie within the billing period"),
         ({"Colour": "red"}, "column 'Colour' is not FOCUS's"),
         (
             {"ListUnitPrice": Decimal(2), "PricingQuantity": Decimal(3), "PricingUnit": "Requests"},
@@ -205,3 +208,54 @@ def test_pages_name_what_is_unpriced_and_escape_names() -> None:
     assert "7 tokens were used without a price" in page and "unpriced" in page
     printed = invoice_pdf(one, "Platform", BERLIN)
     assert printed.startswith(b"%PDF-") and printed == invoice_pdf(one, "Platform", BERLIN)
+
+
+def test_what_has_no_price_takes_no_money_away_from_what_has() -> None:
+    priced = group(requests=1, unpriced_requests=0, cost_pico_usd=123)
+    unpriced = group(requests=1, unpriced_requests=1, cost_pico_usd=0)
+    for groups in ([priced, unpriced], [unpriced, priced]):
+        charges = charges_of(groups, [])
+        assert sorted((one.amount_pico_usd is None, one.amount_pico_usd or 0) for one in charges) == [
+            (False, 123),
+            (True, 0),
+        ]
+
+
+def group(**figures: Any) -> UsageGroup:
+    """Kept answers and half-reported ones of one card: alike in all that a charge is named by."""
+    return UsageGroup(
+        *("acme", "red", "", "", "llama", "openai", "llama/1", "price_card", 0, DAY, None, ()),
+        is_billable=False,
+        is_engine=False,
+        is_kept_answer=True,
+        is_batch=False,
+        tokens=(0,) * len(LEAVES),
+        **figures,
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "zone", "number", "adjustments"),
+    [
+        ("2047-05-01", "2047-06-01", "Europe/Berlin", "2047-05/acme", 1),
+        ("2047-05-01", "2047-06-01", "Pacific/Honolulu", "2047-05/acme", 1),
+        ("2047-12-01", "2048-01-01", "Pacific/Kiritimati", "2047-12/acme", 1),
+        ("2047-05-01", "2047-05-16", "UTC", "2047-05-01--2047-05-15/acme", 0),
+        ("2047-05-16", "2047-06-01", "UTC", "2047-05-16--2047-05-31/acme", 0),
+        ("2047-05-01", "2047-07-01", "UTC", "2047-05-01--2047-06-30/acme", 0),
+    ],
+)
+def test_a_month_s_terms_and_number_are_of_whole_months(
+    start: str, end: str, zone: str, number: str, adjustments: int
+) -> None:
+    terms = BillingTerms("t1", "acme", BEGINNING, None, committed_usd=Decimal(100))
+    place = ZoneInfo(zone)
+    period = Period(*(datetime.fromisoformat(text).replace(tzinfo=place).astimezone(UTC) for text in (start, end)))
+    (one,) = invoices([charge("red", 10**12)], period, "tenant", RateBook([terms]), zone=place)
+    assert (one.number, len(one.adjustments)) == (number, adjustments)
+    assert ("commitments are of whole months" in invoice_html(one, "Platform", place)) is (adjustments == 0)
+
+
+def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
+    (one,) = invoices([charge("red", None, 0)], MONTH, "team", RateBook())
+    assert "requests of unknown usage" in invoice_html(one, "Platform", BERLIN)

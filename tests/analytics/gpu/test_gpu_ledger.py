@@ -81,6 +81,24 @@ def test_steps_that_are_no_longer_kept_are_refused(reader: StoreClient) -> None:
         gpu_ledger(reader, Period(now - timedelta(hours=73), now))
 
 
+def test_the_last_72_hours_are_there_and_no_other_range_can_be(reader: StoreClient) -> None:
+    now = datetime.now(UTC)
+    gpu_ledger(reader, Period(now - timedelta(hours=72), now), asked_at=now + timedelta(seconds=5))
+    with pytest.raises(InvalidRequest, match="ends before it begins"):
+        gpu_ledger(reader, Period(now, now))
+    with pytest.raises(InvalidRequest, match="longer than the 72 hours"):
+        gpu_ledger(reader, Period(now, now + timedelta(days=365_000)))
+
+
+def test_a_step_that_reaches_into_the_next_minute_is_used_once() -> None:
+    start = datetime(2026, 11, 1, tzinfo=UTC)
+    step = StepTime("e", "step", "unknown", _ns(start) + 30 * SECOND, 60 * SECOND, 0, attributed_ns=60 * SECOND)
+    ledger = ledger_of(Period(start, start + timedelta(minutes=2)), {"e": (("g",), [step])})
+    use = {("e", "acme"): {int(start.timestamp()): (60 * SECOND, 0)}}
+    (acme,) = gpu_cost(ledger, use, RateBook([rate(start)]), {}, "platform").tenants
+    assert (acme.used_ns, acme.used_pico_usd) == (60 * SECOND, 60 * 10**9)
+
+
 def known(records: list[StepRecord], device: str) -> dict[str, tuple[tuple[str, ...], list[StepTime]]]:
     return {records[0].engine: ((device,), [step_time(record) for record in records])}
 

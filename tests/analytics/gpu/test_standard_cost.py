@@ -61,6 +61,17 @@ def test_a_fit_to_too_little_is_refused() -> None:
         fit_standard_cost("m", "m/1", USED, PERIOD, 0, 0)
 
 
+def test_what_was_never_seen_is_not_free() -> None:
+    card = fit_standard_cost("m", "m/1", hours((100, 0, 10), (200, 0, 30)), PERIOD, BUSY, OTHER).card
+    assert card.cached_input_rate == card.input_rate > 0
+    only_read = [ModelHour("m", place, 1, 100, 0, 0, 10_000, 0) for place in (0, 3600)]
+    card = fit_standard_cost("m", "m/1", only_read, PERIOD, BUSY, OTHER).card
+    assert card.output_rate == card.input_rate > 0
+    of_no_token = [ModelHour("m", place, 1, 100, 0, 0, 0, 10_000) for place in (0, 3600)]
+    with pytest.raises(InvalidRequest, match="no rate can be told"):
+        fit_standard_cost("m", "m/1", of_no_token, PERIOD, BUSY, OTHER)
+
+
 @given(hours_of_use, st.integers(0, 10**14), st.integers(0, 10**14), st.integers(1, 100))
 def test_the_parts_of_a_variance_are_its_whole(
     rows: list[tuple[int, int, int, int, int]], busy: int, other: int, length: int
@@ -118,3 +129,16 @@ def test_a_published_card_is_what_gateways_price_with_from_then_on(control_datab
         standard = Standard.from_evidence(card_of_standard_cost(row), row.evidence)
     assert [None if card is None else card.version for card in held] == [None, "m/1", "m/2"]
     assert standard.overhead == second.overhead
+
+
+def test_nonsense_is_not_published(control_database: ControlDatabase) -> None:
+    at_the_limit = fit_standard_cost("m", "m/1", USED, PERIOD, BUSY, 19 * BUSY)
+    too_idle = fit_standard_cost("m", "m/2", USED, PERIOD, BUSY, 19 * BUSY + 1)
+    free_input = [ModelHour("m", place, 1, 100, 0, 10, 0, 10_000) for place in (0, 3600)]
+    with control_database.session() as session:
+        with pytest.raises(InvalidRequest, match="would charge 19 times the cost of use for idleness"):
+            publish(session, Author("test", START), too_idle, START)
+        with pytest.raises(InvalidRequest, match="would give uncached input away"):
+            gift = fit_standard_cost("m", "m/3", free_input, PERIOD, BUSY, OTHER)
+            publish(session, Author("test", START), gift, START)
+        assert publish(session, Author("test", START), at_the_limit, START).version == "m/1"

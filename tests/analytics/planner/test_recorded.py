@@ -99,3 +99,28 @@ def test_a_replica_is_fitted_to_its_measured_steps(store: Any, reader: StoreClie
     assert (setup.kv_blocks, setup.host_gap_ns, setup.max_sequences) == (321, 250_000.0, 13)
     assert setup.steps.decode_ns(8, 4_000) == pytest.approx(MODEL.decode_ns(8, 4_000), rel=0.03)
     assert setup.steps.prefill_ns(300) == pytest.approx(MODEL.prefill_ns(300), rel=0.03)
+    assert measured_setup(reader, HOUR, model=model, kv_blocks=99).kv_blocks == 99
+
+
+def test_steps_of_two_models_are_no_replica(store: Any, reader: StoreClient) -> None:
+    begin = BEGIN - timedelta(hours=4)
+    steps = [
+        StepRecord(
+            engine=f"{model}-{begin}",
+            sequence=number,
+            started_at_ns=int(begin.timestamp()) * 10**9 + number,
+            busy_ns=1_000,
+            model=model,
+            scheduled=[1],
+            context=[1],
+        )
+        for model in ("large", "small")
+        for number in range(20)
+    ]
+    writer = store.client("writer")
+    try:
+        writer.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, steps), deduplication_token=str(uuid4()))
+    finally:
+        writer.close()
+    with pytest.raises(InvalidRequest, match="large.*small were measured; choose one with --model"):
+        measured_setup(reader, Period(begin, begin + timedelta(seconds=1)))

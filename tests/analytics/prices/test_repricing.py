@@ -128,6 +128,23 @@ def test_another_card_prices_what_was_recorded_and_what_was_not(reader: StoreCli
     assert (line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (1, 3)
 
 
+def test_one_tenant_s_card_leaves_the_others_theirs(reader: StoreClient, record: Record) -> None:
+    project, usage = f"project-{uuid4()}", Usage(input_text=10, output_text=1)
+    record(
+        [
+            request(NOON, who=Identity(tenant, project=project), usage=usage, cost_pico_usd=1)
+            for tenant in ("acme", "globex")
+        ]
+    )
+    question = CostQuestion(NOON - timedelta(hours=1), NOON + timedelta(hours=1), ("tenant",), project=project)
+    rates: dict[Leaf, Decimal] = {"input_text": Decimal(7), "output_text": Decimal(7)}
+    lines = reprice(reader, question, cards_from(NOON), price_card("llama", "acme/if", rates, tenant="acme")).lines
+    assert [(line.path, line.repriced_pico_usd, line.repriced_unpriced_requests) for line in lines] == [
+        (("acme",), 11 * 7 * 10**6, 0),
+        (("globex",), 11 * 10**6, 0),
+    ]
+
+
 def test_a_level_that_repricing_does_not_know_is_refused(reader: StoreClient) -> None:
     question = CostQuestion(NOON, NOON + timedelta(hours=1), ("tag:x",))
     with pytest.raises(InvalidRequest, match="repricing has no level 'tag:x'"):

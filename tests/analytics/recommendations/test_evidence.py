@@ -58,6 +58,16 @@ def test_use_is_told_apart_by_what_could_be_saved(
     assert recommendations(reader, [], NOW, timedelta(days=1), tenant=tenant) == ()
 
 
+def test_what_a_cache_was_written_is_input_and_sound_is_left_out(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    tenant = f"tenant-{uuid4()}"
+    written = Usage(input_text=100, cache_write_5m=900, cache_write_1h=50, output_text=5)
+    record([request(tenant, 10, written), request(tenant, 11, Usage(input_text=1, input_audio=9, output_text=1))])
+    (use,) = read_uses(reader, DAY, tenant)
+    assert (use.all.requests, use.all.fresh, use.small.requests) == (1, 1_050, 0)
+
+
 def test_replicas_are_as_busy_as_their_steps(store: Any, reader: StoreClient) -> None:
     model = f"model-{uuid4()}"
     at = int((NOW - timedelta(hours=2)).timestamp()) * 10**9

@@ -1,5 +1,6 @@
 """The analytics process on spending and scaling: each asker's own tenant, the platform's for who sees all."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,7 @@ def client_of(asker: Asker, store: StoreClient) -> TestClient:
     app.include_router(autoscaling.router)
     app.dependency_overrides[reader] = lambda: asker
     app.add_exception_handler(TollkeeperError, refused)
-    app.state.stores = SimpleNamespace(client=lambda: store)
+    app.state.stores = SimpleNamespace(lent=lambda: nullcontext(store))
     app.state.database = NoCards()
     app.state.signals = SimpleNamespace(read=lambda: {"m": ModelSignals("m", 1, 2, 3, None, 0.5, None)})
     return TestClient(app)
@@ -53,6 +54,12 @@ def test_a_tenant_without_history_has_no_entries_and_anothers_is_not_there(reade
     assert own.get(path).json() == {"data": []}
     assert own.get(path, params={"tenant": "another"}).json() == {"code": "not_found"}
     assert client_of(Asker("l", "tenant-of-nothing", "team"), reader).get(path).json() == {"code": "permission_denied"}
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "1999-12-31", "2100-01-02", "9999-12-31"])
+def test_a_day_that_the_store_cannot_count_is_refused(reader: StoreClient, day: str) -> None:
+    reply = client_of(Asker("owner"), reader).get("/v1/spending/anomalies", params={"day": day})
+    assert reply.status_code == 422, "FastAPI's own refusal; the process words it as all others"
 
 
 def test_engines_are_shown_to_who_sees_all_tenants(reader: StoreClient) -> None:

@@ -127,12 +127,16 @@ async def test_an_inward_address_is_not_called_unless_the_operator_allows_it() -
         ("2606:4700::1111", True),
         *((inward, False) for inward in ("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "0.0.0.0")),
         *((inward, False) for inward in ("::1", "fe80::1", "fd00::1", "::ffff:10.0.0.1", "224.0.0.1", "100.64.0.1")),
+        ("64:ff9b::808:808", True),  # 8.8.8.8, translated
+        *((inward, False) for inward in ("64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "2002:a9fe:a9fe::", "::127.0.0.1")),
+        *((inward, False) for inward in ("::ffff:0:7f00:1", "fec0::1", "168.63.129.16", "192.0.0.192", "192.88.99.1")),
     ],
 )
 def test_only_public_addresses_are_outward(address: str, is_public: bool) -> None:
     assert is_allowed(ip_address(address), ()) is is_public
     mapped = ip_address(address)
-    assert is_allowed(mapped, (ip_network(f"{address}/{mapped.max_prefixlen}"),)) or address.startswith("::ffff")
+    own = (ip_network(f"{address}/{mapped.max_prefixlen}"),)
+    assert is_allowed(mapped, own) or address.startswith(("::ffff:10", "64:ff9b::", "2002:"))  # these stand for IPv4's
 
 
 async def test_mail_is_handed_over_under_one_message_id() -> None:
@@ -145,12 +149,21 @@ async def test_mail_is_handed_over_under_one_message_id() -> None:
     assert "Message-ID: <ntf_1@tollkeeper>" in message and "Date: Mon, 02 Nov 2026 12:00:00" in message
 
 
-@pytest.mark.parametrize(("status", "is_final"), [(550, True), (450, True)])
-async def test_a_recipient_that_is_refused_is_named(status: int, is_final: bool) -> None:
+@pytest.mark.parametrize(("status", "is_final"), [(550, True), (450, False)])
+async def test_a_recipient_that_is_refused_is_named_and_one_that_is_greylisted_is_tried_again(
+    status: int, is_final: bool
+) -> None:
     async with MailReceiver(refuses=status) as receiver:
         sender = Mail(MailServer("127.0.0.1", receiver.port, has_tls=False), 10)
         outcome = await sender.send(notice(), "ops@example.com")
     assert outcome == Outcome("the mail server refuses the recipient", is_final=is_final)
+
+
+async def test_mail_that_was_taken_is_not_sent_again_whatever_the_server_says_to_goodbye() -> None:
+    async with MailReceiver(goodbye="421 too busy") as receiver:
+        sender = Mail(MailServer("127.0.0.1", receiver.port, has_tls=False), 10)
+        assert await sender.send(notice(), "ops@example.com") == Outcome()
+    assert len(receiver.mails) == 1
 
 
 async def test_mail_that_cannot_be_sent_says_why() -> None:

@@ -287,6 +287,21 @@ async def test_an_answer_that_outgrows_what_others_have_left_ends_as_length_alik
     assert both.taken == [True]
 
 
+async def test_an_answer_that_is_complete_as_its_limit_is_reached_has_one_end(streams, upstream, monkeypatch):
+    both = await streams()
+    monkeypatch.setattr(both.short.gateway._lane.stages.limiter, "extend_now", lambda grant, more: False)
+    up = upstream
+    texts = [up.piece(up.chunk(f"t{number} ", model="served-1")) for number in range(512)]  # as many as are reserved
+    finish = up.piece(up.chunk(finish="stop", model="served-1"))
+    first = [up.stream_head(), up.piece(up.chunk("", model="served-1")), 0.004]
+    rest = [up.piece(up.usage(10, 512)), up.piece(up.event(b"[DONE]")), up.END]
+    upstream.always(*first, b"".join(texts[:500]), 0.02, b"".join([*texts[500:], finish]), 0.02, *rest)
+    answer = await both.short.chat(model="mock", stream=True, max_tokens=2_000)
+    assert (both.taken, answer.body.count(b'"stop"'), answer.body.count(b'"length"')) == ([True], 1, 0)
+    record = both.short.requests()[-1]
+    assert (record.outcome, record.finish_reason, record.usage.output_tokens) == ("ok", "stop", 512)
+
+
 @pytest.mark.parametrize(("fault", "choices"), [("send_ahead", 2), ("rate_headers", 2), ("send_at_once", 1)])
 async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(
     streams, upstream, monkeypatch, fault, choices, caplog
