@@ -1,27 +1,15 @@
 """What the analytics process needs to know, read from TOLLKEEPER_* variables."""
 
-from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.channels.base import ChannelSettings, MailServer
-from backends.channels.inward import Network
+from backends.channels.inward import NetworksText, read_networks
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from contracts.configuration import control_database_url
-
-
-def networks(text: str) -> tuple[Network, ...]:
-    """Read networks, comma-separated. Raises ValueError."""
-    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
-
-
-def _networks(text: str) -> str:
-    networks(text)
-    return text
 
 
 class AnalyticsSettings(BaseSettings):
@@ -42,7 +30,7 @@ class AnalyticsSettings(BaseSettings):
 
     alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
     alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel
-    alerts_inward: Annotated[str, AfterValidator(_networks)] = ""  # networks that notices may go to
+    alerts_inward: NetworksText = ""  # networks that notices may go to
     alerts_pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
     alerts_smtp_host: str = ""  # empty: no mail
     alerts_smtp_port: int = Field(default=587, ge=1, le=65535)
@@ -89,7 +77,7 @@ class AnalyticsSettings(BaseSettings):
         )
         return ChannelSettings(
             self.alerts_timeout_seconds,
-            networks(self.alerts_inward),
+            read_networks(self.alerts_inward),
             webhook_secret,
             self.alerts_pagerduty_url,
             mail,

@@ -8,7 +8,9 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -22,6 +24,19 @@ _SURROUNDINGS: Final[tuple[Network, ...]] = (
     ip_network("192.0.0.0/24"),  # RFC 6890: for protocols; Oracle's metadata are at .192
     ip_network("192.88.99.0/24"),  # RFC 7526: a retired relay
 )
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Read networks, comma-separated, such as "10.0.0.0/8, 127.0.0.1/32". Raises ValueError."""
+    return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _checked(text: str) -> str:
+    read_networks(text)
+    return text
+
+
+NetworksText = Annotated[str, AfterValidator(_checked)]  # a setting that `read_networks` reads
 
 
 class InwardAddress(Exception):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from fastapi import Depends, FastAPI
 
+from backends.channels.inward import read_networks
 from backends.control.bootstrap import (
     DEMO_MODEL,
     DEMO_TENANT,
@@ -83,7 +84,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        webhooks = WebhookDelivery(database, webhook_secret)
+        webhooks = WebhookDelivery(database, webhook_secret, inward=read_networks(settings.alerts_inward))
         delivering = asyncio.create_task(webhooks.run())
         yield
         delivering.cancel()

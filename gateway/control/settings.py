@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backends.channels.inward import NetworksText
 from contracts.configuration import control_database_url
 
 
@@ -18,6 +19,7 @@ class ControlSettings(BaseSettings):
     control_port: int = Field(default=8081, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory
     control_max_body_bytes: int = Field(default=1_048_576, ge=1024)
+    alerts_inward: NetworksText = ""  # networks that budgets' webhooks may go to though they are not public
 
     # An OpenAI-compatible server to offer beside the demonstration. The key itself is read by the data plane,
     # which is why only whether it is set matters here.

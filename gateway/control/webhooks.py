@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import httpx
-
+from backends.channels.base import ChannelSettings
+from backends.channels.http_post import HttpPost
+from backends.channels.inward import Network
 from backends.control.budget_events import claim_event, due_events, fail_event, finish_event
 from backends.control.database import ControlDatabase
 from contracts.control import Budget, BudgetEvent
@@ -42,7 +43,10 @@ def _utc_now() -> datetime:
 
 
 class WebhookDelivery:
-    """Calls webhooks in the background. Times come from `now`, so that waits can be tested without waiting."""
+    """Calls webhooks in the background, at public addresses and in the `inward` networks.
+
+    Times come from `now`, so that waits can be tested without waiting.
+    """
 
     def __init__(
         self,
@@ -50,13 +54,13 @@ class WebhookDelivery:
         secret: bytes,
         now: Callable[[], datetime] = _utc_now,
         timeout_seconds: float = _TIMEOUT_SECONDS,
+        inward: tuple[Network, ...] = (),
     ) -> None:
         self._database = database
         self._secret = secret
         self._now = now
-        self._timeout_seconds = timeout_seconds
-        # trust_env: a proxy from the environment would see what tenants spend.
-        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=timeout_seconds)
+        # A team's lead may write a webhook, and must not have this process call what only it can reach.
+        self._http = HttpPost(ChannelSettings(timeout_seconds=timeout_seconds, inward=inward))
 
     async def run(self) -> None:
         """Deliver what is due, once a second, until cancelled."""
@@ -88,7 +92,7 @@ class WebhookDelivery:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._http.close()
 
     async def _attempt(self, delivery: _Delivery) -> bool:
         if not await asyncio.to_thread(self._claim, delivery):
@@ -99,21 +103,8 @@ class WebhookDelivery:
 
     async def _post(self, delivery: _Delivery) -> str:
         """Call the webhook; give what went wrong, empty where nothing did."""
-        headers = {
-            "content-type": "application/json",
-            SIGNATURE_HEADER: signature_of(delivery.body, self._secret),
-            EVENT_ID_HEADER: delivery.event_id,
-        }
-        try:
-            async with (
-                asyncio.timeout(self._timeout_seconds),  # over all of it: httpx's own is for each step
-                self._client.stream("POST", delivery.url, content=delivery.body, headers=headers) as reply,
-            ):
-                return "" if reply.is_success else f"answered {reply.status_code}"
-        except TimeoutError:
-            return f"did not answer within {self._timeout_seconds:g} seconds"
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return f"could not be called ({type(error).__name__})"
+        headers = {SIGNATURE_HEADER: signature_of(delivery.body, self._secret), EVENT_ID_HEADER: delivery.event_id}
+        return (await self._http.post(delivery.url, delivery.body, headers)).fault
 
     def _due(self) -> list[_Delivery]:
         with self._database.session() as session:

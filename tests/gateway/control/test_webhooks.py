@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_network
 
 import pytest
 
@@ -25,6 +26,7 @@ from gateway.control.webhooks import WebhookDelivery
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)
 SECRET = b"webhook secret"
+HERE = (ip_network("127.0.0.0/8"),)
 
 
 class Receiver:
@@ -113,7 +115,7 @@ def event_of(database: ControlDatabase, budget: str) -> BudgetEvent:
 
 def deliver(database: ControlDatabase, clock: Clock, *, timeout_seconds: float = 5.0) -> int:
     async def once() -> int:
-        delivery = WebhookDelivery(database, SECRET, clock, timeout_seconds)
+        delivery = WebhookDelivery(database, SECRET, clock, timeout_seconds, inward=HERE)
         try:
             return await delivery.deliver_due()
         finally:
@@ -196,7 +198,7 @@ def test_two_control_planes_deliver_an_event_once(
     passed(control_database, receiver.url)
 
     async def both() -> list[int]:
-        planes = [WebhookDelivery(control_database, SECRET, clock) for _ in range(2)]
+        planes = [WebhookDelivery(control_database, SECRET, clock, inward=HERE) for _ in range(2)]
         try:
             return await asyncio.gather(*(plane.deliver_due() for plane in planes))
         finally:
@@ -216,6 +218,24 @@ def test_a_webhook_that_does_not_answer_holds_no_other_up(
     assert deliver(control_database, clock, timeout_seconds=0.1) == 0
     assert event_of(control_database, slow).last_error == "did not answer within 0.1 seconds"
     assert event_of(control_database, gone).last_error == "could not be called (ConnectError)"
+
+
+@pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
+def test_an_inward_webhook_is_not_called_unless_the_operator_allows_it(
+    control_database: ControlDatabase, receiver: Receiver, clock: Clock
+) -> None:
+    budget = passed(control_database, receiver.url)
+
+    async def once() -> int:
+        delivery = WebhookDelivery(control_database, SECRET, clock)
+        try:
+            return await delivery.deliver_due()
+        finally:
+            await delivery.close()
+
+    assert asyncio.run(once()) == 0
+    assert receiver.received == []
+    assert "TOLLKEEPER_ALERTS_INWARD" in (event_of(control_database, budget).last_error or "")
 
 
 @pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
@@ -245,7 +265,7 @@ async def test_the_background_task_outlives_a_database_that_is_away(
     passed(control_database, receiver.url)
     monkeypatch.setattr(webhooks, "_LOOK_SECONDS", 0.01)
     away = ControlDatabase("postgresql://keeper@127.0.0.1:1/control")
-    delivery = WebhookDelivery(away, SECRET)
+    delivery = WebhookDelivery(away, SECRET, inward=HERE)
     task = asyncio.create_task(delivery.run())
     await asyncio.sleep(0.05)
     assert not task.done()
