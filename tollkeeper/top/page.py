@@ -39,10 +39,6 @@ class MetricsPage:
         """Give the sum of a metric's series; `None` where it has none."""
         return self.by(name).get(())
 
-    def labels_of(self, name: str, label: str) -> set[str]:
-        """Give a label's values among a metric's series."""
-        return {sample.labels[label] for sample in self.series.get(name, ()) if label in sample.labels}
-
 
 @dataclass(frozen=True, slots=True)
 class PagePair:

@@ -37,7 +37,7 @@ def test_the_token_travels_where_there_is_one() -> None:
     with watch(200, token="t0ken") as one:
         page = one.read()
     assert page.at_seconds == 5.0
-    assert page.labels_of("n", "token") == {"Bearer t0ken"}
+    assert page.by("n", "token") == {("Bearer t0ken",): 1.0}
 
 
 @pytest.mark.parametrize(
