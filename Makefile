@@ -12,7 +12,7 @@ ARGS ?=
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile up demo test check format bench clean
+.PHONY: help setup providers vllm compile up demo test check format bench screenshots clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -50,6 +50,9 @@ format: $(STAMP)  ## rewrite the code as `check` wants it
 bench: compile  ## every benchmark; ARGS=--quick or ARGS=--json
 	@$(VENV)/bin/python -m bench $(ARGS)
 
+screenshots: compile  ## every page of the dashboard, light and dark, into docs/screenshots; --data DIR of one that runs
+	@$(VENV)/bin/python -m bench.screenshots $(ARGS)
+
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
 	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -77,10 +80,10 @@ $(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 	@$(VENV)/bin/python -m tollkeeper.compile
 	@touch $(STAMP)
 
-$(PROVIDERS_STAMP): constraints/providers.txt | $(STAMP)
+$(PROVIDERS_STAMP): constraints/providers.txt | $(VENV)/bin/python
 	@$(VENV)/bin/python -m tollkeeper.provider_environment
 	@touch $(PROVIDERS_STAMP)
 
-$(VLLM_STAMP): constraints/vllm.txt | $(STAMP)
+$(VLLM_STAMP): constraints/vllm.txt | $(VENV)/bin/python
 	@$(VENV)/bin/python -m tollkeeper.vllm_environment
 	@touch $(VLLM_STAMP)

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from fastapi import FastAPI
@@ -13,17 +13,21 @@ from fastapi import FastAPI
 from analytics.alerts.dispatcher import Dispatcher
 from analytics.alerts.evaluator import Evaluator
 from analytics.alerts.ledger_hours import LedgerHours
-from analytics.anomaly.spend import spend_anomalies
+from analytics.anomaly.remembered import RememberedAnomalies
 from analytics.api.access import AskerBook, utc_now
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
 from analytics.autoscaling.external_scaler import open_scaler
 from analytics.autoscaling.signals import SignalReader
+from analytics.cost.periods import time_zone
+from analytics.exports.scheduled import ExportPlan, ScheduledExports
+from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
 from backends.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from backends.web.body_limit import BodyLimit
@@ -42,6 +46,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     """Build the application. Raises ConfigurationError where the control database's schema is missing or newer."""
     secrets = SecretFiles(settings.data / "secrets")
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
+    sealer = Sealer.of(secrets)
     address = settings.store_address()
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
@@ -56,14 +61,15 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             database,
             watching,
             f"{socket.gethostname()}:{os.getpid()}",
-            anomalies=spend_anomalies,
+            anomalies=RememberedAnomalies(),
             gpu_hours=LedgerHours(watching),
         )
+        chores = _chores(settings, database, exporting := StoreClient(address), finishing := StoreClient(address), now)
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
-            dispatcher = Dispatcher(database, senders, now)
+            dispatcher = Dispatcher(database, senders, now, sealer)
             step = None if judge is None else judge.judge_some
-            watch = Watch(evaluator, dispatcher, step, settings.alerts_evaluate_seconds, now)
+            watch = Watch(evaluator, dispatcher, step, settings.alerts_evaluate_seconds, now, chores)
             app.state.stores, app.state.watch, app.state.signals = stores, watch, SignalReader(scaling)
             with open_scaler(app.state.signals, settings.host, settings.analytics_scaler_port):
                 task = asyncio.create_task(watch.run(), name="watch")
@@ -73,6 +79,8 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         if judge is not None:
             await judge.close()
         watching.close()
+        exporting.close()
+        finishing.close()
         scaling.close()
         stores.close()
         database.close()
@@ -87,3 +95,27 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
     install_error_replies(app, "analytics process")
     return app
+
+
+def _chores(
+    settings: AnalyticsSettings,
+    database: ControlDatabase,
+    exporting: StoreClient,
+    finishing: StoreClient,
+    now: Callable[[], datetime],
+) -> dict[str, Callable[[], int]]:
+    """Give what is written when it is due, each with a client of its own: GPU hours, and exports where they are set."""
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    chores: dict[str, Callable[[], int]] = {
+        "gpu_hours": FinishedHours(database, finishing, holder, now).write_due,
+    }
+    if settings.export_directory is not None:
+        plan = ExportPlan(
+            settings.export_directory,
+            settings.export_format,
+            time_zone(settings.export_time_zone),
+            timedelta(minutes=settings.export_after_minutes),
+            settings.export_issuer,
+        )
+        chores["exports"] = ScheduledExports(database, exporting, holder, plan, now).write_due
+    return chores

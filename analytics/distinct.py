@@ -1,7 +1,7 @@
 """What a filter can choose from: the tenants, models, teams and so on that were ever seen, and when last."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from analytics.queries import query
@@ -11,6 +11,7 @@ from backends.store.client import StoreClient
 Kind = Literal["tenant", "model", "team", "project", "key_id", "route", "provider", "replica"]
 
 MAX_VALUES: Final = 5_000  # a list that long is searched by typing, not by scrolling
+_TEAM_REACH: Final = timedelta(days=31)  # a team's values are read from its requests: of these days only
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +28,23 @@ def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple
     return tuple(
         Seen(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
         for row in store.query(query("distinct"), parameters)
+    )
+
+
+def distinct_of_team(
+    store: StoreClient, kind: Literal["model", "project", "key_id"], tenant: str, team: str, now: datetime
+) -> tuple[Seen, ...]:
+    """List the values of a kind that one team used within 31 days, sorted by name. Raises StoreUnavailable."""
+    hour = int(now.timestamp()) // 3_600 * 3_600
+    parameters = {
+        "dimension": kind,
+        "tenant": tenant,
+        "team": team,
+        "start": hour - int(_TEAM_REACH.total_seconds()),
+        "end": hour + 2 * 3_600,  # of this hour too, and of a clock that runs ahead
+        "value_limit": MAX_VALUES,
+    }
+    return tuple(
+        Seen(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
+        for row in store.query(query("team_values"), parameters)
     )

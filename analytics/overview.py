@@ -44,10 +44,17 @@ class Overview:
         """Say whether not one request was recorded."""
         return self.total.requests == 0
 
+    @property
+    def output_tokens_per_second(self) -> float | None:
+        """Give the mean rate of output over what is covered, up to the moment it was asked for; `None`: not known."""
+        output = self.total.output_tokens
+        seconds = (min(self.covered.end, self.scope.end) - self.covered.start).total_seconds()
+        return None if output is None or seconds <= 0 else output / seconds
+
 
 def overview(store: StoreClient, scope: Scope) -> Overview:
     """Answer the overview's questions with two reads. Raises StoreUnavailable where the store does not answer."""
-    parameters = {**scope.parameters(), "rollup": f"requests_{scope.grain}", "row_limit": MAX_LINES + 2}
+    parameters = {**scope.parameters(), "rollup": scope.rollup, "row_limit": MAX_LINES + 2}
     total, groups = Volume(), []
     ttft_samples = gap_samples = 0
     for row in store.query(query("volumes"), parameters):
@@ -57,7 +64,8 @@ def overview(store: StoreClient, scope: Scope) -> Overview:
             ttft_samples, gap_samples = number_of(row["ttft_samples"]), number_of(row["gap_samples"])
         else:
             groups.append((text_of(row["tenant"]), text_of(row["model"]), volume))
-    speed = latencies(store, scope, ttft_samples=ttft_samples, gap_samples=gap_samples)
+    shown = [(tenant, model) for tenant, model, _ in groups[:MAX_LINES]]
+    speed = latencies(store, scope, ttft_samples=ttft_samples, gap_samples=gap_samples, shown=shown)
     lines = tuple(
         Line(tenant, model, volume, speed.groups.get((tenant, model), Latency()))
         for tenant, model, volume in groups[:MAX_LINES]

@@ -2,7 +2,7 @@
 slow, from sketches; the answer says which.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -46,24 +46,36 @@ class LatencyTable:
     groups: Mapping[GroupKey, Latency]
 
 
-def latencies(store: StoreClient, scope: Scope, *, ttft_samples: int, gap_samples: int) -> LatencyTable:
+def latencies(
+    store: StoreClient, scope: Scope, *, ttft_samples: int, gap_samples: int, shown: Collection[GroupKey] = ()
+) -> LatencyTable:
     """Give percentiles of what the scope covers, from `requests` while that is quick, else from sketches.
+
+    `shown` are the groups that are wanted; none named: all.
 
     The counts are the rollup's. Rows of `requests` expire before rollups do, so an exact answer stands only if
     it found at least as many samples as the rollup counted. Raises StoreUnavailable.
     """
+    exactly, sketched = "percentiles_exact", "percentiles_sketch"
+    if scope.team is not None or scope.project is not None:
+        exactly, sketched = "percentiles_within", "percentiles_within_sketch"
     if max(ttft_samples, gap_samples) <= EXACT_SAMPLES:
-        exact = _read(store, scope, "percentiles_exact", "exact")
+        exact = _read(store, scope, exactly, "exact", shown)
         if _count(exact.total.ttft) >= ttft_samples and _count(exact.total.gap) >= gap_samples:
             return exact
-    return _read(store, scope, "percentiles_sketch", "sketch")
+    return _read(store, scope, sketched, "sketch", shown)
 
 
-def _read(store: StoreClient, scope: Scope, name: str, method: Method) -> LatencyTable:
+def _read(store: StoreClient, scope: Scope, name: str, method: Method, shown: Collection[GroupKey]) -> LatencyTable:
     days = scope.whole_days
     total, groups = Latency(), {}
     source = "requests_recent" if scope.is_recent and scope.tenant is None else "requests"
-    parameters = {**scope.parameters(), "first_day": days.start_s, "end_day": days.end_s, "source": source}
+    bounds = {"first_day": days.start_s, "end_day": days.end_s}
+    wanted = {
+        "shown": [f"{tenant}/{model}" for tenant, model in shown],
+        "shown_tenants": sorted({name for name, _ in shown}),
+    }
+    parameters = {**scope.parameters(), **bounds, **wanted, "source": source}
     for row in store.query(query(name), parameters):
         latency = Latency(
             ttft=_quantiles(row["ttft_samples"], row["ttft_levels"], unit_ns=1),

@@ -19,6 +19,7 @@ _GRAIN_SECONDS: Final[dict[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 8
 # How long the store keeps the finer rollups (migrations/clickhouse, 0005): older ranges are answered from coarser ones.
 MINUTES_KEPT: Final = timedelta(days=7)
 HOURS_KEPT: Final = timedelta(days=90)
+DAYS_BY_MODEL: Final = "tenant_model_day"  # a quarter of the rows of requests_day (0021)
 RECENT_KEPT: Final = timedelta(hours=72)  # requests in the order of time (0013)
 _MARGIN: Final = timedelta(hours=2)  # for rounding outward, and a clock that runs ahead of the store's
 
@@ -56,7 +57,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """From `start` until `end` (exclusive, UTC), of one tenant and model or, where `None`, of all.
+    """From `start` until `end` (exclusive, UTC), of one tenant, team, project, key and model or, where `None`, of all.
 
     `asked_at` decides which rollups still hold the range; two scopes that differ in it alone are equal.
     Raises InvalidRequest where times have no zone, are reversed, or span more than 400 days.
@@ -67,6 +68,9 @@ class Scope:
     tenant: str | None = None
     model: str | None = None
     asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+    team: str | None = None
+    project: str | None = None
+    key_id: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -104,6 +108,14 @@ class Scope:
         return "hour" if length <= _HOURS_UP_TO and age <= HOURS_KEPT - _MARGIN else "day"
 
     @property
+    def rollup(self) -> str:
+        """Name the table of sums that answers, by tenant and model: of days one without teams and projects, where
+        none of these is asked about."""
+        if self.grain == "day" and self.team is None and self.project is None:
+            return DAYS_BY_MODEL
+        return f"requests_{self.grain}"
+
+    @property
     def covered(self) -> Period:
         """Give the whole minutes, hours or days that an answer covers: the range, rounded outward.
 
@@ -139,10 +151,24 @@ class Scope:
         """Give the Unix second from which steps are counted."""
         return _FIRST_MONDAY if self.step_seconds == _WEEK else 0
 
+    @property
+    def step_starts(self) -> range:
+        """Give the Unix seconds at which the steps begin that hold all of what is covered."""
+        covered, step, origin = self.covered, self.step_seconds, self.step_origin
+        return range((covered.start_s - origin) // step * step + origin, covered.end_s, step)
+
     def parameters(self) -> dict[str, object]:
-        """Give what every query of `analytics/sql` binds: the covered seconds, the tenant and the model."""
+        """Give what every query of `analytics/sql` may bind: the covered seconds, and of whom."""
         covered = self.covered
-        return {"start": covered.start_s, "end": covered.end_s, "tenant": self.tenant, "model": self.model}
+        return {
+            "start": covered.start_s,
+            "end": covered.end_s,
+            "tenant": self.tenant,
+            "team": self.team,
+            "project": self.project,
+            "key_id": self.key_id,
+            "model": self.model,
+        }
 
 
 def _moment(unix_seconds: int) -> datetime:

@@ -12,6 +12,7 @@ from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 
 Dimension = Literal["tenant", "model"]
+AnyDimension = Literal["tenant", "team", "project", "model"]  # of the sums
 
 MAX_LEADERS: Final = 8  # more colours than that cannot be told apart; the rest is one group
 
@@ -31,23 +32,23 @@ class Point:
 class Series:
     """Points by group, each group with one point per entry of `steps` (starts, UTC), zeros where nothing was.
 
-    A group is a tenant or model, `None` all beyond the eight that cost most. `partial` are the indices of the
+    A group is a name of the dimension, `None` all beyond the eight that cost most. `partial` are the indices of the
     steps which the range, up to `scope.end`, covers only in part: their sums are not comparable.
     """
 
-    dimension: Dimension
+    dimension: AnyDimension
     step: timedelta
     steps: tuple[datetime, ...]
     groups: Mapping[str | None, tuple[Point, ...]]
     partial: frozenset[int]
 
 
-def series(store: StoreClient, scope: Scope, by: Dimension) -> Series:
+def series(store: StoreClient, scope: Scope, by: AnyDimension) -> Series:
     """Give the scope's requests, tokens and cost over time. Raises StoreUnavailable."""
     step, origin, covered = scope.step_seconds, scope.step_origin, scope.covered
     parameters = {
         **scope.parameters(),
-        "rollup": f"requests_{scope.grain}",
+        "rollup": scope.rollup if by in ("tenant", "model") else f"requests_{scope.grain}",
         "dimension": by,
         "step": step,
         "origin": origin,

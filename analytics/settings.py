@@ -1,6 +1,7 @@
 """What the analytics process needs to know, read from TOLLKEEPER_* variables."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -38,6 +39,12 @@ class AnalyticsSettings(BaseSettings):
     alerts_smtp_password: SecretStr | None = None
     alerts_smtp_from: str = Field(default="tollkeeper@localhost", pattern=r"^[^\s<>@]+@[^\s<>@]+$")
     alerts_smtp_tls: bool = True
+
+    export_directory: Path | None = None  # none: nothing is exported by itself
+    export_format: Literal["csv", "parquet"] = "csv"
+    export_time_zone: str = "UTC"
+    export_issuer: str = "Tollkeeper"
+    export_after_minutes: int = Field(default=60, ge=0, le=1440)  # after a day's end, for what arrives late
 
     judge_url: str = ""  # empty: nothing is judged
     judge_name: str = "judge"

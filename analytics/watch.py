@@ -1,11 +1,12 @@
-"""The loops of the analytics process: rules are looked at, notices are sent, answers are judged, until it is told to
+"""The loops of the analytics process: rules are looked at, notices sent, answers judged, exports written, until told to
 stop. A fault is logged once and the loop goes on: were it to end, nobody would be told of anything any more."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from analytics.alerts.dispatcher import Dispatcher
@@ -16,6 +17,7 @@ _log = logging.getLogger(__name__)
 
 _SEND_SECONDS: Final = 1.0
 _JUDGE_SECONDS: Final = 60.0
+_CHORE_SECONDS: Final = 300.0
 
 
 class Watch:
@@ -28,12 +30,15 @@ class Watch:
         judge: Callable[[], Awaitable[int]] | None,
         evaluate_seconds: float,
         now: Callable[[], datetime],
+        chores: Mapping[str, Callable[[], int]] | None = None,
     ) -> None:
+        """`chores` block, and are done every five minutes, each on its own: what has to be written once it is due."""
         self._evaluator = evaluator
         self._dispatcher = dispatcher
         self._judge = judge
         self._evaluate_seconds = evaluate_seconds
         self._now = now
+        self._chores = chores or {}
         self._faults: dict[str, str] = {}
         self._last: Looked | None = None
         self._looked_at: datetime | None = None
@@ -46,6 +51,8 @@ class Watch:
         ]
         if self._judge is not None:
             loops.append(self._forever("judge", self._judge, _JUDGE_SECONDS))
+        for name, chore in self._chores.items():
+            loops.append(self._forever(name, partial(_do, chore), _CHORE_SECONDS))
         try:
             await asyncio.gather(*loops)
         finally:
@@ -94,3 +101,8 @@ class Watch:
             self._evaluator.stop(self._now())
         except TollkeeperError as error:
             _log.warning("lease_kept", extra={"reason": error.message})
+
+
+async def _do(chore: Callable[[], int]) -> int:
+    # Shielded, as a look: what is half written is to be written whole.
+    return await asyncio.shield(asyncio.to_thread(chore))

@@ -26,6 +26,7 @@ BENCHMARKS: Final = (
     "crash",
     "away",
     "analytics",
+    "dashboard",
 )
 
 

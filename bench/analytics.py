@@ -6,7 +6,6 @@
 import argparse
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Final
 
 from backends.compiled import use_compiled
@@ -17,7 +16,6 @@ PLANNED: Final = 1_000_000
 REPLICAS: Final = 16
 MUST_PLAN_SECONDS: Final = 30.0
 _QUICK_PLANNED: Final = 50_000
-_DAYS: Final = 30
 _QUICK_REQUESTS: Final = 200_000
 _SETS: Final = ("planner", "forecast", "live", "pages")
 
@@ -74,17 +72,11 @@ def _measure_store(report: Report) -> None:
     from bench.analytics_alerts import alert_rows
     from bench.analytics_invoices import invoice_rows
     from bench.analytics_pages import page_rows
-    from bench.store import Month, compact, fill
-    from bench.store_process import StoreProcess
+    from bench.kept_month import kept_month
 
     rows: int = report.options.requests or (_QUICK_REQUESTS if report.quick else REQUESTS)
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    month = Month(rows, _DAYS, midnight, 1)  # gaps are asked of the last day alone
-    with StoreProcess() as store:
-        writer, supervisor, reader = store.client("writer"), store.client("supervisor"), store.client("reader")
-        seconds = fill(store, month, report.options.fillers)
-        report.add("filled", rows / seconds, "requests/s", n=rows)
-        compact(writer, supervisor)
+    with kept_month(rows) as (store, month):
+        reader = store.client("reader")
         page_rows(report, reader, month.start, month.end, rows, REQUESTS)
         invoice_rows(report, reader, month.start, month.end, rows, REQUESTS)
         alert_rows(report, reader, month.end, rows, REQUESTS)
@@ -93,7 +85,8 @@ def _measure_store(report: Report) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", default="", help=f"some of {', '.join(_SETS)}; all where left out")
     parser.add_argument("--requests", type=int, default=0, help="how many in the store, instead of 10 million")
-    parser.add_argument("--fillers", type=int, default=2, help="inserts at a time while the store is filled")
+    parser.add_argument("--live-runs", type=int, default=3, help="of the torch engine at each load")
+    parser.add_argument("--live-seconds", type=float, default=60.0, help="of each of them")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from analytics.alerts.evaluator import Evaluator
-from analytics.anomaly.spend import spend_anomalies
+from analytics.anomaly.remembered import RememberedAnomalies
 from backends.control.database import ControlDatabase
 from backends.store.client import StoreClient
 from bench.report import Report
@@ -38,7 +38,7 @@ def alert_rows(report: Report, store: StoreClient, now: datetime, filled: int, a
     rounds = 5 if report.quick else 20
     unjudged = "" if filled >= asked else f"{filled:,} requests, where the bound is for {asked:,}"
     with _control_database(now) as database:
-        evaluator = Evaluator(database, store, "bench", anomalies=spend_anomalies)
+        evaluator = Evaluator(database, store, "bench", anomalies=RememberedAnomalies())
         times = []
         for number in range(rounds + 1):
             began = time.perf_counter()

@@ -69,39 +69,77 @@ class Month:
 
 
 def measure(report: Report) -> None:
-    """Fill a store through its views, compact it, and measure its size and three questions on one core."""
+    """Measure the size of a month and three questions on one core: of the kept month, or of one that is filled now."""
+    if report.options.curve:
+        _measure_curve(report, [int(float(size) * 1e6) for size in report.options.curve.split(",")])
+    elif report.quick or report.options.rows or report.options.days_with_gaps:
+        _measure_filled(report)
+    else:
+        from bench.kept_month import kept_month  # here: it makes its month with this module
+
+        with kept_month() as (store, month):
+            _measure_month(report, store, month)
+            report.add("memory", store.peak_resident_bytes() / 2**20, "MiB resident at most, while asked", n=1)
+
+
+def _measure_filled(report: Report) -> None:
+    """Fill a store through its views, compact it, and measure it."""
     days = 3 if report.quick else 30
     rows: int = report.options.rows or days * ROWS_PER_DAY
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    month = Month(rows, days, midnight, report.options.days_with_gaps or days)
+    month = Month(rows, days, _midnight(), report.options.days_with_gaps or days)
     with StoreProcess() as store:
-        writer, supervisor = store.client("writer"), store.client("supervisor")
         fillers: int = report.options.fillers
         seconds = fill(store, month, fillers)
         report.add("filled", rows / seconds, f"requests/s, views and all, {fillers} inserts at a time", n=rows)
-        compact(writer, supervisor)
-        _measure_size(report, supervisor, month)
-        _measure_questions(report, store.client("reader"), supervisor, month, rounds=15)
+        _compact_now(store)
+        _measure_month(report, store, month)
         report.add("memory", store.peak_resident_bytes() / 2**20, "MiB resident at most, while filling and asked", n=1)
+
+
+def _measure_month(report: Report, store: StoreProcess, month: Month) -> None:
+    reader, supervisor = store.client("reader"), store.client("supervisor")
+    _measure_size(report, supervisor, month)
+    short = "" if month.days == 30 else f"{month.days} days instead of 30"
+    _measure_questions(report, reader, supervisor, month, rounds=15, unjudged=short)
+    reader.close()
+    supervisor.close()
+
+
+def _measure_curve(report: Report, sizes: list[int]) -> None:
+    """Ask the same of one store as it grows: further requests are spread over the same days; the last day has gaps."""
+    filled = 0
+    with StoreProcess() as store:
+        reader, supervisor = store.client("reader"), store.client("supervisor")
+        for size in sorted(sizes):
+            month = Month(size - filled, 30, _midnight(), 1)
+            seconds = fill(store, month, report.options.fillers)
+            report.add(f"filled_to_{size}", (size - filled) / seconds, "requests/s, views and all", n=size - filled)
+            filled = size
+            _compact_now(store)
+            unjudged = "" if size == 10_000_000 else f"{size:,} requests, where the bound is for 10 million"
+            _measure_questions(
+                report, reader, supervisor, month, rounds=7, unjudged=unjudged, suffix=f"_at_{size // 1_000}k"
+            )
+
+
+def _compact_now(store: StoreProcess) -> None:
+    writer, supervisor = store.client("writer"), store.client("supervisor")
+    compact(writer, supervisor)
+    writer.close()
+    supervisor.close()
+
+
+def _midnight() -> datetime:
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def fill(store: StoreProcess, month: Month, fillers: int) -> float:
     """Insert the month, several inserts at a time; give the seconds it took."""
-    sql = (Path(__file__).parent / "stored_requests.sql").read_text()
 
     def insert(first: int) -> None:
-        parameters = {
-            "first": first,
-            "rows": min(_ROWS_PER_INSERT, month.rows - first),
-            "all_rows": month.rows,
-            "start": int(month.start.timestamp()),
-            "days": month.days,
-            "tenants": TENANTS,
-            "gaps_from": month.gaps_from,
-        }
         writer = store.client("writer")
         try:
-            writer.command(sql, parameters, settings=_INSERT_SETTINGS)
+            insert_requests(writer, month, first, _ROWS_PER_INSERT, _INSERT_SETTINGS)
         finally:
             writer.close()
 
@@ -111,12 +149,37 @@ def fill(store: StoreProcess, month: Month, fillers: int) -> float:
     return time.perf_counter() - begin
 
 
+def insert_requests(writer: StoreClient, month: Month, first: int, rows: int, settings: Mapping[str, object]) -> None:
+    """Insert some of the month's requests: `rows` from number `first` on, or as many as there are."""
+    parameters = {
+        "first": first,
+        "rows": min(rows, month.rows - first),
+        "all_rows": month.rows,
+        "start": int(month.start.timestamp()),
+        "days": month.days,
+        "tenants": TENANTS,
+        "gaps_from": month.gaps_from,
+    }
+    writer.command((Path(__file__).parent / "stored_requests.sql").read_text(), parameters, settings=settings)
+
+
 def compact(writer: StoreClient, supervisor: StoreClient) -> None:
     """Merge as the engine does in its own time; what has expired goes with it."""
-    for row in supervisor.query(
+    for table in filled_tables(supervisor):
+        merge_table(writer, table)
+
+
+def filled_tables(supervisor: StoreClient) -> list[str]:
+    """Give the tables that hold rows."""
+    rows = supervisor.query(
         "SELECT DISTINCT table FROM system.parts WHERE active AND database = 'tollkeeper' AND rows > 0"
-    ):
-        writer.command("OPTIMIZE TABLE {table:Identifier} FINAL", {"table": row["table"]})
+    )
+    return [str(row["table"]) for row in rows]
+
+
+def merge_table(writer: StoreClient, table: str) -> None:
+    """Merge a table's parts into one for each of its partitions."""
+    writer.command("OPTIMIZE TABLE {table:Identifier} FINAL", {"table": table})
 
 
 def _measure_size(report: Report, supervisor: StoreClient, month: Month) -> None:
@@ -161,7 +224,14 @@ def _share_of_a_month(table: str, month: Month) -> float:
 
 
 def _measure_questions(
-    report: Report, reader: StoreClient, supervisor: StoreClient, month: Month, *, rounds: int
+    report: Report,
+    reader: StoreClient,
+    supervisor: StoreClient,
+    month: Month,
+    *,
+    rounds: int,
+    unjudged: str,
+    suffix: str = "",
 ) -> None:
     """Ask with the queries of `analytics`: what they take in the store, and with the answer read into Python."""
     days = {"start": int(month.start.timestamp()), "end": int(month.end.timestamp()), "tenant": None, "model": None}
@@ -170,13 +240,14 @@ def _measure_questions(
     gaps = latencies(reader, hour, ttft_samples=1, gap_samples=1)
     if gaps.method != "exact" or gaps.total.gap is None:
         raise RuntimeError(f"the hour's percentiles are {gaps.method}")
-    short = "" if month.days == 30 else f"{month.days} days instead of 30"
-    recent = {**hour.parameters(), "source": "requests_recent"}
-    for metric, name, parameters, must, stretch, unjudged in (
-        ("tenant_day_cost_30d", "tenant_cost", days, MUST_COST_MS, 3, short),
-        ("ttft_by_model_30d", "model_latency", days, MUST_TTFT_MS, 50, short),
-        ("gap_percentiles_1h", "percentiles_exact", recent, MUST_GAPS_MS, 60, ""),
+    recent = {**hour.parameters(), "source": "requests_recent", "shown": []}
+    of_the_hour = unjudged if suffix else ""  # fewer days have no fewer requests an hour
+    for question, name, parameters, must, stretch, reason in (
+        ("tenant_day_cost_30d", "tenant_cost", days, MUST_COST_MS, 3, unjudged),
+        ("ttft_by_model_30d", "model_latency", days, MUST_TTFT_MS, 50, unjudged),
+        ("gap_percentiles_1h", "percentiles_exact", recent, MUST_GAPS_MS, 60, of_the_hour),
     ):
+        metric = question + suffix
         spent = _ask(reader, query(name), parameters, rounds, label=f"bench {metric}")
         supervisor.command("SYSTEM FLUSH LOGS")
         (logged,) = supervisor.query(
@@ -193,7 +264,7 @@ def _measure_questions(
             stretch=stretch,
             better="lower",
             n=rounds,
-            unjudged=unjudged,
+            unjudged=reason,
         )
         report.add(f"{metric}_cpu", _number(logged["cpu_us"]) / 1e3, "ms of CPU in the store", better="lower", n=rounds)
         report.add(f"{metric}_in_python", spent, "ms until the rows are Python's", better="lower", n=rounds)
@@ -220,7 +291,8 @@ def _number(value: object) -> int:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days-with-gaps", type=int, default=0, help="the last so many days (default: all) have gaps")
     parser.add_argument("--fillers", type=int, default=2, help="inserts at a time while the store is filled")
-    parser.add_argument("--rows", type=int, default=0, help="how many requests, instead of 10 million (quick: 1)")
+    parser.add_argument("--rows", type=int, default=0, help="how many requests, in a store that is filled now")
+    parser.add_argument("--curve", default="", help="millions of requests, as 1,3,10: the questions at each size")
 
 
 if __name__ == "__main__":

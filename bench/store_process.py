@@ -26,9 +26,12 @@ _ANSWER_SECONDS: Final = 3600
 class StoreProcess:
     """A store in a process of its own; use as a context manager. Its directory is temporary and goes with it."""
 
-    def __init__(self, *, core: int | None = None, memory_bytes: int | None = None) -> None:
-        """`core` is the only one the engine may use; `None` leaves it all."""
-        self.data = Path(tempfile.mkdtemp(prefix="tollkeeper-bench-store-"))
+    def __init__(
+        self, *, core: int | None = None, memory_bytes: int | None = None, directory: Path | None = None
+    ) -> None:
+        """`core` is the only one the engine may use; `None` leaves it all. A `directory` that is given is kept."""
+        self.data = directory or Path(tempfile.mkdtemp(prefix="tollkeeper-bench-store-"))
+        self._is_kept = directory is not None
         self.http_port = free_ports(2)
         self.native_port = self.http_port + 1
         self.database = "tollkeeper"
@@ -60,7 +63,8 @@ class StoreProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        shutil.rmtree(self.data, ignore_errors=True)
+        if not self._is_kept:
+            shutil.rmtree(self.data, ignore_errors=True)
 
     @property
     def url(self) -> str:

@@ -16,6 +16,7 @@ from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
 from collector.exporters.insert_plan import PlanFile
 from collector.exporters.planner import InsertPlanner
+from collector.exporters.token_window import TokenWindow
 from collector.health import Health
 from collector.receiving import Receiving
 from collector.servers import Listener, bind, serve_until_signal
@@ -49,10 +50,12 @@ class Collector:
         )
         self._receiving = Receiving(settings, self._spool, counters)
         store = FollowingStore(address, StoreLocation(settings.data))
-        plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=settings.spool_fsync == "always")
+        is_synced = settings.spool_fsync == "always"
+        plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=is_synced)
+        window = TokenWindow(store, settings.spool_directory / "insert.window", is_synced=is_synced)
         self._exporter = ClickHouseExporter(
             self._spool,
-            InsertPlanner(self._spool, plan_file, BatchClaims(store), counters),
+            InsertPlanner(self._spool, plan_file, BatchClaims(store), counters, window),
             self._receiving.pipeline.process,
             store,
             arrow_batch,

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from backends.segments import LogFull, Position, SegmentLog
+from backends.segments import Entry, LogFull, Position, SegmentLog
 from contracts.errors import LimitExceeded, Unavailable
 from contracts.ids import bounded_id
 
@@ -35,11 +35,20 @@ class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
 
 @dataclass(frozen=True, slots=True)
 class SpoolEntry:
-    """A batch and the place after it, to release once it is stored. `batch` is `None` where it is unreadable."""
+    """A batch and the place after it, to release once it is stored; `size` is what it takes in the spool, in bytes.
+
+    `batch` is `None` where it is unreadable, and then its bytes are `unread`: a batch's own are not kept beside it.
+    """
 
     end: Position
     batch: SpooledBatch | None
-    raw: bytes
+    size: int
+    unread: bytes = b""
+
+    @property
+    def raw(self) -> bytes:
+        """Its bytes, as they are in the spool."""
+        return self.unread if self.batch is None else msgspec.msgpack.encode(self.batch)
 
 
 class Spool:
@@ -89,7 +98,7 @@ class Spool:
     def read(self, after: Position, *, max_bytes: int, until: Position | None = None) -> list[SpoolEntry]:
         """Read up to 256 batches in the order they came, none beyond `until`; at least one where there is one."""
         entries = self._log.read(after, max_entries=MAX_READ_ENTRIES, max_bytes=max_bytes, until=until)
-        return [SpoolEntry(entry.end, self._decode(entry.payload), entry.payload) for entry in entries]
+        return [self._decoded(entry) for entry in entries]
 
     def release(self, upto: Position) -> None:
         """Give up the batches before `upto`: the store has them."""
@@ -140,12 +149,13 @@ class Spool:
             yield from entries
             after = entries[-1].end
 
-    def _decode(self, payload: bytes) -> SpooledBatch | None:
+    def _decoded(self, entry: Entry) -> SpoolEntry:
+        size = len(entry.payload)
         try:
-            return self._decoder.decode(payload)
+            return SpoolEntry(entry.end, self._decoder.decode(entry.payload), size)
         except msgspec.MsgspecError as error:
-            _log.error("spool entry unreadable bytes=%d error=%s", len(payload), error)
-            return None
+            _log.error("spool entry unreadable bytes=%d error=%s", size, error)
+            return SpoolEntry(entry.end, None, size, entry.payload)
 
     def _remember(self, batch_id: str) -> None:
         self._recent[bounded_id(batch_id)] = None

@@ -15,6 +15,7 @@ from contracts.caching import CachePolicy
 from contracts.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, Playbook
+from contracts.holds import HoldSpec
 from contracts.identity import Identity
 from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.prices import PriceBook
@@ -166,6 +167,7 @@ class Snapshot:
     issuers: tuple[IssuerSpec, ...] = ()
     routes: Mapping[str, RouteSpec] = field(default_factory=dict)
     playbooks: Mapping[str, Playbook] = field(default_factory=dict)  # by provider
+    holds: tuple[HoldSpec, ...] = ()  # what objectives in danger hold back now
 
     def __post_init__(self) -> None:
         for model in self.models.values():

@@ -22,7 +22,7 @@ class LedgerLines:
     `attributed_ns` is what requests were charged, `recompute_ns` what a preemption made the engine do again,
     `wasted_ns` what aborted requests ran on, `unattributed_ns` busy time nobody was charged for (dummy batches,
     steps without a split). The rest is time in no step: `host_gap_ns` with something runnable, `idle_ns` with
-    nothing, and three of lifecycle.
+    nothing, and four of lifecycle; `dead_ns` lies between the death of an engine's process and its revival.
     """
 
     wall_ns: int = 0
@@ -35,6 +35,7 @@ class LedgerLines:
     load_ns: int = 0
     warmup_ns: int = 0
     sleep_ns: int = 0
+    dead_ns: int = 0
 
     @property
     def busy_ns(self) -> int:
@@ -43,8 +44,8 @@ class LedgerLines:
 
     @property
     def lifecycle_ns(self) -> int:
-        """Give the time spent loading, warming up and asleep."""
-        return self.load_ns + self.warmup_ns + self.sleep_ns
+        """Give the time spent loading, warming up, asleep and dead."""
+        return self.load_ns + self.warmup_ns + self.sleep_ns + self.dead_ns
 
     @property
     def unexplained_ns(self) -> int:
@@ -136,6 +137,7 @@ _STRETCH_LINES: Final[Mapping[StepKind, str]] = {
     "load": "load_ns",
     "warmup": "warmup_ns",
     "sleep": "sleep_ns",
+    "dead": "dead_ns",
 }
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 from contracts.records import GapCause, StepKind
 
-Lifecycle = Literal["load", "warmup", "sleep"]
-Cause = Literal["host", "unknown", "idle", "load", "warmup", "sleep"]
+Lifecycle = Literal["load", "warmup", "sleep", "dead"]
+Cause = Literal["host", "unknown", "idle", "load", "warmup", "sleep", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LedgerClock:
         self._change(at_ns, _State(runnable, self._latest.lifecycle))
 
     def begin(self, at_ns: int, lifecycle: Lifecycle) -> None:
-        """Note that loading, warming up or sleep begins; steps measured in it are steps."""
+        """Note that loading, warming up, sleep or being dead begins; steps measured in it are steps."""
         self._change(at_ns, _State(self._latest.runnable, lifecycle))
 
     def end(self, at_ns: int) -> None:

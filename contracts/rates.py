@@ -170,9 +170,10 @@ class RateBook:
                         f"overlap; end the first with valid_to <= {later.valid_from.isoformat()}"
                     )
 
-    def gpu(self, moment: datetime, *subjects: str) -> GpuRate | None:
-        """Find a GPU's rate: of the first of `subjects` (UUID, then model) that has one, else the one for every GPU."""
-        for subject in (*subjects, ""):
+    def gpu(self, moment: datetime, *subjects: str, or_any: bool = True) -> GpuRate | None:
+        """Find a GPU's rate: of the first of `subjects` (UUID, then model) that has one, else the one for every GPU,
+        where that is to hold as well."""
+        for subject in (*(subject for subject in subjects if subject), *(("",) if or_any else ())):
             found = self._valid(GpuRate, subject, moment)
             if isinstance(found, GpuRate):
                 return found
@@ -189,6 +190,11 @@ class RateBook:
         """Find a tenant's terms at a moment."""
         found = self._valid(BillingTerms, tenant, moment)
         return found if isinstance(found, BillingTerms) else None
+
+    def all_terms(self, moment: datetime) -> list[BillingTerms]:
+        """Give the terms that hold at a moment, by tenant."""
+        found = [self.terms(moment, subject) for kind, subject in self._rates if kind is BillingTerms]
+        return sorted((terms for terms in found if terms is not None), key=lambda terms: terms.subject)
 
     def changes(self) -> list[datetime]:
         """Give every moment at which a rate begins or ends, in order."""

@@ -25,7 +25,7 @@ Outcome = Literal["ok", "error", "cancelled", "rejected"]
 GapClock = Literal["engine", "gateway", "none"]
 CountMethod = Literal["exact", "reported", "estimate", "none"]
 AttemptReason = Literal["first", "retry", "fallback", "hedge", "shadow", "continuation", "escalation"]
-StepKind = Literal["step", "idle", "load", "warmup", "sleep", "lost"]
+StepKind = Literal["step", "idle", "load", "warmup", "sleep", "dead", "lost"]
 GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2s
 from html import escape
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 
@@ -14,7 +15,6 @@ from dashboard import formats
 from dashboard.theme import GROUP_COLORS, REST_COLOR
 
 CHART_HEIGHT: Final = 230
-CHART_CONFIG: Final = {"displayModeBar": False, "displaylogo": False}
 _NO_NAME: Final = "(none)"
 _REST: Final = "all others"
 _PARTIAL_OPACITY: Final = 0.45
@@ -78,35 +78,59 @@ def step_name(step: timedelta) -> str:
     return f"{seconds} seconds"
 
 
-def bars(series: Series, measure: Measure, colors: Mapping[str, str]) -> go.Figure:
-    """Draw stacked bars of one measure over time. Bars which the range covers only in part are paler."""
+def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: ZoneInfo | None = None) -> go.Figure:
+    """Draw stacked bars of one measure over time, in a time zone (UTC where none is given).
+
+    Bars which the range covers only in part are paler.
+    """
     figure = go.Figure()
+    steps = local_times(series.steps, zone)
     opacity = [_PARTIAL_OPACITY if index in series.partial else 1.0 for index in range(len(series.steps))]
     for group in ordered_groups(series):
         points = series.groups[group]
         figure.add_bar(
             name=group_name(group),
-            x=list(series.steps),
+            x=steps,
             y=[measure.value(point) for point in points],
             customdata=[measure.text(point) for point in points],
             hovertemplate="%{customdata}",
             marker={"color": color_of(group, colors), "opacity": opacity, "line": {"width": 0}},
         )
+    figure.update_layout(barmode="stack", bargap=0.15)
+    if steps:
+        figure.update_xaxes(range=[steps[0], steps[-1] + series.step])
+    return style(figure, prefix=measure.prefix)
+
+
+def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[datetime]:
+    """Give moments as clocks in a time zone show them, without the zone: an axis knows none, and shows what it is
+    given.
+    """
+    return [moment.astimezone(zone or UTC).replace(tzinfo=None) for moment in moments]
+
+
+def style(figure: go.Figure, *, prefix: str = "", suffix: str = "", height: int = CHART_HEIGHT) -> go.Figure:
+    """Give a figure over time the quiet axes that all charts share, and give it back.
+
+    `prefix` and `suffix` are written at each number of the upright axis, such as "$" and " ms".
+    """
     figure.update_layout(
-        barmode="stack",
-        bargap=0.15,
-        height=CHART_HEIGHT,
+        height=height,
         margin={"l": 0, "r": 4, "t": 6, "b": 0},
         showlegend=False,
         hovermode="x unified",
         hoverlabel={"namelength": 24},
         uirevision="keep",  # a refresh keeps the viewer's zoom
     )
-    if series.steps:
-        figure.update_xaxes(range=[series.steps[0], series.steps[-1] + series.step])
     figure.update_xaxes(title=None, showgrid=False, tickformatstops=_TIME_TICKS, nticks=6, automargin=True)
     figure.update_yaxes(
-        title=None, rangemode="tozero", tickprefix=measure.prefix, nticks=5, automargin=True, zeroline=False
+        title=None,
+        rangemode="tozero",
+        tickprefix=prefix,
+        ticksuffix=suffix,
+        nticks=5,
+        automargin=True,
+        zeroline=False,
     )
     return figure
 

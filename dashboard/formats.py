@@ -1,8 +1,15 @@
 """Numbers as people read them. What is unknown is a dash, never a zero."""
 
 import math
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from babel import Locale
+from babel.dates import format_datetime
+from babel.numbers import get_currency_symbol
 
 UNKNOWN = "—"
 _MILLION, _BILLION = 10**6, 10**9
@@ -28,13 +35,17 @@ def money(amount_usd: Decimal | None) -> str:
     """Write USD: two decimals from one dollar up, below it four or as many as show three significant digits."""
     if amount_usd is None:
         return UNKNOWN
-    if amount_usd >= _MILLION:
-        return f"${amount_usd / _MILLION:,.2f} M"
-    if amount_usd >= 1 or amount_usd == 0:
-        return f"${amount_usd:,.2f}"
-    places = max(4, 2 - amount_usd.adjusted())
-    rounded = amount_usd.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
-    return f"${rounded:f}" if places == 4 else f"${rounded.normalize():f}"
+    return f"-${_amount(-amount_usd)}" if amount_usd < 0 else f"${_amount(amount_usd)}"
+
+
+def _amount(amount: Decimal) -> str:
+    if amount >= _MILLION:
+        return f"{amount / _MILLION:,.2f} M"
+    if amount >= 1 or amount == 0:
+        return f"{amount:,.2f}"
+    places = max(4, 2 - amount.adjusted())
+    rounded = amount.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
+    return f"{rounded:f}" if places == 4 else f"{rounded.normalize():f}"
 
 
 def duration(nanoseconds: float | None) -> str:
@@ -65,3 +76,91 @@ def period(start: datetime, end: datetime) -> str:
     if start.date() == end.date():
         return f"{moment(start)} – {end:%H:%M} UTC"
     return f"{moment(start)} – {moment(end)} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class _Signs:
+    """How a locale writes: the digits' separators, and where the currency's sign stands."""
+
+    separators: dict[int, str]
+    before: str
+    after: str
+
+
+@cache
+def _signs(locale: str, currency: str) -> _Signs:
+    found = Locale.parse(locale)
+    symbols = found.number_symbols["latn"]
+    sign = get_currency_symbol(currency, locale=found)
+    pattern = found.currency_formats["standard"]
+    before, after = (part.replace("\u00a4", sign) for part in (pattern.prefix[0], pattern.suffix[0]))
+    return _Signs({ord(","): symbols["group"], ord("."): symbols["decimal"]}, before, after)
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """How numbers, money and times are written for one viewer: their locale, time zone and currency.
+
+    Amounts are USD; another currency is shown only at `usd_rate`, a rate that the installation states. Units and the
+    M and B of large numbers are the same everywhere.
+    """
+
+    locale: str = "en_US"
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    currency: str = "USD"
+    usd_rate: Decimal = Decimal(1)
+
+    @property
+    def zone_name(self) -> str:
+        """Name the time zone for people, such as `Europe/Berlin`."""
+        return self.zone.key
+
+    @property
+    def money_note(self) -> str:
+        """Say at what rate amounts are shown; empty where they are the USD that were charged."""
+        return "" if self.currency == "USD" else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, as set"
+
+    def count(self, number: int | None) -> str:
+        """Write a count: 999,999, then 1.23 M, then 4.56 B."""
+        return self._localized(count(number))
+
+    def counted(self, number: int, noun: str) -> str:
+        """Write a count with its noun: 1 request, 2 requests."""
+        return f"{self.count(number)} {noun}{'' if number == 1 else 's'}"
+
+    def money(self, amount_usd: Decimal | None) -> str:
+        """Write an amount of USD in the viewer's currency; an unknown one is a dash."""
+        if amount_usd is None:
+            return UNKNOWN
+        amount = amount_usd if self.currency == "USD" else amount_usd * self.usd_rate
+        signs = _signs(self.locale, self.currency)
+        minus = "-" if amount < 0 else ""
+        return f"{minus}{signs.before}{_amount(abs(amount)).translate(signs.separators)}{signs.after}"
+
+    def duration(self, nanoseconds: float | None) -> str:
+        """Write a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
+        return self._localized(duration(nanoseconds))
+
+    def percent(self, share: float | None) -> str:
+        """Write a share of 1 as a percentage; what is above none never reads as 0 %."""
+        return self._localized(percent(share))
+
+    def moment(self, time: datetime) -> str:
+        """Write a time to the minute, in the viewer's zone."""
+        return self._dated(time.astimezone(self.zone), "d MMM y HH:mm")
+
+    def day(self, time: datetime) -> str:
+        """Write the day that a time falls on in the viewer's zone."""
+        return self._dated(time.astimezone(self.zone), "d MMM y")
+
+    def period(self, start: datetime, end: datetime) -> str:
+        """Write a period in the viewer's zone, which is named; the date once where it is the same day."""
+        first, last = start.astimezone(self.zone), end.astimezone(self.zone)
+        until = f"{last:%H:%M}" if first.date() == last.date() else self.moment(last)
+        return f"{self.moment(first)} – {until} {self.zone.key}"
+
+    def _dated(self, time: datetime, pattern: str) -> str:
+        return str(format_datetime(time, pattern, locale=self.locale))
+
+    def _localized(self, text: str) -> str:
+        return text.translate(_signs(self.locale, self.currency).separators)

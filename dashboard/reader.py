@@ -1,48 +1,93 @@
-"""The dashboard's way to the store: clients lent to one page run at a time, and answers kept for a moment.
-
-Answers are kept for a second: twenty viewers of one page cost the store one read, and a new request still stands
-on the page at its next refresh.
+"""The dashboard's ways to what it shows: store clients lent to one page run at a time, the control database and plane,
+and answers kept for a moment and shared between viewers.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import Empty, LifoQueue
-from typing import Final
+from threading import Lock
+from typing import Any, Final, TypeVar
 
+import httpx
 import streamlit as st
 
-from analytics.distinct import Kind, Seen, distinct
-from analytics.overview import Overview, overview
-from analytics.scope import Scope
-from analytics.series import Dimension, Series, series
+from analytics.reach import EVERYTHING, BoundStore, Reach
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.row_policies import TEAM_READER, TENANT_READER
+from contracts.errors import ConfigurationError
+from dashboard.answers import Answers
+from dashboard.control_plane import open_client
 from dashboard.settings import DashboardSettings
 
-ANSWER_SECONDS: Final = 1
-CHOICE_SECONDS: Final = 5
-MAX_ANSWERS: Final = 200
+log = logging.getLogger(__name__)
+
 PATIENCE_SECONDS: Final = 15  # then the page says that the store does not answer, instead of staying blank
+CONTROL_ANSWER_SECONDS: Final = 5
+_MAX_IDLE: Final = 64
+
+Answer = TypeVar("Answer")
 
 
 class Readers:
-    """Store clients, each lent to one thread at a time. They connect when used, and again after a failure."""
+    """Store clients bound to a reach, each lent to one thread at a time. They connect when used, and after a failure.
+
+    Viewers who are bound are asked for as the store's user with row policies, where the store has it.
+    """
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
-        self._idle: LifoQueue[StoreClient] = LifoQueue()
+        self._lock = Lock()
+        self._has_user: dict[str, bool] = {}
+        self._idle: dict[Reach, LifoQueue[StoreClient]] = {}
 
     @contextmanager
-    def borrow(self) -> Iterator[StoreClient]:
-        """Lend a client."""
+    def borrow(self, reach: Reach = EVERYTHING) -> Iterator[StoreClient]:
+        """Lend a client that asks about what is within reach alone."""
+        with self._lock:
+            idle = self._idle.setdefault(reach, LifoQueue(_MAX_IDLE))
         try:
-            client = self._idle.get_nowait()
+            client = idle.get_nowait()
         except Empty:
-            client = StoreClient(self._address, answer_seconds=PATIENCE_SECONDS)
+            client = self._open(reach)
         try:
             yield client
         finally:
-            self._idle.put(client)
+            if idle.full():
+                client.close()
+            else:
+                idle.put(client)
+
+    def _open(self, reach: Reach) -> StoreClient:
+        if not reach.is_bound:
+            return StoreClient(self._address, answer_seconds=PATIENCE_SECONDS)
+        user = TENANT_READER if reach.team is None else TEAM_READER
+        if self._knows(user):
+            policed = replace(self._address, user=user)
+            return BoundStore(policed, reach, is_policed=True, answer_seconds=PATIENCE_SECONDS)
+        return BoundStore(self._address, reach, answer_seconds=PATIENCE_SECONDS)
+
+    def _knows(self, user: str) -> bool:
+        """Say whether the store has a user with row policies: its own has, a server's where its users.xml is ours."""
+        if user not in self._has_user:
+            if self._address.user != "reader":
+                return False  # an operator's own user, whose password no other has
+            client = StoreClient(replace(self._address, user=user), answer_seconds=PATIENCE_SECONDS)
+            try:
+                client.query("SELECT 1")
+                self._has_user[user] = True
+            except ConfigurationError:
+                log.warning(
+                    "store_user_missing user=%s: questions of bound viewers are held by the program alone", user
+                )
+                self._has_user[user] = False
+            finally:
+                client.close()
+        return self._has_user[user]
 
 
 @st.cache_resource(show_spinner=False)
@@ -52,32 +97,68 @@ def settings() -> DashboardSettings:
 
 
 @st.cache_resource(show_spinner=False)
+def secrets() -> SecretFiles:
+    """Give this installation's secrets, of which a dashboard elsewhere has none."""
+    return SecretFiles(settings().data / "secrets")
+
+
+@st.cache_resource(show_spinner=False)
 def readers() -> Readers:
     """Give this process's store clients. Raises ConfigurationError where its address is unusable."""
     return Readers(settings().store_address())
 
 
-def _scope_key(scope: Scope) -> tuple[object, ...]:
-    """Two scopes with the same covered period have the same answer, though one ends a second later."""
-    return (scope.covered.start, scope.covered.end, scope.grain, scope.step_seconds, scope.tenant, scope.model)
+@st.cache_resource(show_spinner=False)
+def control_database() -> ControlDatabase:
+    """Give the control database, which the dashboard only reads. Raises ConfigurationError on an unusable URL."""
+    return ControlDatabase(settings().database_address)
 
 
-@st.cache_data(ttl=ANSWER_SECONDS, max_entries=MAX_ANSWERS, show_spinner=False, hash_funcs={Scope: _scope_key})
-def read_overview(scope: Scope) -> Overview:
-    """Answer `analytics.overview`. Raises StoreUnavailable."""
-    with readers().borrow() as store:
-        return overview(store, scope)
+@st.cache_resource(show_spinner=False)
+def control_connections() -> httpx.Client:
+    """Give this process's connections to the control plane."""
+    return open_client(settings().control_plane_url)
 
 
-@st.cache_data(ttl=ANSWER_SECONDS, max_entries=MAX_ANSWERS, show_spinner=False, hash_funcs={Scope: _scope_key})
-def read_series(scope: Scope, by: Dimension) -> Series:
-    """Answer `analytics.series`. Raises StoreUnavailable."""
-    with readers().borrow() as store:
-        return series(store, scope, by)
+@st.cache_resource(show_spinner=False)
+def answers() -> Answers:
+    """Give the answers of the store that are kept for a moment."""
+    return Answers()
 
 
-@st.cache_data(ttl=CHOICE_SECONDS, max_entries=MAX_ANSWERS, show_spinner=False)
-def read_choices(kind: Kind, tenant: str | None = None) -> tuple[Seen, ...]:
-    """Answer `analytics.distinct`. Raises StoreUnavailable."""
-    with readers().borrow() as store:
-        return distinct(store, kind, tenant)
+@st.cache_resource(show_spinner=False)
+def control_answers() -> Answers:
+    """Give what the control database and plane said a moment ago."""
+    return Answers()
+
+
+def ask_store(question: Callable[..., Answer], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> Answer:
+    """Give `question(store, *arguments, **options)` within reach, at most `seconds` old. Raises what it raises."""
+
+    def ask() -> Answer:
+        with readers().borrow(reach) as store:
+            return question(store, *arguments, **options)
+
+    return answers().get(question_key(question, reach, arguments, options), seconds, ask)
+
+
+def ask_database(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
+    """Give `question(session, *arguments, **options)` of the control database, at most five seconds old."""
+
+    def ask() -> Answer:
+        with control_database().session() as session:
+            return question(session, *arguments, **options)
+
+    return control_answers().get(question_key(question, EVERYTHING, arguments, options), CONTROL_ANSWER_SECONDS, ask)
+
+
+def forget_control_answers() -> None:
+    """Forget what the control plane said: something was changed."""
+    control_answers().clear()
+
+
+def question_key(
+    question: Callable[..., Any], reach: Reach, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Hashable:
+    """Name a question with its arguments and reach, which must be hashable."""
+    return (question.__module__, question.__qualname__, reach, arguments, tuple(sorted(options.items())))

@@ -1,12 +1,16 @@
 """What the dashboard process needs to know, read from TOLLKEEPER_* variables."""
 
+from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.secret_files import SecretFiles
-from backends.store.address import StoreAddress
+from backends.store.address import StoreAddress, StoreRole
+from contracts.configuration import control_database_url
 
 
 class DashboardSettings(BaseSettings):
@@ -23,13 +27,46 @@ class DashboardSettings(BaseSettings):
     store_database: str = "tollkeeper"
     store_user: str | None = None
     store_password: SecretStr | None = None
+    control_url: str = ""  # empty: the control port of this machine
+    control_port: int = Field(default=8081, ge=1, le=65535)
+    database_url: str = ""  # empty: SQLite in the data directory; only read
+
+    dashboard_sign_in: Literal["auto", "always"] = "auto"  # auto: not who sits at this machine, on a loopback address
+    dashboard_currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    dashboard_usd_rate: Decimal = Field(default=Decimal(1), gt=0)  # units of that currency for one USD
+    dashboard_locale: str = Field(default="", pattern=r"^([a-z]{2,3}(_[A-Z]{2})?)?$")  # empty: the browser's
+    trusted_proxies: str = ""  # networks, with commas between them: whose word on where a caller is is taken
+    dashboard_session_hours: int = Field(default=12, ge=1, le=720)
+    dashboard_url: str = ""  # as browsers reach it, such as https://llm.example: where the provider sends them back
+    oidc_metadata_url: str = ""  # empty: nobody signs in by an identity provider
+    oidc_client_id: str = ""
+    oidc_client_secret: SecretStr | None = None
+    oidc_name: str = "your organisation"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Say whether only this machine reaches the dashboard."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def control_plane_url(self) -> str:
+        """Give the URL of the control plane's HTTP."""
+        return self.control_url.rstrip("/") or f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def database_address(self) -> str:
+        """Give the control database's URL, SQLite in the data directory where none is set."""
+        return control_database_url(self.database_url, self.data)
 
     def public_gateway_url(self) -> str:
         """Give the URL an application would use, for the first-steps example."""
         return self.gateway_url.rstrip("/") or f"http://127.0.0.1:{self.gateway_port}"
 
-    def store_address(self) -> StoreAddress:
-        """Give the store's address with the reader's credentials: the settings' own, else the secrets file's.
+    def store_address(self, role: StoreRole = "reader") -> StoreAddress:
+        """Give the store's address with a reader's credentials: the settings' own, else the secrets file's.
 
         Raises ConfigurationError on an unusable URL or an unwritable data directory.
         """
@@ -37,7 +74,7 @@ class DashboardSettings(BaseSettings):
         return StoreAddress.resolve(
             self.store_url,
             self.store_database,
-            "reader",
+            role,
             SecretFiles(self.data / "secrets"),
             user=self.store_user,
             password=password,

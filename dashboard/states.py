@@ -3,11 +3,24 @@
 Each says what is the case in one sentence, and offers the next step.
 """
 
+from typing import Final
+
 import streamlit as st
 
-from contracts.errors import ConfigurationError, InvalidRequest, StoreUnavailable, TollkeeperError
+from contracts.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    ControlUnavailable,
+    InvalidRequest,
+    NewerSchema,
+    NotFound,
+    PermissionDenied,
+    StoreUnavailable,
+    TollkeeperError,
+)
 from dashboard import formats
-from dashboard.filters import Filters, clear_filters, set_range
+from dashboard.filter_bar import clear_filters, set_range
+from dashboard.filters import Filters
 from dashboard.reader import settings
 
 _FIRST_MODEL = "scripted-1"  # what the first start of the control plane offers, so that the example works as pasted
@@ -79,8 +92,21 @@ def show_invalid(error: InvalidRequest) -> None:
         st.button("Show the last hour", on_click=clear_filters, key="reset_filters")
 
 
-def show_failure(error: TollkeeperError, retry_seconds: int | None) -> None:
-    """Say that the store does not answer, or not as it should, and what to do."""
+def show_failure(error: TollkeeperError, retry_seconds: int | None = None) -> None:
+    """Say why there are no numbers, whatever failed, and what to do."""
+    if isinstance(error, NotFound):
+        show_not_found(error)
+    elif isinstance(error, InvalidRequest):
+        show_invalid(error)
+    elif isinstance(error, PermissionDenied):
+        show_forbidden(error)
+    elif isinstance(error, AuthenticationFailed):
+        show_signed_out()
+    else:
+        _show_outage(error, retry_seconds)
+
+
+def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
     with st.container(border=True):
         if isinstance(error, StoreUnavailable):
             st.markdown("#### The telemetry store does not answer")
@@ -88,9 +114,15 @@ def show_failure(error: TollkeeperError, retry_seconds: int | None) -> None:
                 "Requests are not affected: their records wait in the collector's spool and appear here, each once, "
                 "when the store is back. Check that `python -m backends.store` runs, or see `tollkeeper doctor`."
             )
+        elif isinstance(error, ControlUnavailable):
+            st.markdown("#### The control plane does not answer")
+            st.markdown("Requests are not affected, and nothing was changed. See `tollkeeper doctor`.")
+        elif isinstance(error, NewerSchema):
+            st.markdown("#### This dashboard is older than its database")
+            st.markdown("Another version has migrated it: install that version, or a later one.")
         elif isinstance(error, ConfigurationError):
-            st.markdown("#### The telemetry store is not set up for this dashboard")
-            st.markdown("It is there, but its schema, its credentials or a setting does not fit:")
+            st.markdown("#### This is not set up for the dashboard")
+            st.markdown("What it asks is there, but a schema, a credential or a setting does not fit:")
         else:
             st.markdown("#### The telemetry store cannot answer this")
             st.markdown("Its schema may be of another version than this program; `python -m migrations` updates it.")
@@ -99,6 +131,50 @@ def show_failure(error: TollkeeperError, retry_seconds: int | None) -> None:
             st.button("Try again", key="try_again")
             if retry_seconds:
                 st.caption(f"This page tries by itself every {formats.counted(retry_seconds, 'second')}.")
+
+
+def show_failure_in_panel(error: TollkeeperError) -> None:
+    """Say in one card why it has no numbers; the rest of the page stands."""
+    if isinstance(error, PermissionDenied):
+        st.caption(f":material/lock: Not for you: {escaped(error.message)}.")
+    else:
+        st.caption(f":material/error: {escaped(error.message[:1].upper() + error.message[1:])}.")
+
+
+def show_surprise() -> None:
+    """Say that the page itself failed, which it never should."""
+    with st.container(border=True):
+        st.markdown("#### This page failed")
+        st.markdown("Its log says why (`dashboard` in the output of `tollkeeper up`). The other pages work.")
+        st.button("Show it without filters", on_click=clear_filters, key="after_surprise")
+
+
+def show_not_found(error: TollkeeperError) -> None:
+    """Say that what the address names is not there, or not for this viewer; which of the two is not said."""
+    with st.container(border=True):
+        st.markdown("#### Not here")
+        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.button("Show all I may see", on_click=clear_filters, key="reset_filters")
+
+
+def show_forbidden(error: TollkeeperError) -> None:
+    """Say that this is for others."""
+    with st.container(border=True):
+        st.markdown("#### Not for your role")
+        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.caption("Who administers Tollkeeper can give you another role: `tollkeeper accounts grant`.")
+
+
+def show_signed_out() -> None:
+    """Say that the session is over, and lead to a new one, from which this very page opens again."""
+    with st.container(border=True):
+        st.markdown("#### You are signed out")
+        st.markdown("Your session has ended, or this browser has none. Nothing is lost: the address keeps your view.")
+        # A link that the browser follows itself: the cookie is set by an answer, which a page run cannot give.
+        st.html(f'<a href="{SIGN_IN_PATH}" target="_self">Sign in</a>')
+
+
+SIGN_IN_PATH: Final = "/sign-in"
 
 
 def quoted(name: str) -> str:

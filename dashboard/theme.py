@@ -17,7 +17,7 @@ _LIGHT: Final = {
     "primaryColor": "#0f766e",
     "backgroundColor": "#ffffff",
     "secondaryBackgroundColor": "#f6f7f9",
-    "textColor": "#1b2330",
+    "textColor": "#0d1420",  # captions are three fifths of it: 4.5:1 on both backgrounds
     "borderColor": "#e3e7ed",
     "grayBackgroundColor": "#f1f3f6",
     "grayTextColor": "#566073",
@@ -54,6 +54,17 @@ GROUP_COLORS: Final = (
     "#a8764a",
 )
 REST_COLOR: Final = "#8a94a6"
+
+# What is well, in danger, broken; and what is simply so. At least 3:1 on both backgrounds; never the only sign.
+STATUS: Final = {"good": "#1f9d76", "warn": "#c07d12", "bad": "#d0505c", "neutral": "#8a94a6"}
+# From nothing to much, for heat maps: distinct by lightness alone, and transparent where there is nothing.
+SEQUENTIAL: Final = (
+    (0.0, "rgba(47, 126, 216, 0.06)"),
+    (0.25, "rgba(47, 126, 216, 0.35)"),
+    (0.5, "rgba(47, 126, 216, 0.65)"),
+    (0.75, "rgba(47, 126, 216, 0.9)"),
+    (1.0, "#1b4f91"),
+)
 
 
 def theme_flags() -> dict[str, str]:

@@ -8,7 +8,8 @@ from typing import Final
 from backends.llm.base import ModelCall
 from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.configuration import PoolSpec, TargetSpec
-from contracts.errors import InvalidUsage, TollkeeperError
+from contracts.errors import InvalidUsage, QueueFull, TollkeeperError
+from contracts.holds import RETRY_SECONDS, hold_on
 from contracts.prices import UNPRICED, Cost
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.allowance import Allowance
@@ -45,6 +46,7 @@ class Admittance:
 
         `pool` has the targets that may see the prompt. Raises LimitExceeded, BudgetExhausted, QueueFull, ...
         """
+        _shed_what_is_held(life)
         reply, limiter = passage.reply, self._stages.limiter
         assert reply is not None
         bounds = self._stages.guard.bounds(life.key, life.request, life.model)
@@ -210,3 +212,16 @@ class Admittance:
             task.cancel()
 
         return self._stages.limiter.allowance(life, grant, thinking_cap, end)
+
+
+def _shed_what_is_held(life: Life) -> None:
+    """Refuse what runs as a batch while an objective in danger asks for it. Raises QueueFull."""
+    if not life.snapshot.holds or life.priority != "batch" or life.model is None:
+        return
+    hold = hold_on(life.snapshot.holds, "shed_batch", life.who.tenant, life.model.id)
+    if hold is not None:
+        raise QueueFull(
+            f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is in danger; "
+            f"try again in {RETRY_SECONDS:g} s, or ask in another class",
+            retry_after_seconds=RETRY_SECONDS,
+        )

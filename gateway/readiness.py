@@ -77,6 +77,7 @@ class Readiness:
             "misconfigured": directory.snapshot.misconfigured,
             "misconfigured_targets": self.targets.broken,
             "targets_away": self.health_book.states(),
+            "target_changes": self.health_book.changes.shown(),
             **engine_health(self.engines.status(), self.engine_records),
             "routing": self.router.status(),
             "provider_host": self.providers.health(),

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         settings = MigrationSettings()
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":
-            migrate_database(settings.database_address, say=say)
+            migrate_database(settings.database_address, say=say, secrets=settings.secrets)
         if only != "control":
             migrate_store(
                 settings.store_address,

@@ -11,6 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.exc import DBAPIError
 
 from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import ConfigurationError, ControlUnavailable, NewerSchema
 
@@ -24,9 +25,12 @@ def alembic_config() -> Config:
     return config
 
 
-def migrate_database(url: str, *, say: Callable[[str], None], revision: str = "head") -> None:
+def migrate_database(
+    url: str, *, say: Callable[[str], None], revision: str = "head", secrets: SecretFiles | None = None
+) -> None:
     """Upgrade the database to head, or to an earlier revision, one line per revision through `say`. Safe to repeat.
 
+    `secrets` are the installation's, which a database with alert channels of revision 0007 needs to be sealed with.
     Raises NewerSchema where it is at a revision this code does not know, ControlUnavailable where it does not
     answer, ConfigurationError where its directory cannot be written or a migration fails.
     """
@@ -44,6 +48,7 @@ def migrate_database(url: str, *, say: Callable[[str], None], revision: str = "h
             return
         config.attributes["database"] = database
         config.attributes["say"] = say
+        config.attributes["secrets"] = secrets
         command.upgrade(config, revision)
     except (CommandError, DBAPIError) as error:
         raise ConfigurationError(

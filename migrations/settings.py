@@ -30,13 +30,18 @@ class MigrationSettings(BaseSettings):
         return control_database_url(self.database_url, self.data)
 
     @property
+    def secrets(self) -> SecretFiles:
+        """Give the installation's secrets."""
+        return SecretFiles(self.data / "secrets")
+
+    @property
     def store_address(self) -> StoreAddress:
         """Where the store is, with the credentials of a user who may change its tables."""
         return StoreAddress.resolve(
             self.store_url,
             self.store_database,
             "writer",
-            SecretFiles(self.data / "secrets"),
+            self.secrets,
             user=self.store_user,
             password=None if self.store_password is None else self.store_password.get_secret_value(),
         )

@@ -175,8 +175,16 @@ def list_raised(
     if as_json:
         print_json(rows)
     else:
-        columns = ("severity", "rule", "summary", "opened_at", "resolved_at")
+        columns = ("severity", "rule", "summary", "opened_at", "resolved_at", "id")
         print_table(columns, rows, _cell, "no alerts" + (" are open; --all shows past ones" if is_open else ""))
+
+
+@app.command("acknowledge")
+def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Say that you have taken an alert up; the first to say so stays with it. It is open as long as it holds."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})
+    _say(taken, f"alert {alert}: taken up by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
 
 
 @app.command("deliveries")

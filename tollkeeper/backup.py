@@ -110,7 +110,7 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
     require_empty(opened.store, list_tables(opened.store), f"the store at {address.shown_url}")
     load_control(opened.database, backup / _CONTROL, found.control, say)
     load_store(opened.store, backup / _STORE, found.store, say)
-    migrate_database(url, say=say)
+    migrate_database(url, say=say, secrets=opened.secrets)
     migrate_store(address, migrations, wait_seconds=0, say=say)
 
 

@@ -55,7 +55,7 @@ HOT: Final = tuple(
     contracts/routing/replica contracts/routing/sessions contracts/routing/work_book
     contracts/routing/policies/cost contracts/routing/policies/waits
     contracts/batching analytics/planner/decode_run analytics/planner/gap_histogram analytics/planner/kv_room
-    analytics/planner/replica analytics/planner/sequence analytics/planner/simulation
+    analytics/planner/replica analytics/planner/sequence analytics/planner/simulation analytics/planner/step_luck
     """.split()
 )
 

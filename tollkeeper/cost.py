@@ -2,7 +2,7 @@
 
 import os
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,18 +12,43 @@ from analytics.cost.rendering import report_as_json
 from analytics.cost.report import CostLine, CostReport, cost_report
 from analytics.cost.sums import CostSum
 from contracts.errors import InvalidRequest
-from tollkeeper.cost_export import export_command, invoices_command
+from contracts.money import usd
+from tollkeeper.commands import LazyCommand, add_lazily
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
-from tollkeeper.cost_reprice import reprice_command
-from tollkeeper.open_installation import open_installation
+from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(help="What was used, what it cost and who pays.", no_args_is_help=True)
 
-app.command("reprice")(reprice_command)
-app.command("export")(export_command)
-app.command("invoices")(invoices_command)
+# A report is asked often and needs neither cards nor files.
+LAZY: Final = (
+    LazyCommand(
+        "reprice",
+        "tollkeeper.cost_reprice",
+        "reprice_command",
+        "Price what was used again, without touching what was recorded.",
+    ),
+    LazyCommand(
+        "export",
+        "tollkeeper.cost_export",
+        "export_command",
+        "Write costs by day in FOCUS 1.3, and check them by its rules. Status 1 where one is broken.",
+    ),
+    LazyCommand(
+        "check",
+        "tollkeeper.cost_export",
+        "check_command",
+        "Check a FOCUS file by the specification's rules. Status 1 where one is broken.",
+    ),
+    LazyCommand(
+        "invoices",
+        "tollkeeper.cost_export",
+        "invoices_command",
+        "Write an invoice for each team (or tenant) that used anything, as HTML and PDF.",
+    ),
+)
+add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD", "unpriced")
@@ -43,6 +68,9 @@ def report(
     team: Team = "",
     project: Annotated[str, typer.Option(help="Of this project alone.")] = "",
     model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
+    attempts: Annotated[
+        bool, typer.Option("--attempts/--no-attempts", help="With what retries and hedges cost beside the answers.")
+    ] = True,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
@@ -63,8 +91,8 @@ def report(
             model or None,
             asked_at=now,
         )
-        with open_installation(data, store_url, os.environ) as opened:
-            answer = cost_report(opened.store, question)
+        with open_store(data, store_url, os.environ) as (store, _):
+            answer = cost_report(store, question, with_attempts=attempts)
     if as_json:
         print_json(report_as_json(answer))
     else:
@@ -95,6 +123,10 @@ def _print(report: CostReport) -> None:
             f"unpriced: {total.unpriced_requests} requests {tokens}, which are not in it; give their models a price "
             "card (tollkeeper prices import)"
         )
+    if total.further_attempts:
+        spent = f"{usd(total.further_pico_usd):f} USD"
+        unknown = f", {total.further_unpriced} of unknown cost" if total.further_unpriced else ""
+        typer.echo(f"further attempts: {total.further_attempts}, {spent} on no bill{unknown}")
 
 
 def _row(line: CostLine, report: CostReport) -> dict[str, object]:

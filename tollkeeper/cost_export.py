@@ -10,17 +10,19 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from analytics.cost.periods import month_of, split
+from analytics.cost.periods import split
 from analytics.cost.question import CostQuestion
-from analytics.exports.charges import Charge, charges_of
+from analytics.exports.charges import Charge
 from analytics.exports.files import write_csv, write_parquet
-from analytics.exports.focus import Row, gpu_rows, usage_rows
-from analytics.exports.focus_rules import focus_faults
+from analytics.exports.focus import gpu_rows
+from analytics.exports.focus_columns import Row
+from analytics.exports.focus_file import file_faults
 from analytics.exports.invoice import Invoice, Level, invoices
-from analytics.gpu.cost import device_models, gpu_cost, tenant_use
+from analytics.exports.usage_export import charges_in, month_around, usage_export
+from analytics.gpu.books import gpu_books
+from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
-from analytics.gpu.ledger import GpuLedger, gpu_ledger
-from analytics.prices.usage_groups import usage_groups
+from analytics.gpu.ledger import GpuLedger
 from analytics.scope import Period
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
@@ -42,7 +44,7 @@ def export_command(
     month: Month = "",
     tz: TimeZone = UTC_NAME,
     gpu: Annotated[
-        bool, typer.Option("--gpu/--usage", help="GPU time split over tenants, in place of priced usage (72 hours).")
+        bool, typer.Option("--gpu/--usage", help="GPU time split over tenants, in place of priced usage.")
     ] = False,
     idle: Annotated[str, typer.Option(help="With --gpu: who pays for idleness, as in `tollkeeper gpu cost`.")] = "use",
     issuer: Issuer = "Tollkeeper",
@@ -60,6 +62,8 @@ def export_command(
             raise InvalidRequest(f"{to.name!r} ends in neither .csv nor .parquet", param="to")
         if gpu and (tenant or team):
             raise InvalidRequest("--gpu splits a GPU over all its tenants; leave --tenant and --team out", param="gpu")
+        if not to.parent.is_dir():
+            raise InvalidRequest(f"{to} cannot be written: there is no directory {to.parent}", param="to")
         period, zone = asked_range(begin, end, month, tz, now)
         question = CostQuestion(
             *(period.start, period.end, ("tenant", "team", "project", "key"), "day", zone),
@@ -71,14 +75,30 @@ def export_command(
             if gpu:
                 rows = [row for part in _months(period, zone) for row in _gpu_rows(opened, part, zone, idle, issuer)]
             else:
-                rows = _usage_rows(_charges(opened, question)[0], period, zone, issuer)
+                rows = usage_export(_charges(opened, question)[0], period, zone, issuer)
         with _writing(to):
             (write_csv if form == "csv" else write_parquet)(rows, to)
-        faults = focus_faults(rows)
+        _, faults = file_faults(to)
     if as_json:
         print_json({"file": str(to), "rows": len(rows), "faults": faults})
     else:
         typer.echo(f"{len(rows)} rows in {to}")
+        for fault in faults:
+            typer.echo(fault, err=True)
+    raise typer.Exit(1 if faults else 0)
+
+
+def check_command(
+    file: Annotated[Path, typer.Argument(help="A FOCUS file: its name ends in .csv or .parquet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a FOCUS file by the specification's rules. Status 1 where one is broken."""
+    with one_line_errors():
+        rows, faults = file_faults(file)
+    if as_json:
+        print_json({"file": str(file), "rows": rows, "faults": faults})
+    else:
+        typer.echo(f"{rows} rows in {file}: {'as FOCUS asks' if not faults else f'{len(faults)} faults'}")
         for fault in faults:
             typer.echo(fault, err=True)
     raise typer.Exit(1 if faults else 0)
@@ -109,6 +129,8 @@ def invoices_command(
         if team and asked == "tenant":
             raise InvalidRequest("a tenant's invoice is of all its teams; leave --team out", param="team")
         period, zone = asked_range(begin, end, month, tz, now)
+        with _writing(to):
+            to.mkdir(parents=True, exist_ok=True)
         question = CostQuestion(
             *(period.start, period.end, ("tenant", "team", "project"), None, zone),
             tenant=tenant or None,
@@ -117,9 +139,8 @@ def invoices_command(
         )
         with open_installation(data, store_url, os.environ) as opened:
             charges, rates = _charges(opened, question)
-        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone)
+        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone, tenant=tenant or None)
         with _writing(to):
-            to.mkdir(parents=True, exist_ok=True)
             for invoice in made:
                 _write(invoice, to / _file_name(invoice), form, issuer, zone)
     shown = [
@@ -153,25 +174,11 @@ def _write(invoice: Invoice, to: Path, form: str, issuer: str, zone: ZoneInfo) -
 def _charges(opened: OpenInstallation, question: CostQuestion) -> tuple[list[Charge], RateBook]:
     with opened.database.session() as session:
         cards, rates = load_cards(session), load_rates(session)
-    return charges_of(usage_groups(opened.store, question, cards), cards), rates
+    return charges_in(opened.store, question, cards), rates
 
 
 def _months(period: Period, zone: ZoneInfo) -> tuple[Period, ...]:
     return split(period, "month", zone)
-
-
-def _month_around(part: Period, zone: ZoneInfo) -> Period:
-    local = part.start.astimezone(zone)
-    return month_of(local.year, local.month, zone)
-
-
-def _usage_rows(charges: list[Charge], period: Period, zone: ZoneInfo, issuer: str) -> list[Row]:
-    """Give the rows of each calendar month under that month, whatever part of it was asked for."""
-    rows: list[Row] = []
-    for month in _months(period, zone):
-        inside = [charge for charge in charges if month.start_s <= charge.period_start < month.end_s]
-        rows += usage_rows(inside, _month_around(month, zone), split(month, "day", zone), issuer)
-    return rows
 
 
 def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: str, issuer: str) -> list[Row]:
@@ -180,13 +187,16 @@ def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: st
         raise InvalidRequest("an export knows no reservations; choose platform, use or peak", param="idle")
     with opened.database.session() as session:
         rates = load_rates(session)
-    ledger = gpu_ledger(opened.store, period)
-    use, models = tenant_use(opened.store, period), device_models(opened.store, period)
+    books = gpu_books(opened.store, period)
+    ledger = books.ledger
     rows: list[Row] = []
     for device in ledger.by_device():
-        of_one = GpuLedger(period, tuple(minute for minute in ledger.minutes if minute.device == device))
-        cost = gpu_cost(of_one, use, rates, models, policy)
-        rows += gpu_rows(device, models.get(device, ""), cost, _month_around(period, zone), issuer)
+        own = tuple(minute for minute in ledger.minutes if minute.device == device)
+        of_one = GpuLedger(period, own, grain_s=ledger.grain_s)
+        engines = {minute.engine for minute in own}
+        use = {name: by_minute for name, by_minute in books.use.items() if name[0] in engines}
+        cost = gpu_cost(of_one, use, rates, books.models, policy)
+        rows += gpu_rows(device, books.models.get(device, ""), cost, month_around(period, zone), issuer)
     return rows
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from backends.control.bootstrap import DEMO_MODEL
 from backends.secret_files import SecretFiles
 from tollkeeper.control_client import ControlClient
+from tollkeeper.demo_incident import Incident
 from tollkeeper.demo_promises import end_promises, make_promises
 from tollkeeper.installation import Installation
 from tollkeeper.replay.command import new_run_id
@@ -24,6 +27,7 @@ from tollkeeper.replay.report import describe
 from tollkeeper.replay.served_model import choose_model
 from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.trace import Trace
+from tollkeeper.slack_receiver import SlackReceiver
 
 TRACE: Final = (
     Path(__file__).resolve().parents[1] / "bench" / "traces" / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"
@@ -46,13 +50,17 @@ class Demonstration:
     speed: float = 1.0
     opens_browser: bool = True
     trace: Path = TRACE
-    slack: str = ""  # an incoming webhook that is told of a budget and an objective; empty: nobody is
+    slack: str = ""  # an incoming webhook that is told of a budget and an objective; empty: a stand-in on this machine
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
         """Play the traffic and say what it came to. Raises ConfigurationError where the gateway does not take it."""
         self._show_pages(addresses)
         token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
-        with ControlClient(addresses["control"], token) as control:
+        with (
+            ControlClient(addresses["control"], token) as control,
+            ControlClient(addresses["analytics"], token) as analytics,
+            self._slack() as slack,
+        ):
             model = await asyncio.to_thread(choose_model, control)
             trace = self._traffic()
             assignment = Assignment.of(trace, None)
@@ -62,10 +70,10 @@ class Demonstration:
             )
             promises: list[str] = []
             try:
-                if self.slack:
-                    tenant = assignment.places[0].tenant
-                    promises = await asyncio.to_thread(make_promises, control, tenant, model.id, run_id, self.slack)
-                    self._say(f"Slack will be told when {tenant} passes half of its budget, and of a broken promise")
+                incident = Incident(
+                    control, analytics, addresses["gateway"], assignment.places[0], DEMO_MODEL, run_id, self._say
+                )
+                promises = await asyncio.to_thread(self._promise, control, incident, slack)
                 run = Run(
                     run_id,
                     addresses["gateway"],
@@ -74,20 +82,50 @@ class Demonstration:
                     scale_lengths=1.0 if model.is_scripted else _BUILT_IN_SCALE,
                     pace=_SCRIPTED_PACE if model.is_scripted else AT_ONCE,
                 )
-                await self._play(run, trace, assignment, payers)
+                await self._play(run, trace, assignment, payers, incident if promises else None)
             finally:
                 # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
                 await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
                 await asyncio.shield(asyncio.to_thread(end_promises, control, promises))
 
-    async def _play(self, run: Run, trace: Trace, assignment: Assignment, payers: list[Payer]) -> None:
+    def _promise(self, control: ControlClient, incident: Incident, slack: str) -> list[str]:
+        """Promise what the incident breaks; nothing where its model is not served any more."""
+        tenant, model = incident.place.tenant, incident.model
+        if not any(row["id"] == model and row["is_active"] for row in control.get_all("/v1/models")):
+            self._say(f"{model} is not served: no promise is made and none is broken")
+            return []
+        made = make_promises(control, tenant, model, incident.run_id, slack)
+        self._say(f"Slack is told when {tenant} passes half of its budget, and when half of {model}'s answers are late")
+        return made
+
+    @contextmanager
+    def _slack(self) -> Iterator[str]:
+        """Give the webhook that is told: the one chosen, or a stand-in whose calls are printed."""
+        if self.slack:
+            yield self.slack
+            return
+        with SlackReceiver(lambda text: self._say(f"Slack is called: {text}")) as receiver:
+            yield receiver.url
+            self._say(f"Slack was called {len(receiver.messages)} times")
+
+    async def _play(
+        self, run: Run, trace: Trace, assignment: Assignment, payers: list[Payer], incident: Incident | None
+    ) -> None:
         names = ", ".join(place.tenant for place in assignment.places)
         self._say(
             f"{names} ask {run.model.id} for {self.seconds:g} s as a real service was asked: "
             f"{len(trace.requests)} requests of {trace.name}, lengths x {run.scale_lengths:g}"
         )
-        summary = await replay(run, trace, assignment, payers, asyncio.Event(), lambda player: None)
-        self._say(describe(summary))
+        beside = None if incident is None else asyncio.create_task(incident.play())
+        try:
+            summary = await replay(run, trace, assignment, payers, asyncio.Event(), lambda player: None)
+            self._say(describe(summary))
+            if beside is not None:
+                await beside
+        finally:
+            if beside is not None:
+                beside.cancel()
+                await asyncio.gather(beside, return_exceptions=True)
 
     def _traffic(self) -> Trace:
         whole = read_trace(self.trace)
@@ -106,6 +144,14 @@ class Demonstration:
 
     def _say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)
+
+
+def watchful(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment of a demonstration: rules are looked at often, and notices may go to this machine.
+
+    What the operator has set goes before.
+    """
+    return {"TOLLKEEPER_ALERTS_EVALUATE_SECONDS": "3", "TOLLKEEPER_ALERTS_INWARD": "127.0.0.0/8", **environment}
 
 
 def has_display(environment: Mapping[str, str]) -> bool:

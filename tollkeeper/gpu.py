@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from analytics.gpu.cost import device_models, gpu_cost, gpu_cost_as_json, tenant_use
+from analytics.gpu.books import gpu_books
+from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
 from analytics.gpu.idle import IDLE_POLICIES, idle_policy
 from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
 from analytics.scope import Period
@@ -78,9 +79,8 @@ def cost(
         with open_installation(data, store_url, os.environ) as opened:
             with opened.database.session() as session:
                 rates = load_rates(session)
-            known = gpu_ledger(opened.store, period)
-            use, models = tenant_use(opened.store, period), device_models(opened.store, period)
-        answer = gpu_cost(known, use, rates, models, policy, reserved)
+            books = gpu_books(opened.store, period)
+        answer = gpu_cost(books.ledger, books.use, rates, books.models, policy, reserved)
     if as_json:
         print_json(gpu_cost_as_json(answer))
         return
@@ -93,6 +93,8 @@ def cost(
     print_table(("tenant", "USD", "of it idle"), rows, lambda row, column: str(row[column]), "")
     if answer.unrated_ns:
         typer.echo(f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; give one with POST /v1/rates")
+    if answer.unrated_cpu_ns:
+        typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have none (subject: cpu)")
 
 
 def _period(begin: str, end: str, last: float, tz: str) -> Period:

@@ -126,7 +126,8 @@ def _measured(opened: OpenInstallation, period: Period, model: str) -> tuple[lis
 def _busy_and_other(cost: GpuCost, model: str) -> tuple[int, int]:
     lines = cost.models_pico_usd.get(model, {})
     busy = sum(lines.get(line, 0) for line in BUSY_LINES if line != "recompute_ns")
-    return busy, sum(lines.values()) - busy
+    # Before an engine's first record and after its last a GPU serves no model: no model's tokens are to pay for it.
+    return busy, sum(amount for line, amount in lines.items() if line != "no_engine_ns") - busy
 
 
 def _whole_hours(now: datetime, last: int) -> Period:

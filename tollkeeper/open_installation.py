@@ -1,8 +1,5 @@
 """Both databases of an installation, opened for a command: those of a running one, or a store started for the while."""
 
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,19 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 from migrations.settings import MigrationSettings
-from tollkeeper.installation import Installation
+from tollkeeper.open_store import open_store
 from tollkeeper.ports import Ports
 
 _ANSWER_SECONDS: Final = 3600  # a copy or a check reads whole tables
-_START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 30.0
-_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +28,7 @@ class OpenInstallation:
     database: ControlDatabase
     turns: StoreTurns
     location: StoreLocation
+    secrets: SecretFiles
 
     def in_store(self, address: StoreAddress) -> StoreClient:
         """Give a client of another store, patient enough for a copy."""
@@ -48,24 +44,12 @@ def open_installation(
     An embedded store that does not run is started, and stopped at the end. `makes`: the directory may be a new one.
     Raises ConfigurationError on settings that cannot be, or a directory that is none of ours.
     """
-    if makes:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    elif not data.is_dir():
-        raise ConfigurationError(f"{data} is not a data directory; name the installation's with --data")
-    ports = Ports.from_environment(environment)
-    chosen = store_url or environment.get("TOLLKEEPER_STORE_URL", "")
-    url = chosen or Installation(data).address_of("store") or f"http://127.0.0.1:{ports.store_http}"
-    settings = MigrationSettings(data=data, store_url=url)
-    location = StoreLocation(data)
-    address = location.current(settings.store_address)
-    client = StoreClient(address, answer_seconds=_ANSWER_SECONDS)
-    database = ControlDatabase(settings.database_address)
-    try:
-        with _running(client, data, ports, environment, is_ours=not chosen and address.url == url):
-            yield OpenInstallation(client, database, StoreTurns(data), location)
-    finally:
-        client.close()
-        database.close()
+    with open_store(data, store_url, environment, makes=makes) as (client, settings):
+        database = ControlDatabase(settings.database_address)
+        try:
+            yield OpenInstallation(client, database, StoreTurns(data), StoreLocation(data), settings.secrets)
+        finally:
+            database.close()
 
 
 @contextmanager
@@ -80,31 +64,3 @@ def open_control(data: Path, environment: Mapping[str, str]) -> Iterator[Control
         yield database
     finally:
         database.close()
-
-
-@contextmanager
-def _running(
-    client: StoreClient, data: Path, ports: Ports, environment: Mapping[str, str], *, is_ours: bool
-) -> Iterator[None]:
-    if not is_ours or client.ping():
-        yield
-        return
-    variables = {**environment, **ports.environment(), "TOLLKEEPER_DATA": str(data.absolute())}
-    with (data / "store.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "backends.store"], env=variables, stdout=log, stderr=log
-        )
-    try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not client.ping():
-            if process.poll() is not None or time.monotonic() >= deadline:
-                raise ConfigurationError(f"the store of {data} does not start; {data / 'store.log'} says why")
-            time.sleep(_POLL_SECONDS)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -87,6 +87,7 @@ def _print(cards: list[PriceCard], as_json: bool, empty: str) -> None:
     rows = [
         {
             "version": card.version,
+            "source": card.version.partition("/")[0],
             "model": card.model,
             "from": card.valid_from.date().isoformat(),
             "to": "" if card.valid_to is None else card.valid_to.date().isoformat(),

@@ -42,9 +42,9 @@ _NOT_YET = frozenset({"away", "loading", "warming"})
 _ENGINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _PROVIDERS_GRACE_SECONDS = 15.0
-_OPEN_DASHBOARD = (
-    "warning: the dashboard has no sign-in yet: listening on {host}, it shows every tenant's cost to whoever reaches "
-    "its port; --no-dashboard leaves it out, or keep others from the port with a firewall"
+_GUARDED_DASHBOARD = (
+    "the dashboard is listening on {host} and asks everybody to sign in; make accounts with "
+    "`tollkeeper accounts add EMAIL --role owner`, and put TLS before it: passwords and sessions pass in clear"
 )
 _INSIDE = frozenset({"store_http", "store_native", "collector", "otlp_grpc", "collector_health"})
 
@@ -146,7 +146,7 @@ class _Session:
         for part in _welcome(addresses, key, model):
             self.console.print(part, soft_wrap=True)
         if self.choices.shows_dashboard_to_others:
-            warning = _OPEN_DASHBOARD.format(host=self.choices.host)
+            warning = _GUARDED_DASHBOARD.format(host=self.choices.host)
             self.console.print(_line("tollkeeper", warning), style="yellow", soft_wrap=True)
         if self.after_ready is not None:
             await self.after_ready(addresses)

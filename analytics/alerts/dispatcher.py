@@ -9,7 +9,9 @@ from typing import Final, cast
 from backends.channels.base import Notice, Outcome, Sender
 from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
 from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
 from contracts.alerts import ChannelKind, Event
+from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
@@ -20,9 +22,14 @@ class Dispatcher:
     """Several may run over one database: a notice is claimed before it is sent."""
 
     def __init__(
-        self, database: ControlDatabase, senders: Mapping[ChannelKind, Sender], now: Callable[[], datetime]
+        self,
+        database: ControlDatabase,
+        senders: Mapping[ChannelKind, Sender],
+        now: Callable[[], datetime],
+        sealer: Sealer,
     ) -> None:
         self._database = database
+        self._sealer = sealer
         self._senders = senders
         self._now = now
         self._is_stopping = False
@@ -55,7 +62,9 @@ class Dispatcher:
         sender = self._senders[cast(ChannelKind, due.kind)]
         notice = Notice(due.id, cast(Event, due.event), due.body, due.created_at)
         try:
-            outcome = await sender.send(notice, due.address)
+            outcome = await sender.send(notice, self._sealer.open(due.address))
+        except ConfigurationError as error:  # tried again, as others are: the key's file may be put back
+            outcome = Outcome(f"the channel's address cannot be read: {error.message}")
         except Exception as error:  # one notice's surprise must not keep the outcome of others from being noted
             _log.exception("notice_failed", extra={"notice": due.id})
             outcome = Outcome(f"failed here ({type(error).__name__})", may_have_arrived=True)

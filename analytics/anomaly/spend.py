@@ -127,6 +127,8 @@ def _uses(store: StoreClient, tenant: str, day: date) -> dict[str, Use]:
         "start": int(start.timestamp()),
         "end": int((start + timedelta(days=1)).timestamp()),
         "tenant": tenant,
+        "team": None,
+        "project": None,
         "model": None,
         "row_limit": _MODELS,
     }

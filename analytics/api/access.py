@@ -10,11 +10,12 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from analytics.reach import Reach
 from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.database import ControlDatabase
 from backends.control.key_owners import find_key
 from backends.secret_files import SecretFiles
-from contracts.errors import AuthenticationFailed, NotFound, PermissionDenied
+from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.keys import is_well_formed
 
 _bearer: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
@@ -29,18 +30,18 @@ class Asker:
     team: str | None = None
     key_id: str = ""
 
+    @property
+    def reach(self) -> Reach:
+        """Give how far the asker's questions reach."""
+        return Reach(self.tenant, self.team)
+
     def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
         """Give the tenant and team a question is to be held to. Raises NotFound on another's than the asker's own."""
-        if self.tenant is not None and tenant not in (None, self.tenant):
-            raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
-        if self.team is not None and team not in (None, self.team):
-            raise NotFound(f"tenant {self.tenant!r} has no team {team!r}")
-        return self.tenant or tenant, self.team or team
+        return self.reach.narrowed(tenant, team)
 
     def require_no_team(self) -> None:
         """Raise PermissionDenied for who sees one team alone: what is asked for is not kept by team."""
-        if self.team is not None:
-            raise PermissionDenied(f"this is about a whole tenant, and you see its team {self.team!r} alone")
+        self.reach.require_no_team()
 
 
 class AskerBook:

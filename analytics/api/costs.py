@@ -30,6 +30,7 @@ def report(
     team: Name | None = None,
     project: Name | None = None,
     model: Name | None = None,
+    attempts: Annotated[bool, Query(description="With what further attempts cost, read from single requests")] = False,
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=10_000, description="Of each level's lines, at most this many")] = 1000,
 ) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def report(
         project=project,
         model=model,
     )
-    answer = report_as_json(cost_report(store, question))
+    answer = report_as_json(cost_report(store, question, with_attempts=attempts))
     levels = cast("list[dict[str, Any]]", answer["levels"])
     has_more = any(len(level["lines"]) > offset + limit for level in levels)
     paged = [{**level, "lines": level["lines"][offset : offset + limit]} for level in levels]

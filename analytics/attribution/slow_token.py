@@ -89,12 +89,22 @@ def slow_token(
         )
     begin = started if place == 0 else started + ttft + sum(gaps[: place - 1])
     end = begin + lengths[place]
+    steps = steps_around(store, request_id, started, end)
+    waited = number_of(row["wait_ns"]) if place == 0 and row["wait_ns"] is not None else 0
+    return place, token_time(steps, begin, end, waited)
+
+
+def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: int) -> list[SeenStep]:
+    """Give the steps of the engines that a request ran on, from a minute before a stretch of time until one after it.
+
+    Times are Unix nanoseconds. None where no engine of ours told of a step with it, or steps are no longer kept.
+    """
     around = {
         "request_id": request_id,
-        "start": (_EPOCH + timedelta(microseconds=started // 1000) - _REACH).timestamp(),
-        "end": (_EPOCH + timedelta(microseconds=end // 1000)).timestamp() + _REACH.total_seconds(),
+        "start": (_EPOCH + timedelta(microseconds=begin_ns // 1000) - _REACH).timestamp(),
+        "end": (_EPOCH + timedelta(microseconds=end_ns // 1000)).timestamp() + _REACH.total_seconds(),
     }
-    steps = [
+    return [
         SeenStep(
             number_of(one["started_at_ns"]),
             number_of(one["busy_ns"]),
@@ -108,8 +118,6 @@ def slow_token(
         )
         for one in store.query(query("steps_around"), around)
     ]
-    waited = number_of(row["wait_ns"]) if place == 0 and row["wait_ns"] is not None else 0
-    return place, token_time(steps, begin, end, waited)
 
 
 def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns: int = 0) -> TokenTime:

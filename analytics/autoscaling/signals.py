@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.planner.recorded import step_rows
+from analytics.planner.recorded import step_sample
+from analytics.planner.step_pace import paced
 from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from backends.store.client import Row, StoreClient
-from contracts.step_fit import MIN_SAMPLES, fit
-from contracts.step_model import StepModel, compose
-from contracts.step_samples import SampleWindow, StepSample
+from contracts.step_fit import MIN_SAMPLES
+from contracts.step_model import StepModel
 
 FRESH_SECONDS: Final = 30  # what is older says nothing of now
 _PROMPT_SECONDS: Final = 900
@@ -106,11 +106,8 @@ class SignalReader:
             return known[1]
         parameters = {"start": end - _FIT_SECONDS, "end": end, "model": model, "row_limit": _FIT_STEPS}
         rows = self._store.query(query("measured_steps"), parameters)
-        window = SampleWindow()
-        for place, row in enumerate(reversed(rows)):
-            parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
-            window.add(StepSample(number_of(row["busy_ns"]), compose(parts, is_dry=row["gap_cause"] == "idle"), place))
-        found = fit(window.samples()) if len(rows) >= MIN_SAMPLES else None
+        samples = [step_sample(row, place) for place, row in enumerate(reversed(rows))]
+        found = paced(samples).steps if len(rows) >= MIN_SAMPLES else None
         self._models[model] = (at, found)
         return found
 

@@ -111,9 +111,14 @@ class CostQuestion:
             return "requests_minute"
         return "requests"
 
+    @property
+    def keeps_requests(self) -> bool:
+        """Say whether single requests of the whole range are still kept."""
+        return self.asked_at - self.start <= REQUESTS_KEPT
+
     def check_kept(self, source: Source) -> None:
         """Make sure that the table still holds the whole range. Raises InvalidRequest with what would be held."""
-        if source == "requests" and self.asked_at - self.start > REQUESTS_KEPT:
+        if source == "requests" and not self.keeps_requests:
             oldest = self.asked_at - REQUESTS_KEPT
             raise InvalidRequest(
                 f"single requests are kept for 13 months, since {oldest:%Y-%m-%d}; begin later, or ask by tenant, "

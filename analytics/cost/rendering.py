@@ -5,8 +5,9 @@ from analytics.cost.sums import CostSum
 from contracts.money import usd
 
 
-def sum_as_json(sums: CostSum) -> dict[str, object]:
-    """Give a group's sums by name. `cost_usd` is `null` where nothing of it has a price."""
+def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:
+    """Give a group's sums by name. `cost_usd` is `null` where nothing of it has a price, and what further attempts came
+    to where that was not asked for."""
     return {
         "requests": sums.requests,
         "rejected_requests": sums.rejected,
@@ -20,6 +21,9 @@ def sum_as_json(sums: CostSum) -> dict[str, object]:
         "unpriced_tokens": sums.unpriced_tokens,
         "unknown_usage_requests": sums.unknown_usage_requests,
         "gpu_ns": sums.gpu_ns,
+        "further_attempts": sums.further_attempts if has_attempts else None,
+        "further_attempts_usd": format(usd(sums.further_pico_usd), "f") if has_attempts else None,
+        "further_attempts_unpriced": sums.further_unpriced if has_attempts else None,
     }
 
 
@@ -37,7 +41,7 @@ def report_as_json(report: CostReport) -> dict[str, object]:
         "project": question.project,
         "model": question.model,
         "source": report.source,
-        "total": sum_as_json(report.total),
+        "total": sum_as_json(report.total, has_attempts=report.has_attempts),
         "levels": [
             {"by": list(question.by[:depth]), "lines": [_line(line, report) for line in report.level(depth)]}
             for depth in range(1 if question.grain is None else 0, len(question.by) + 1)
@@ -51,5 +55,5 @@ def _line(line: CostLine, report: CostReport) -> dict[str, object]:
         **dict(zip(question.by, line.path, strict=False)),
         "from": line.period.start.astimezone(question.zone).isoformat(),
         "to": line.period.end.astimezone(question.zone).isoformat(),
-        **sum_as_json(line.sums),
+        **sum_as_json(line.sums, has_attempts=report.has_attempts),
     }

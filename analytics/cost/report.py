@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from analytics.cost.attempts import FurtherAttempts
 from analytics.cost.question import TAG, CostQuestion, Source
 from analytics.cost.sums import CostSum, total_of
 from analytics.queries import query
 from analytics.rows import number_of, text_of
-from analytics.scope import Period
+from analytics.scope import DAYS_BY_MODEL, Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 
@@ -31,12 +32,13 @@ class CostLine:
 class CostReport:
     """The answer. `lines` are the finest groups, in order of path and period; groups without requests have none.
 
-    `source` is the table it came from.
+    `source` is the table it came from; `has_attempts` says whether sums tell of further attempts.
     """
 
     question: CostQuestion
     source: Source
     lines: tuple[CostLine, ...]
+    has_attempts: bool = False
 
     @property
     def total(self) -> CostSum:
@@ -54,11 +56,15 @@ class CostReport:
         return tuple(found[name] for name in sorted(found))
 
 
-def cost_report(store: StoreClient, question: CostQuestion) -> CostReport:
+def cost_report(
+    store: StoreClient, question: CostQuestion, *, with_attempts: bool = False, counts_unpriced_tokens: bool = True
+) -> CostReport:
     """Answer from the coarsest table that does so exactly.
 
-    What unpriced requests used is read from the requests themselves, where there are any. Raises InvalidRequest where
-    the range is no longer held or has too many lines, StoreUnavailable.
+    What unpriced requests used is read from the requests themselves, where there are any, unless the caller does not
+    ask for it (it takes longer than all else): then it is unknown where it comes from sums. `with_attempts` reads what
+    further attempts cost as well, from single requests; where these are no longer kept it is not told.
+    Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source
     question.check_kept(source)
@@ -66,19 +72,35 @@ def cost_report(store: StoreClient, question: CostQuestion) -> CostReport:
         check_not_deleted(store, question)
         found = _read(store, question, "cost_requests", only_unpriced=False)
     else:
-        found = _read(store, question, "cost_rollup", rollup=source)
-        if any(sums.unpriced_requests for sums in found.values()):
+        found = _read(store, question, "cost_rollup", rollup=_narrowest(question, source))
+        if counts_unpriced_tokens and any(sums.unpriced_requests for sums in found.values()):
             _add_unpriced_tokens(found, _read(store, question, "cost_requests", only_unpriced=True))
+    with_attempts = with_attempts and question.keeps_requests
+    if with_attempts:
+        _add_attempts(found, store, question)
     periods = {period.start_s: period for period in question.periods}
-    return CostReport(
-        question, source, tuple(CostLine(path, periods[start], found[path, start]) for path, start in sorted(found))
-    )
+    lines = tuple(CostLine(path, periods[start], found[path, start]) for path, start in sorted(found))
+    return CostReport(question, source, lines, with_attempts)
+
+
+def _narrowest(question: CostQuestion, source: Source) -> str:
+    """Name the table that has what is asked for with the fewest rows: a sum of the source's, and equal to it."""
+    is_by_model = {"tenant", "model"}.issuperset(question.by) and question.team is None and question.project is None
+    return DAYS_BY_MODEL if source == "requests_day" and is_by_model else source
 
 
 def _read(store: StoreClient, question: CostQuestion, name: str, **more: object) -> dict[LineKey, CostSum]:
+    rows = store.query(query(name), {**_parameters(question), **more})
+    if len(rows) > MAX_LINES:
+        raise InvalidRequest(
+            f"the report has more than {MAX_LINES} lines; take fewer levels, a coarser grain or one tenant", param="by"
+        )
+    return {_key(row, question): CostSum.from_row(row) for row in rows}
+
+
+def _parameters(question: CostQuestion) -> dict[str, object]:
     starts = [period.start_s for period in question.periods]
-    parameters = {
-        **more,
+    return {
         "start": starts[0],
         "end": int(question.end.timestamp()),
         "starts": starts,
@@ -90,12 +112,10 @@ def _read(store: StoreClient, question: CostQuestion, name: str, **more: object)
         "model": question.model,
         "line_limit": MAX_LINES + 1,
     }
-    rows = store.query(query(name), parameters)
-    if len(rows) > MAX_LINES:
-        raise InvalidRequest(
-            f"the report has more than {MAX_LINES} lines; take fewer levels, a coarser grain or one tenant", param="by"
-        )
-    return {(_path(row, question), number_of(row["period_start"])): CostSum.from_row(row) for row in rows}
+
+
+def _key(row: Mapping[str, object], question: CostQuestion) -> LineKey:
+    return _path(row, question), number_of(row["period_start"])
 
 
 def _path(row: Mapping[str, object], question: CostQuestion) -> tuple[str, ...]:
@@ -110,9 +130,22 @@ def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKe
             found[name] = replace(sums, unpriced_tokens=asked.unpriced_tokens)
 
 
+def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
+    for row in store.query(query("cost_attempts"), _parameters(question)):
+        name, more = _key(row, question), FurtherAttempts.from_row(row)
+        # A group that only arrived after the sums were read is told by the next report.
+        if name in found:
+            found[name] = replace(
+                found[name],
+                further_attempts=more.count,
+                further_pico_usd=more.pico_usd,
+                further_unpriced=more.unpriced,
+            )
+
+
 def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:
     """Make sure that no rule has deleted requests of the range. Raises InvalidRequest saying up to when one has."""
-    (row,) = store.query(query("deleted_requests"), {"tenant": question.tenant})
+    (row,) = store.query(query("deleted_requests"), {"tenant": question.tenant, "team": question.team})
     deleted_until = number_of(row["deleted_until"])
     if deleted_until > question.start.timestamp():
         raise InvalidRequest(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import BATCH_MARK, AnyCard
+from contracts.prices import BATCH_MARK, AnyCard, PriceCard
 from contracts.usage import LEAVES
 
 AS_RECORDED = "usage"
@@ -33,6 +33,8 @@ class Charge:
     quantity: int
     unit_pico_usd: int | None
     amount_pico_usd: int | None
+    above_input_tokens: int = 0  # the tier of the card that held
+    is_batch: bool = False
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
@@ -58,7 +60,7 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    "unit_pico_usd",
+    *("unit_pico_usd", "above_input_tokens", "is_batch"),
 )
 
 
@@ -79,14 +81,25 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
             yield _charge(group, meter, group.requests, card.request_pico_usd, amount)
             continue
         # Prompts kept by an engine of ours are sold as input: their tokens are on that line.
+        priced_as = meter
         rate = card.rate(meter, group.input_tokens)  # type: ignore[arg-type]  # the parts' other names are leaves
         if rate is None and meter == "output_reasoning":
-            rate = card.rate("output_text", group.input_tokens)
+            priced_as, rate = "output_text", card.rate("output_text", group.input_tokens)
         quantity = amount // rate if rate else group.tokens[LEAVES.index(meter)]
-        yield _charge(group, meter, quantity, rate, amount)
+        yield _charge(group, meter, quantity, rate, amount, _tier(card, priced_as, group.input_tokens))
 
 
-def _charge(group: UsageGroup, meter: str, quantity: int, unit: int | None, amount: int | None) -> Charge:
+def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:
+    """Give the threshold of the tier that prices a leaf for an input; 0 where it is no tier but the card."""
+    if not isinstance(card, PriceCard) or input_tokens is None:
+        return 0
+    above = (tier.above_input_tokens for tier in card.tiers if leaf in tier.rates)  # the highest first
+    return next((threshold for threshold in above if input_tokens > threshold), 0)
+
+
+def _charge(
+    group: UsageGroup, meter: str, quantity: int, unit: int | None, amount: int | None, above_input_tokens: int = 0
+) -> Charge:
     return Charge(
         group.tenant,
         group.team,
@@ -101,4 +114,6 @@ def _charge(group: UsageGroup, meter: str, quantity: int, unit: int | None, amou
         quantity,
         unit,
         amount,
+        above_input_tokens,
+        group.is_batch and unit is not None,
     )

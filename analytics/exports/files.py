@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from analytics.exports.focus import COLUMNS, FLAG, NUMBER, TIME, Row
+from analytics.exports.focus_columns import COLUMNS, FLAG, NUMBER, TIME, Row
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:

@@ -6,82 +6,28 @@ in `x_IsUnpriced` and in its description. Names and values follow FOCUS 1.3 (foc
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC
 from decimal import Decimal
 from typing import Final
 
 from analytics.exports.charges import REQUEST, Charge
+from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
-from contracts.attribution import METHOD
+from contracts.attribution import METHOD, split_exactly
 from contracts.money import usd
 
+__all__ = ["COLUMNS", "VERSION", "Row", "Value", "gpu_rows", "usage_rows"]
+
 VERSION: Final = "1.3"
-TEXT, NUMBER, TIME, JSON_TEXT, FLAG = "text", "number", "time", "json", "flag"
-# Every column in its order, with its kind and whether it may be empty. ProviderName and PublisherName are 1.2's names.
-COLUMNS: Final[Mapping[str, tuple[str, bool]]] = {
-    "AllocatedMethodDetails": (JSON_TEXT, True),
-    "AllocatedMethodId": (TEXT, True),
-    "AllocatedResourceId": (TEXT, True),
-    "AllocatedResourceName": (TEXT, True),
-    "AllocatedTags": (JSON_TEXT, True),
-    "BilledCost": (NUMBER, False),
-    "BillingAccountId": (TEXT, False),
-    "BillingAccountName": (TEXT, True),
-    "BillingAccountType": (TEXT, True),
-    "BillingCurrency": (TEXT, False),
-    "BillingPeriodEnd": (TIME, False),
-    "BillingPeriodStart": (TIME, False),
-    "ChargeCategory": (TEXT, False),
-    "ChargeClass": (TEXT, True),
-    "ChargeDescription": (TEXT, True),
-    "ChargeFrequency": (TEXT, False),
-    "ChargePeriodEnd": (TIME, False),
-    "ChargePeriodStart": (TIME, False),
-    "ConsumedQuantity": (NUMBER, True),
-    "ConsumedUnit": (TEXT, True),
-    "ContractedCost": (NUMBER, False),
-    "ContractedUnitPrice": (NUMBER, True),
-    "EffectiveCost": (NUMBER, False),
-    "HostProviderName": (TEXT, False),
-    "InvoiceIssuerName": (TEXT, False),
-    "ListCost": (NUMBER, False),
-    "ListUnitPrice": (NUMBER, True),
-    "PricingCategory": (TEXT, True),
-    "PricingQuantity": (NUMBER, True),
-    "PricingUnit": (TEXT, True),
-    "ProviderName": (TEXT, False),
-    "PublisherName": (TEXT, False),
-    "ResourceId": (TEXT, True),
-    "ResourceName": (TEXT, True),
-    "ResourceType": (TEXT, True),
-    "ServiceCategory": (TEXT, False),
-    "ServiceName": (TEXT, False),
-    "ServiceProviderName": (TEXT, False),
-    "ServiceSubcategory": (TEXT, False),
-    "SkuId": (TEXT, True),
-    "SkuMeter": (TEXT, True),
-    "SkuPriceId": (TEXT, True),
-    "SubAccountId": (TEXT, True),
-    "SubAccountName": (TEXT, True),
-    "SubAccountType": (TEXT, True),
-    "Tags": (JSON_TEXT, True),
-    "x_CostBasis": (TEXT, True),
-    "x_IsUnpriced": (FLAG, False),
-    "x_KeyId": (TEXT, True),
-    "x_Model": (TEXT, True),
-    "x_ProjectId": (TEXT, True),
-    "x_TeamId": (TEXT, True),
-    "x_TenantId": (TEXT, True),
-}
 _MTOK: Final = Decimal(1_000_000)
 _GPU_HOUR_NS: Final = Decimal(3_600 * 10**9)
+_RATIO_UNITS: Final = 10**12
 PLATFORM: Final = "platform"
+SERVICE: Final = "LLM gateway"  # where no model is known
+AS_BILLED: Final = "as-billed"  # the price of what is not sold by the token
 ALLOCATION: Final = f"tollkeeper/{METHOD}"
-
-Value = str | Decimal | datetime | bool | None
-Row = dict[str, Value]
 
 
 def usage_rows(charges: Iterable[Charge], billing: Period, periods: Sequence[Period], issuer: str) -> list[Row]:
@@ -91,17 +37,17 @@ def usage_rows(charges: Iterable[Charge], billing: Period, periods: Sequence[Per
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
-    """Give one GPU's cost as one row per tenant and one for the platform's part; they sum to the GPU's cost."""
-    owed = {tenant.tenant: tenant.total_pico_usd for tenant in cost.tenants}
+    """Give one GPU's cost as one row per tenant and one for the platform's part; they sum to the GPU's cost.
+
+    The rows of one GPU differ in whom they are allocated to, how much, and at what ratio: all else is the GPU's.
+    """
+    owed = {tenant.tenant: tenant.total_pico_usd for tenant in cost.tenants} | {PLATFORM: cost.platform_pico_usd}
     use = {tenant.tenant: tenant.used_ns for tenant in cost.tenants}
+    sku = f"gpu/{device_model or device}"
     rows = []
-    for name, amount in (*owed.items(), (PLATFORM, cost.platform_pico_usd)):
-        details = {
-            "AllocatedRatio": format(Decimal(amount) / cost.total_pico_usd, "f") if cost.total_pico_usd else "0",
-            "UsageUnit": "GPU-Nanoseconds",
-            "UsageQuantity": use.get(name, 0),
-            "x_IdlePolicy": cost.policy,
-        }
+    for (name, amount), ratio in zip(owed.items(), _ratios(list(owed.values())), strict=True):
+        quantity = {"UsageUnit": "GPU-Nanoseconds", "UsageQuantity": use.get(name, 0)}
+        details = {"Elements": [{"AllocatedRatio": ratio, **quantity}], "x_IdlePolicy": cost.policy}
         hours = Decimal(use.get(name, 0)) / _GPU_HOUR_NS
         rows.append(
             _row(
@@ -109,12 +55,11 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
                 cost.period,
                 issuer,
                 usd(amount),
-                f"GPU time of {device_model or device}, allocated to {name}",
+                f"GPU time of {device_model or device}, allocated by {ALLOCATION}",
                 ServiceCategory="Compute",
                 ServiceSubcategory="Virtual Machines",
                 ServiceName="GPU inference",
                 ResourceId=device,
-                ResourceName=device_model or device,
                 ResourceType="GPU",
                 ConsumedQuantity=hours.quantize(Decimal("1e-12")),
                 ConsumedUnit="GPU-Hours",
@@ -123,18 +68,25 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
                 AllocatedResourceId=name,
                 AllocatedResourceName=name,
                 AllocatedTags=json.dumps({"tenant": name} if name != PLATFORM else {}),
-                SubAccountId=None if name == PLATFORM else name,
-                SubAccountName=None if name == PLATFORM else name,
-                SubAccountType=None if name == PLATFORM else "Tenant",
                 x_TenantId=None if name == PLATFORM else name,
                 x_CostBasis="gpu_rate",
-                SkuId=f"gpu/{device_model or device}",
+                x_GpuModel=device_model or None,
+                x_PriceVersion="+".join(cost.rate_versions) or None,
+                SkuId=sku,
                 SkuMeter="gpu_time",
-                SkuPriceId=f"gpu/{device_model or device}/{'+'.join(cost.rate_versions) or 'unrated'}",
+                SkuPriceId=f"{sku}/gpu_time/{AS_BILLED}",
                 **_whole(usd(amount)),
             )
         )
     return rows
+
+
+def _ratios(amounts: Sequence[int]) -> list[float]:
+    """Give each amount's share, to twelve places, so that they sum to 1; where all are 0 the last bears it."""
+    weights = [float(amount) for amount in amounts]
+    if not any(weights):
+        weights[-1] = 1.0
+    return [part / _RATIO_UNITS for part in split_exactly(_RATIO_UNITS, weights)]
 
 
 def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> Row:
@@ -143,8 +95,10 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
     per_request = charge.meter == REQUEST
     quantity = Decimal(charge.quantity) if per_request else Decimal(charge.quantity) / _MTOK
     unit = None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd * (1 if per_request else int(_MTOK)))
-    what = f"{charge.meter} of {charge.model or 'no model'} by {charge.provider or 'no provider'}"
+    named = (("of", charge.model), ("by", charge.provider))
+    what = " ".join((charge.meter, *(word for pair in named if pair[1] for word in pair)))
     tags = {"project": charge.project, "team": charge.team}
+    sku = "/".join(part for part in (charge.provider, charge.model) if part) or SERVICE
     return _row(
         billing,
         period,
@@ -153,33 +107,49 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         f"Unpriced usage, cost unknown: {what}" if unpriced else what,
         ServiceProviderName=charge.provider or issuer,
         HostProviderName=charge.provider or issuer,
-        ServiceName=charge.model or "unknown model",
+        ServiceName=charge.model or SERVICE,
         SubAccountId=charge.team or None,
         SubAccountName=charge.team or None,
         SubAccountType="Team" if charge.team else None,
-        BillingAccountId=charge.tenant or "none",
-        BillingAccountName=charge.tenant or None,
-        BillingAccountType="Tenant",
-        SkuId=f"{charge.provider or 'no provider'}/{charge.model or 'no model'}",
+        **({"BillingAccountId": charge.tenant, "BillingAccountName": charge.tenant} if charge.tenant else {}),
+        **({"BillingAccountType": "Tenant"} if charge.tenant else {}),
+        SkuId=sku,
         SkuMeter=charge.meter,
-        SkuPriceId="/".join(
-            (charge.price_version or "unpriced", charge.meter, "whole" if unit is None else str(charge.unit_pico_usd))
-        ),
+        SkuPriceId=_price_id(sku, charge),
+        SkuPriceDetails=_price_details(charge),
         **(_whole(amount) if unit is None else _by_unit(unit, quantity, per_request=per_request)),
         ConsumedQuantity=Decimal(charge.quantity),
         ConsumedUnit="Requests" if per_request else "Tokens",
         ResourceId=charge.model or None,
-        ResourceName=charge.model or None,
         ResourceType="Model" if charge.model else None,
         Tags=json.dumps({name: value for name, value in tags.items() if value}),
         x_CostBasis=charge.basis,
         x_IsUnpriced=unpriced,
         x_KeyId=charge.key or None,
         x_Model=charge.model or None,
+        x_PriceVersion=charge.price_version or None,
         x_ProjectId=charge.project or None,
         x_TeamId=charge.team or None,
         x_TenantId=charge.tenant or None,
     )
+
+
+def _price_id(sku: str, charge: Charge) -> str:
+    """Name what is priced, and no price: neither amounts, dates nor whose card it is are in it, so that it is the same
+    in every month and for every payer. Tiers and batches are prices of their own."""
+    if charge.unit_pico_usd is None:
+        return f"{sku}/{charge.meter}/{AS_BILLED}"
+    tier = (f"above-{charge.above_input_tokens}",) if charge.above_input_tokens else ()
+    return "/".join((sku, charge.meter, *tier, *(("batch",) if charge.is_batch else ())))
+
+
+def _price_details(charge: Charge) -> str | None:
+    details: dict[str, object] = {}
+    if charge.above_input_tokens:
+        details["x_AboveInputTokens"] = charge.above_input_tokens
+    if charge.is_batch:
+        details["x_IsBatch"] = True
+    return json.dumps(details, sort_keys=True) if details else None
 
 
 def _by_unit(price: Decimal, quantity: Decimal, *, per_request: bool) -> Row:
@@ -193,8 +163,8 @@ def _by_unit(price: Decimal, quantity: Decimal, *, per_request: bool) -> Row:
 
 
 def _whole(amount: Decimal) -> Row:
-    """Price what has no price by the token as one unit: FOCUS lets no usage be without a unit price."""
-    return {**_by_unit(amount, Decimal(1), per_request=False), "PricingCategory": "Other", "PricingUnit": "Units"}
+    """Price what has no price by the token in units of one USD: FOCUS lets no usage be without a unit price."""
+    return {**_by_unit(Decimal(1), amount, per_request=False), "PricingCategory": "Other", "PricingUnit": "Units"}
 
 
 def _row(billing: Period, period: Period, issuer: str, cost: Decimal, description: str, **values: Value) -> Row:

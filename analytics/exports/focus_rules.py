@@ -1,48 +1,91 @@
 """Checks a FOCUS dataset by the specification's published rules: what a row may hold, and what rows must sum to.
 
-The official validator (github.com/finopsfoundation/focus_validator) is not in the package registries at a version that
-knows 1.3; these are FOCUS 1.3's rules (focus.finops.org), as we know them, for the columns that are written here.
+The rules are those of FOCUS 1.3 (focus.finops.org) and of the requirements model that is published with it, for the
+columns that are written here. The official validator (github.com/finopsfoundation/focus_validator) needs Python 3.12.
 """
 
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from analytics.exports.focus import COLUMNS, FLAG, JSON_TEXT, NUMBER, TIME, Row
+from analytics.exports.focus_columns import (
+    ALLOWED,
+    COLUMNS,
+    FLAG,
+    KEY_VALUES,
+    NUMBER,
+    OBJECT,
+    SUBCATEGORIES,
+    TIME,
+    TIME_UNITS,
+    Row,
+    Value,
+)
 
-_ALLOWED: Final[Mapping[str, frozenset[str]]] = {
-    "ChargeCategory": frozenset({"Usage", "Purchase", "Tax", "Credit", "Adjustment"}),
-    "ChargeClass": frozenset({"Correction"}),
-    "ChargeFrequency": frozenset({"One-Time", "Recurring", "Usage-Based"}),
-    "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
-    "ServiceCategory": frozenset({"AI and Machine Learning", "Compute"}),
-}
 # Columns of which one without the other says nothing.
 _TOGETHER: Final = (
     ("ConsumedQuantity", "ConsumedUnit"),
     ("PricingQuantity", "PricingUnit"),
+    ("BillingAccountId", "BillingAccountType"),
+    ("SubAccountId", "SubAccountName"),
     ("SubAccountId", "SubAccountType"),
+    ("ResourceId", "ResourceType"),
     ("AllocatedMethodId", "AllocatedResourceId"),
     ("AllocatedMethodId", "AllocatedMethodDetails"),
 )
-# What no usage may be without.
+# The second must be null where the first is.
+_NEEDS: Final = (
+    ("SkuId", "SkuMeter"),
+    ("SkuPriceId", "SkuPriceDetails"),
+    ("ResourceId", "ResourceName"),
+    ("AllocatedResourceId", "AllocatedResourceName"),
+    ("AllocatedResourceId", "AllocatedTags"),
+)
+# What no usage, and no purchase, may be without; and what no tax may have.
 _OF_USAGE: Final = (
-    *("ConsumedQuantity", "ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit"),
+    *("ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit"),
     *("SkuId", "SkuPriceId"),
 )
-_UNIT: Final = re.compile(r"^(?:\d+ )?[A-Z][A-Za-z]*(?:-[A-Z][a-z]+)*(?:/[A-Z][a-z]+)?$")
+_NOT_OF_TAX: Final = (
+    *("ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity"),
+    *("SkuId", "SkuPriceId"),
+)
+_NOT_BELOW_ZERO: Final = ("ContractedUnitPrice", "ListUnitPrice")
+# Of rows with the same value of the first, all must have the same value of the second.
+_ONE_OF: Final = (
+    ("SkuPriceId", "SkuId"),
+    ("ServiceName", "ServiceCategory"),
+    ("ServiceName", "ServiceSubcategory"),
+)
+# What allocated charges of one origin need not have in common: whom they are for, and what sums.
+_OF_ONE_ALLOCATION: Final = frozenset(
+    {
+        *("AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"),
+        *("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "ConsumedQuantity", "PricingQuantity"),
+    }
+)
+_PLACEHOLDERS: Final = frozenset({"none", "null", "n/a", "na", "not applicable", "unknown", "-"})
+_SINGULAR_TIME: Final = "|".join(unit.removesuffix("s") for unit in TIME_UNITS)
+_PLURAL_TIME: Final = "|".join(TIME_UNITS)
+_COUNT: Final = r"[A-Z][A-Za-z]*"
+# FOCUS's unit format: plural units, with a quantity before them, for so long, or in each stretch of time.
+_UNIT: Final = re.compile(
+    rf"^(?:(?:\d+ )?{_COUNT}|{_COUNT}-{_COUNT}|{_COUNT}-(?:{_PLURAL_TIME})"
+    rf"|{_COUNT}/(?:{_SINGULAR_TIME})|{_COUNT}/\d+ (?:{_PLURAL_TIME}))$"
+)
 _CURRENCY: Final = re.compile(r"^[A-Z]{3}$")
 _NEAR: Final = Decimal("1e-12")
+_RATIO_NEAR: Final = Decimal("1e-9")
 
 
 def focus_faults(rows: Sequence[Row]) -> list[str]:
     """Give what breaks a rule, one line for each; none where the dataset conforms."""
     faults = [fault for number, row in enumerate(rows, 1) for fault in _row_faults(number, row)]
-    return faults + _allocation_faults(rows)
+    return faults + _parent_faults(rows) + _allocation_faults(rows)
 
 
 def _row_faults(number: int, row: Row) -> list[str]:
@@ -56,27 +99,71 @@ def _row_faults(number: int, row: Row) -> list[str]:
                 faults.append(f"{where}: {name} must not be null")
             continue
         faults += [f"{where}: {name} {fault}" for fault in _value_faults(kind, value)]
-        if name in _ALLOWED and value not in _ALLOWED[name]:
-            faults.append(f"{where}: {name} {value!r} is not one of {', '.join(sorted(_ALLOWED[name]))}")
-    return faults + [f"{where}: {fault}" for fault in _relation_faults(row)]
+        if name in ALLOWED and value not in ALLOWED[name]:
+            faults.append(f"{where}: {name} {value!r} is not one of {', '.join(sorted(ALLOWED[name]))}")
+    rules = (_relation_faults, _category_faults, _period_faults, _unit_faults, _price_faults)
+    return faults + [f"{where}: {fault}" for rule in rules for fault in rule(row)]
 
 
-def _value_faults(kind: str, value: object) -> list[str]:
+def _value_faults(kind: str, value: Value) -> list[str]:
     if kind == NUMBER:
         return [] if isinstance(value, Decimal) and value.is_finite() else ["must be a decimal number"]
     if kind == TIME:
-        is_utc = isinstance(value, datetime) and value.utcoffset() == datetime.now(UTC).utcoffset()
+        is_utc = isinstance(value, datetime) and value.utcoffset() == timedelta(0)
         return [] if is_utc else ["must be a time in UTC"]
     if kind == FLAG:
         return [] if isinstance(value, bool) else ["must be true or false"]
     if not isinstance(value, str) or not value.strip():
         return ["must be text that is not empty"]
-    if kind == JSON_TEXT:
-        try:
-            return [] if isinstance(json.loads(value), dict) else ["must be a JSON object"]
-        except ValueError:
-            return ["must be a JSON object"]
-    return []
+    if value.strip().lower() in _PLACEHOLDERS:
+        return [f"{value!r} stands for no value; leave it null"]
+    if kind == KEY_VALUES:
+        return _key_value_faults(value)
+    return _object_faults(value) if kind == OBJECT else []
+
+
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _key_value_faults(text: str) -> list[str]:
+    """FOCUS's key-value format: an object whose keys stand once and whose values are plain."""
+    try:
+        read = json.loads(text, object_pairs_hook=_pairs)
+    except ValueError:
+        return ["must be a JSON object with every key once"]
+    if not isinstance(read, dict):
+        return ["must be a JSON object"]
+    nested = [name for name, value in read.items() if isinstance(value, dict | list)]
+    return [f"must hold plain values, and {name!r} is none" for name in nested]
+
+
+def _object_faults(text: str) -> list[str]:
+    """The schema of AllocatedMethodDetails: Elements with a ratio each, and other keys that begin with x_."""
+    try:
+        read = json.loads(text, parse_float=Decimal, object_pairs_hook=_pairs)
+    except ValueError:
+        return ["must be a JSON object with every key once"]
+    elements = read.get("Elements") if isinstance(read, dict) else None
+    if not isinstance(elements, list) or not elements or not all(isinstance(one, dict) for one in elements):
+        return ["must be a JSON object with Elements, an array of objects"]
+    faults = [f"has a key {name!r} that does not begin with x_" for name in read if not _is_key(name, ("Elements",))]
+    for element in elements:
+        ratio = element.get("AllocatedRatio")
+        if isinstance(ratio, bool) or not isinstance(ratio, int | Decimal):
+            faults.append("must have a numeric AllocatedRatio in each element")
+        if ("UsageQuantity" in element) and not isinstance(element.get("UsageUnit"), str):
+            faults.append("must have a UsageUnit where it has a UsageQuantity")
+        known = ("AllocatedRatio", "UsageUnit", "UsageQuantity")
+        faults += [f"has a key {name!r} that does not begin with x_" for name in element if not _is_key(name, known)]
+    return faults
+
+
+def _is_key(name: str, known: Sequence[str]) -> bool:
+    return name in known or name.startswith("x_")
 
 
 def _relation_faults(row: Row) -> list[str]:
@@ -85,21 +172,79 @@ def _relation_faults(row: Row) -> list[str]:
         for one, other in _TOGETHER
         if (row.get(one) is None) != (row.get(other) is None)
     ]
-    if row.get("ChargeCategory") == "Usage" and row.get("ChargeClass") != "Correction":
-        missing = [name for name in _OF_USAGE if row.get(name) is None]
-        faults += [f"{name} must not be null where ChargeCategory is Usage" for name in missing]
+    faults += [
+        f"{other} must be null where {one} is"
+        for one, other in _NEEDS
+        if row.get(one) is None and row.get(other) is not None
+    ]
+    if row.get("ResourceName") is not None and row.get("ResourceName") == row.get("ResourceId"):
+        faults.append("ResourceName must not repeat ResourceId")
+    return faults
+
+
+def _category_faults(row: Row) -> list[str]:
+    category, is_correction = row.get("ChargeCategory"), row.get("ChargeClass") == "Correction"
+    faults = []
+    if category in ("Usage", "Purchase") and not is_correction:
+        needed = (*_OF_USAGE, *(("ConsumedQuantity",) if category == "Usage" else ()))
+        faults += [
+            f"{name} must not be null where ChargeCategory is {category}" for name in needed if _lacks(row, name)
+        ]
+    if category == "Tax":
+        faults += [f"{name} must be null where ChargeCategory is Tax" for name in _NOT_OF_TAX if not _lacks(row, name)]
+    if category != "Usage" and not _lacks(row, "ConsumedQuantity"):
+        faults.append("ConsumedQuantity must be null where ChargeCategory is not Usage")
+    if category == "Purchase" and row.get("ChargeFrequency") == "Usage-Based":
+        faults.append("ChargeFrequency must not be Usage-Based where ChargeCategory is Purchase")
+    if category == "Credit":
+        costs = {row.get(name) for name in ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")}
+        if len(costs) > 1:
+            faults.append("all costs must be BilledCost where ChargeCategory is Credit")
+    service, sub = row.get("ServiceCategory"), row.get("ServiceSubcategory")
+    if service not in SUBCATEGORIES:
+        faults.append(f"ServiceCategory {service!r} is not one of {', '.join(sorted(SUBCATEGORIES))}")
+    elif sub not in SUBCATEGORIES[str(service)]:
+        faults.append(f"ServiceSubcategory {sub!r} is none of ServiceCategory {service!r}")
+    return faults
+
+
+def _lacks(row: Row, name: str) -> bool:
+    return row.get(name) is None
+
+
+def _period_faults(row: Row) -> list[str]:
+    faults = []
     for begin, end in (("BillingPeriodStart", "BillingPeriodEnd"), ("ChargePeriodStart", "ChargePeriodEnd")):
         start, until = row.get(begin), row.get(end)
         if isinstance(start, datetime) and isinstance(until, datetime) and not start < until:
             faults.append(f"{begin} must lie before {end}")
-    if not _is_within(row):
+    names = ("BillingPeriodStart", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodEnd")
+    moments = [moment for name in names if isinstance(moment := row.get(name), datetime)]
+    # Where one is missing or no time, that is a fault of its own.
+    if len(moments) == len(names) and not (moments[0] <= moments[1] and moments[2] <= moments[3]):
         faults.append("the charge period must lie within the billing period")
+    return faults
+
+
+def _unit_faults(row: Row) -> list[str]:
+    faults = []
     if not _CURRENCY.match(str(row.get("BillingCurrency"))):
         faults.append("BillingCurrency must be a code of ISO 4217")
     for name in ("ConsumedUnit", "PricingUnit"):
         unit = row.get(name)
         if isinstance(unit, str) and not _UNIT.match(unit):
             faults.append(f"{name} {unit!r} is not in FOCUS's unit format")
+    return faults
+
+
+def _price_faults(row: Row) -> list[str]:
+    faults = []
+    for name in _NOT_BELOW_ZERO:
+        unit_price = row.get(name)
+        if isinstance(unit_price, Decimal) and unit_price.is_finite() and unit_price < 0:
+            faults.append(f"{name} must not be negative")
+    if row.get("ChargeClass") == "Correction":
+        return faults
     for price, cost in (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost")):
         unit_price, quantity, amount = row.get(price), row.get("PricingQuantity"), row.get(cost)
         if isinstance(unit_price, Decimal) and isinstance(quantity, Decimal) and isinstance(amount, Decimal):
@@ -108,25 +253,52 @@ def _relation_faults(row: Row) -> list[str]:
     return faults
 
 
-def _is_within(row: Row) -> bool:
-    start, begin, end, until = (
-        row.get(name) for name in ("BillingPeriodStart", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodEnd")
-    )
-    if not all(isinstance(one, datetime) for one in (start, begin, end, until)):
-        return True  # which is a fault of its own
-    return start <= begin and end <= until  # type: ignore[operator]  # times, as was just seen
+def _parent_faults(rows: Sequence[Row]) -> list[str]:
+    """What may have one parent alone has one, over the whole dataset."""
+    faults = []
+    for child, parent in _ONE_OF:
+        found: defaultdict[Value, set[Value]] = defaultdict(set)
+        for row in rows:
+            if row.get(child) is not None:
+                found[row.get(child)].add(row.get(parent))
+        faults += [
+            f"{child} {name!r} has {len(parents)} values of {parent}: {', '.join(sorted(map(str, parents)))}"
+            for name, parents in found.items()
+            if len(parents) > 1
+        ]
+    return faults
 
 
 def _allocation_faults(rows: Sequence[Row]) -> list[str]:
-    """The ratios of what one resource was split into are its whole."""
-    ratios: defaultdict[tuple[object, ...], Decimal] = defaultdict(Decimal)
-    for row in rows:
+    """The ratios of what one charge was split into are its whole, and its parts have all else in common."""
+    ratios: defaultdict[tuple[Value, ...], Decimal] = defaultdict(Decimal)
+    shared: dict[tuple[Value, ...], Row] = {}
+    faults = []
+    for number, row in enumerate(rows, 1):
         details = row.get("AllocatedMethodDetails")
-        if isinstance(details, str):
-            origin = (row["ResourceId"], row["ChargePeriodStart"], row["ChargePeriodEnd"])
-            ratios[origin] += Decimal(str(json.loads(details).get("AllocatedRatio", "0")))
-    return [
+        if not isinstance(details, str):
+            continue
+        origin = (row.get("ResourceId"), row.get("ChargePeriodStart"), row.get("ChargePeriodEnd"))
+        ratios[origin] += _ratio_of(details)
+        first = shared.setdefault(origin, row)
+        differs = [
+            name
+            for name in COLUMNS
+            if name not in _OF_ONE_ALLOCATION and not name.startswith("x_") and row.get(name) != first.get(name)
+        ]
+        faults += [f"row {number}: {name} differs from what else {origin[0]!r} was split into" for name in differs]
+    return faults + [
         f"the allocated ratios of {origin[0]!r} sum to {ratio}, not 1"
         for origin, ratio in ratios.items()
-        if abs(ratio - 1) > Decimal("1e-9") and ratio
+        if abs(ratio - 1) > _RATIO_NEAR
     ]
+
+
+def _ratio_of(details: str) -> Decimal:
+    try:
+        read = json.loads(details, parse_float=Decimal)
+    except ValueError:
+        return Decimal(0)  # which is a fault of its own
+    elements = read.get("Elements") if isinstance(read, Mapping) else None
+    ratios = [one.get("AllocatedRatio") for one in elements or () if isinstance(one, Mapping)]
+    return sum((Decimal(one) for one in ratios if isinstance(one, int | Decimal)), Decimal(0))

@@ -75,12 +75,14 @@ def invoices(
     currency: str = "USD",
     *,
     zone: tzinfo = UTC,
+    tenant: str | None = None,
 ) -> list[Invoice]:
     """Make one invoice for each team (or tenant) with charges, in order.
 
     Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
-    They are a month's, too: of a range that is no whole month of `zone` they are left out. Raises ConfigurationError
-    where the currency has no rate at the period's end.
+    They are a month's, too: of a range that is no whole month of `zone` they are left out. A tenant that has committed
+    to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. Raises
+    ConfigurationError where the currency has no rate at the period's end.
     """
     is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
@@ -93,16 +95,21 @@ def invoices(
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
 
+    by_payer = {name: list(owed) for name, owed in groupby(sorted(charges, key=payer), key=payer)}
+    if level == "tenant" and is_month:
+        committed = (terms.subject for terms in rates.all_terms(last) if terms.committed_usd)
+        for name in committed:
+            if tenant in (None, name):
+                by_payer.setdefault((name, ""), [])
     made = []
-    for (tenant, team), of_payer in groupby(sorted(charges, key=payer), key=payer):
-        owed = list(of_payer)
-        terms = rates.terms(last, tenant)
+    for (of_tenant, of_team), owed in sorted(by_payer.items(), key=lambda pair: pair[0]):
+        terms = rates.terms(last, of_tenant)
         lines, usage = _lines(owed, rate.units_per_usd)
         made.append(
             Invoice(
-                number=_number(period, zone, tenant, team, level),
-                tenant=tenant,
-                team=team,
+                number=_number(period, zone, of_tenant, of_team, level),
+                tenant=of_tenant,
+                team=of_team,
                 level=level,
                 period=period,
                 currency=currency,

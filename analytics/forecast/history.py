@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Any, Final, cast
 
 from analytics.queries import query
 from analytics.rows import UnexpectedRow, money_of, number_of, text_of
 from backends.store.client import StoreClient
+from contracts.money import pico_usd
 
 PICO: Final = 10**12
 
@@ -43,27 +44,26 @@ def spend_histories(store: StoreClient, first: date, until: date, tenant: str | 
     Raises StoreUnavailable.
     """
     parameters = {"start": _seconds(first), "end": _seconds(until), "tenant": tenant}
-    found: dict[str, dict[date, tuple[int, int]]] = {}
-    unpriced: dict[str, int] = {}
-    for row in store.query(query("tenant_cost"), parameters):
-        name = text_of(row["tenant"])
-        day = _day(row["day"])
-        found.setdefault(name, {})[day] = int(money_of(row["cost_sum"]) * PICO), number_of(row["request_count"])
-        unpriced[name] = unpriced.get(name, 0) + number_of(row["unpriced_count"])
-    return {name: history_of(name, days, until, unpriced[name]) for name, days in found.items()}
+    found: dict[str, SpendHistory] = {}
+    for row in store.query(query("spend_days"), parameters):
+        days, costs, counts = (cast(Sequence[Any], row[name]) for name in ("days", "cost_sums", "request_counts"))
+        spent = {
+            _day(day): (pico_usd(money_of(cost)), number_of(count))
+            for day, cost, count in zip(days, costs, counts, strict=True)
+        }
+        name = text_of(row["tenant_label"])
+        found[name] = history_of(name, spent, until, number_of(row["unpriced_count"]))
+    return found
 
 
 def history_of(tenant: str, days: Mapping[date, tuple[int, int]], until: date, unpriced: int = 0) -> SpendHistory:
     """Fill the holes between a tenant's first day and `until`; `days` are (pico-USD, requests) and not empty."""
     first = min(days)
-    span: Sequence[date] = [first + timedelta(days=number) for number in range((until - first).days)]
-    return SpendHistory(
-        tenant,
-        first,
-        tuple(days.get(day, (0, 0))[0] for day in span),
-        tuple(days.get(day, (0, 0))[1] for day in span),
-        unpriced,
-    )
+    start = first.toordinal()
+    by_place = {day.toordinal() - start: spent for day, spent in days.items()}
+    nothing = (0, 0)
+    span = [by_place.get(place, nothing) for place in range((until - first).days)]
+    return SpendHistory(tenant, first, tuple(cost for cost, _ in span), tuple(count for _, count in span), unpriced)
 
 
 def _seconds(day: date) -> int:

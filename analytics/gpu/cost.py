@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from analytics.gpu.idle import PLATFORM, IdlePolicy, split_idle
-from analytics.gpu.ledger import GpuLedger, GpuMinute
+from analytics.gpu.ledger import CPU, GpuLedger, GpuMinute
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period
@@ -20,7 +20,9 @@ from contracts.rates import RateBook
 USED: Final = "attributed_ns"
 WASTED: Final = "wasted_ns"
 BUSY_LINES: Final = (USED, "recompute_ns", WASTED, "unattributed_ns")
-IDLE_LINES: Final = ("host_gap_ns", "idle_ns", "load_ns", "warmup_ns", "sleep_ns", "unexplained_ns", "no_engine_ns")
+IDLE_LINES: Final = (
+    *("host_gap_ns", "idle_ns", "load_ns", "warmup_ns", "sleep_ns", "dead_ns", "unexplained_ns", "no_engine_ns"),
+)
 _HOUR_NS: Final = 3_600 * 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UseByMinute = Mapping[tuple[str, str], Mapping[int, tuple[int, int]]]  # engine, tenant -> minute -> useful, wasted ns
@@ -44,7 +46,8 @@ class TenantGpuCost:
 
 @dataclass(frozen=True, slots=True)
 class GpuCost:
-    """The bill of a range: by line, by model and by who pays. `unrated_ns` is GPU time for which no rate holds.
+    """The bill of a range: by line, by model and by who pays. `unrated_ns` is GPU time for which no rate holds,
+    `unrated_cpu_ns` that of engines without a GPU.
 
     `platform_pico_usd` is what no tenant pays: recomputing after preemptions, steps nobody was charged for, and
     idleness as far as the policy leaves it there. Tenants and platform sum to the total, and so do the lines.
@@ -59,6 +62,7 @@ class GpuCost:
     platform_pico_usd: int
     unrated_ns: int
     rate_versions: tuple[str, ...]
+    unrated_cpu_ns: int = 0
 
 
 def device_models(store: StoreClient, period: Period) -> dict[str, str]:
@@ -68,9 +72,11 @@ def device_models(store: StoreClient, period: Period) -> dict[str, str]:
     return {text_of(row["device_label"]): text_of(row["model_label"]) for row in rows}
 
 
-def tenant_use(store: StoreClient, period: Period) -> dict[tuple[str, str], dict[int, tuple[int, int]]]:
-    """Give each tenant's useful and wasted nanoseconds on each engine by minute (Unix seconds)."""
-    parameters = {"start": period.start.timestamp(), "end": period.end.timestamp()}
+def tenant_use(
+    store: StoreClient, period: Period, engine: str = ""
+) -> dict[tuple[str, str], dict[int, tuple[int, int]]]:
+    """Give each tenant's useful and wasted nanoseconds on each engine, or the one named, by minute (Unix seconds)."""
+    parameters = {"start": period.start.timestamp(), "end": period.end.timestamp(), "engine": engine}
     found: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in store.query(query("gpu_tenant_use"), parameters):
         charged, wasted, again = (number_of(row[name]) for name in ("charged_sum", "wasted_sum", "recompute_sum"))
@@ -90,17 +96,20 @@ def gpu_cost(
     """Price a ledger. `models` has each GPU's model by UUID; `reserved` each tenant's share of the GPUs.
 
     A GPU that several engines share is paid once: their busy time is charged as measured, and what is left of the
-    wall clock is spread over their other lines.
+    wall clock is spread over their other lines. An engine without a GPU is paid by a rate for its name or for `cpu`,
+    and not by the rate for every GPU. A stretch (a minute; of finished hours an hour) has the rate of its beginning.
     """
     by_line: defaultdict[str, int] = defaultdict(int)
     by_model: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])  # ns, pico-USD for use, pico-USD for waste
     versions: set[str] = set()
-    unrated_ns = 0
+    unrated = {True: 0, False: 0}  # on GPUs, and not
     for (device, start, end), minutes in _stretches(ledger).items():
-        rate = rates.gpu(_EPOCH + timedelta(microseconds=start // 1000), device, models.get(device, ""))
+        is_gpu = any(minute.is_gpu for minute in minutes)
+        subjects = (device, models.get(device, "") if is_gpu else CPU)
+        rate = rates.gpu(_EPOCH + timedelta(microseconds=start // 1000), *subjects, or_any=is_gpu)
         if rate is None:
-            unrated_ns += end - start
+            unrated[is_gpu] += end - start
             continue
         versions.add(rate.version)
         amount = rate.pico_usd_per_hour * end // _HOUR_NS - rate.pico_usd_per_hour * start // _HOUR_NS
@@ -110,7 +119,7 @@ def gpu_cost(
             by_line[line] += part
             by_model[minute.model][line] += part
             if line in (USED, WASTED):
-                _charge(used, use, minute, line, part)
+                _charge(used, use, minute, line, part, ledger.grain_s)
     idle = sum(by_line[line] for line in IDLE_LINES)
     shares = split_idle(idle, policy, _use_by_minute(use), reserved or {})
     tenants = tuple(
@@ -126,18 +135,19 @@ def gpu_cost(
         models_pico_usd={model: dict(lines) for model, lines in by_model.items()},
         tenants=tenants,
         platform_pico_usd=total - sum(tenant.total_pico_usd for tenant in tenants),
-        unrated_ns=unrated_ns,
+        unrated_ns=unrated[True],
         rate_versions=tuple(sorted(versions)),
+        unrated_cpu_ns=unrated[False],
     )
 
 
 def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]:
-    """Group minutes by GPU and clock minute (Unix ns), whatever engines were on it."""
+    """Group minutes by GPU and clock minute (Unix ns), or hour where that is the grain, whatever engines were on it."""
     found: defaultdict[tuple[str, int, int], list[GpuMinute]] = defaultdict(list)
-    start_ns, end_ns = _unix_ns(ledger.period.start), _unix_ns(ledger.period.end)
+    start_ns, end_ns, grain_ns = _unix_ns(ledger.period.start), _unix_ns(ledger.period.end), ledger.grain_s * 10**9
     for minute in ledger.minutes:
-        first = _unix_ns(minute.period.start) // (60 * 10**9) * (60 * 10**9)
-        found[minute.device, max(first, start_ns), min(first + 60 * 10**9, end_ns)].append(minute)
+        first = _unix_ns(minute.period.start) // grain_ns * grain_ns
+        found[minute.device, max(first, start_ns), min(first + grain_ns, end_ns)].append(minute)
     return found
 
 
@@ -156,11 +166,13 @@ def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
     ]
 
 
-def _charge(used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, line: str, part: int) -> None:
+def _charge(
+    used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, line: str, part: int, grain_s: int
+) -> None:
     """Charge a part of a minute to the tenants an engine worked for in it, by their nanoseconds."""
     if not part:
         return
-    second = int(minute.period.start.timestamp()) // 60 * 60
+    second = int(minute.period.start.timestamp()) // grain_s * grain_s
     place = 0 if line == USED else 1
     owed = {
         tenant: by_minute.get(second, (0, 0))[place]
@@ -171,7 +183,7 @@ def _charge(used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, lin
     if not any(owed.values()):  # a step that began in the minute before, whose time was counted there
         is_counted = False
         owed = {
-            tenant: by_minute.get(second - 60, (0, 0))[place]
+            tenant: by_minute.get(second - grain_s, (0, 0))[place]
             for (engine, tenant), by_minute in use.items()
             if engine == minute.engine
         }
@@ -220,4 +232,5 @@ def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
         ],
         "platform_usd": format(usd(cost.platform_pico_usd), "f"),
         "unrated_gpu_ns": cost.unrated_ns,
+        "unrated_cpu_ns": cost.unrated_cpu_ns,
     }

@@ -23,6 +23,7 @@ MAX_STEPS: Final = 3_000_000  # some 1.5 GB: eight hours of a hundred steps a se
 _REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
 _ASKING: Final = timedelta(minutes=1)  # "the last 72 hours" were so a moment ago
 _NS: Final = 10**9
+CPU: Final = "cpu"  # what an engine without a GPU calls its device
 _MINUTE_SECONDS: Final = 60
 
 
@@ -40,16 +41,21 @@ class GpuMinute:
     period: Period
     lines: LedgerLines
     no_engine_ns: int = 0
+    is_gpu: bool = True  # False: the engine computes on the machine's own processor
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLedger:
-    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers."""
+    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers.
+
+    Of finished hours a "minute" is an hour: `grain_s` seconds long.
+    """
 
     period: Period
     minutes: tuple[GpuMinute, ...]
     steps: int = 0
     missing_steps: int = 0
+    grain_s: int = 60
 
     @property
     def total(self) -> LedgerLines:
@@ -75,13 +81,15 @@ class _Engine:
     last_ns: int
     first_sequence: int
     last_sequence: int
+    is_gpu: bool
     times: list[StepTime] = field(default_factory=list)
 
 
-def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None) -> GpuLedger:
+def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None, engine: str = "") -> GpuLedger:
     """Read the steps of a range and lay them out by GPU and minute. For those who may see the whole platform.
 
-    Raises InvalidRequest where the steps are no longer kept or too many to be read at once, StoreUnavailable.
+    Of one engine where it is named. Raises InvalidRequest where the steps are no longer kept or too many to be read at
+    once, StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
     if period.end <= period.start:
@@ -93,7 +101,7 @@ def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None 
         )
     if period.end - period.start > STEPS_KEPT + _ASKING:
         raise InvalidRequest("the range is longer than the 72 hours that engine steps are kept", param="to")
-    engines = _engines(store, period)
+    engines = _engines(store, period, engine)
     return ledger_of(period, {name: (engine.devices, engine.times) for name, engine in engines.items()}, engines)
 
 
@@ -128,6 +136,7 @@ def ledger_of(
                     Period(_moment(stretch[0]), _moment(stretch[1])),
                     lines if alive else LedgerLines(),
                     0 if alive else stretch[1] - stretch[0],
+                    fact is None or fact.is_gpu,
                 )
                 for device in devices or (engine,)
             ]
@@ -135,8 +144,9 @@ def ledger_of(
     return GpuLedger(period, tuple(ordered), steps, missing)
 
 
-def _engines(store: StoreClient, period: Period) -> dict[str, _Engine]:
+def _engines(store: StoreClient, period: Period, only: str) -> dict[str, _Engine]:
     parameters = {
+        "engine": only,
         "start": (period.start - _REACH).timestamp(),
         "end": (period.end + _REACH).timestamp(),
         "line_limit": MAX_STEPS + 1,
@@ -147,15 +157,21 @@ def _engines(store: StoreClient, period: Period) -> dict[str, _Engine]:
     engines: dict[str, _Engine] = {}
     start_ns, end_ns = _ns(period.start), _ns(period.end)
     for row in rows:
-        time, sequence = _time(row), number_of(row["sequence"])
+        time, sequence = time_of_row(row), number_of(row["sequence"])
         if time.ends_at_ns <= start_ns or time.begins_at_ns >= end_ns:
             continue
         engine = engines.get(time.engine)
         if engine is None:
             devices = cast(Sequence[str], row["device_labels"])
-            names = tuple(device if device and device != "cpu" else time.engine for device in devices)
             engine = engines[time.engine] = _Engine(
-                text_of(row["model"]), text_of(row["replica"]), names, time.begins_at_ns, 0, sequence, sequence
+                model=text_of(row["model"]),
+                replica=text_of(row["replica"]),
+                devices=named_devices(time.engine, devices),
+                first_ns=time.begins_at_ns,
+                last_ns=0,
+                first_sequence=sequence,
+                last_sequence=sequence,
+                is_gpu=CPU not in devices,
             )
         engine.last_ns, engine.last_sequence = time.ends_at_ns, max(engine.last_sequence, sequence)
         engine.first_sequence = min(engine.first_sequence, sequence)
@@ -163,7 +179,13 @@ def _engines(store: StoreClient, period: Period) -> dict[str, _Engine]:
     return engines
 
 
-def _time(row: dict[str, object]) -> StepTime:
+def named_devices(engine: str, devices: Sequence[str]) -> tuple[str, ...]:
+    """Give what an engine's devices are called: a GPU by its UUID, else by the engine's name."""
+    return tuple(device if device and device != CPU else engine for device in devices)
+
+
+def time_of_row(row: dict[str, object]) -> StepTime:
+    """Read what a row of gpu_steps.sql says of time."""
     charged, wasted, again = (number_of(row[name]) for name in ("charged_sum", "wasted_sum", "recompute_sum"))
     return StepTime(
         engine=text_of(row["engine"]),
@@ -197,7 +219,7 @@ def lines_as_json(lines: LedgerLines) -> dict[str, object]:
     """Give a ledger's lines by name, with what is unexplained in ns and as a share of the wall clock."""
     names = (
         *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
-        *("load_ns", "warmup_ns", "sleep_ns", "unexplained_ns"),
+        *("load_ns", "warmup_ns", "sleep_ns", "dead_ns", "unexplained_ns"),
     )
     share = lines.unexplained_ns / lines.wall_ns if lines.wall_ns else None
     return {**{name: getattr(lines, name) for name in names}, "unexplained_share": share}

@@ -133,14 +133,14 @@ class DecodeRun:
             low, high = (middle, high) if self.growth_of(middle) <= free else (low, middle)
         return low
 
-    def pace(self) -> None:
-        """Predict the next step, and by how much each that follows is longer."""
+    def pace(self, luck: float = 1.0) -> None:
+        """Predict the next step, and by how much each that follows is longer. `luck` multiplies both."""
         decodes = len(self.members)
         empty_ns = self._empty_ns.get(decodes)
         if empty_ns is None:
             empty_ns = self._empty_ns[decodes] = self._model.decode_ns(decodes, 0)
-        self.each_ns = empty_ns + self._read_ns * (self.reads - decodes) + self._gap_ns
-        self.more_ns = self._read_ns * decodes
+        self.each_ns = (empty_ns + self._read_ns * (self.reads - decodes)) * luck + self._gap_ns
+        self.more_ns = self._read_ns * decodes * luck
 
     def elapsed(self, steps: int) -> float:
         """Predict so many steps from where `pace` was asked: a sum of a growing read."""

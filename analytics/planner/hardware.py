@@ -25,25 +25,27 @@ class Gpu:
     terabytes_per_second: float
     bf16_teraflops: float
     fp8_teraflops: float | None = None
+    int8_teraops: float | None = None
 
     def teraflops(self, quantization: str) -> float:
-        """Give the arithmetic for a format of weights. Weights of 4 bits are computed with in 16."""
-        if quantization in ("fp8", "int8"):
-            return self.fp8_teraflops or self.bf16_teraflops
-        return self.bf16_teraflops
+        """Give the arithmetic for a format of weights. Weights of 4 bits are computed with in 16, and so are those of a
+        format that the GPU has no arithmetic for."""
+        found = {"fp8": self.fp8_teraflops, "int8": self.int8_teraops}.get(quantization)
+        return found or self.bf16_teraflops
 
 
-# NVIDIA's data sheets of A100 (2021), L4, L40S and H100 (2023), H200 (2024), B200 (HGX, 2025), AMD's of MI300X (2023).
+# SXM, OAM and PCIe boards as docs/planning.md names them, with the sources the figures were compared with. Vendors
+# print most figures with sparsity: these are half of those.
 GPUS: Final[Mapping[str, Gpu]] = {
     one.name: one
     for one in (
-        Gpu("a100-80gb", 80, 2.039, 312),
-        Gpu("h100", 80, 3.35, 989, 1979),
-        Gpu("h200", 141, 4.8, 989, 1979),
-        Gpu("b200", 180, 8.0, 2250, 4500),
-        Gpu("l4", 24, 0.3, 121, 242),
-        Gpu("l40s", 48, 0.864, 362, 733),
-        Gpu("mi300x", 192, 5.3, 1307, 2615),
+        Gpu("a100-80gb", 80, 2.039, 312, None, 624),
+        Gpu("h100", 80, 3.35, 989, 1979, 1979),
+        Gpu("h200", 141, 4.8, 989, 1979, 1979),
+        Gpu("b200", 180, 8.0, 2250, 4500, 4500),
+        Gpu("l4", 24, 0.3, 121, 242, 242),
+        Gpu("l40s", 48, 0.864, 362, 733, 733),
+        Gpu("mi300x", 192, 5.3, 1307, 2615, 2615),
     )
 }
 

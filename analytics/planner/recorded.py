@@ -1,19 +1,20 @@
 """What a plan takes from the store: the requests of a time as a workload, and measured steps as a replica's setup."""
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean
 from typing import Final
 
 from analytics.planner.setup import ReplicaSetup
+from analytics.planner.step_pace import paced
 from analytics.planner.workload import PlannedRequest, Workload
 from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from analytics.scope import Period
-from backends.store.client import StoreClient
+from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest
-from contracts.step_fit import MIN_SAMPLES, fit
+from contracts.step_fit import MIN_SAMPLES
 from contracts.step_model import DECODE, PREFILL, StepRow, compose
-from contracts.step_samples import SampleWindow, StepSample
+from contracts.step_samples import StepSample
 
 MAX_REQUESTS: Final = 2_000_000
 _MAX_STEPS: Final = 50_000
@@ -71,12 +72,11 @@ def measured_setup(
     models = sorted({text_of(row["model_label"]) for row in rows})
     if len(models) > 1:
         raise InvalidRequest(f"steps of {', '.join(models)} were measured; choose one with --model", param="model")
-    window, gaps, ranks = SampleWindow(), [], 1
+    samples, gaps, ranks = [], [], 1
     most_tokens = most_rows = blocks = 0
     for place, row in enumerate(reversed(rows)):
-        parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
-        step = compose(parts, is_dry=row["gap_cause"] == "idle")
-        window.add(StepSample(number_of(row["busy_ns"]), step, place))
+        samples.append(step_sample(row, place))
+        step = samples[-1].step
         most_tokens, most_rows = max(most_tokens, step.tokens), max(most_rows, step.requests)
         blocks = number_of(row["blocks_total"]) or blocks
         ranks = number_of(row["ranks"])
@@ -85,14 +85,23 @@ def measured_setup(
     blocks = kv_blocks or blocks
     if not blocks:
         raise InvalidRequest("the measured steps do not say how large the cache is; give it: --kv-blocks")
+    pace = paced(samples)
     return ReplicaSetup(
-        steps=fit(window.samples()),
+        steps=pace.steps,
+        prompt_ratios=pace.prompt_ratios,
+        decode_ratios=pace.decode_ratios,
         max_batch_tokens=max(most_tokens, most_rows),
         max_sequences=most_rows,
         kv_blocks=blocks,
-        host_gap_ns=float(median(gaps)) if gaps else 0.0,
+        host_gap_ns=float(fmean(gaps)) if gaps else 0.0,
         ranks=ranks,
     )
+
+
+def step_sample(row: Row, place: int) -> StepSample:
+    """Give a row of `measured_steps.sql` as a fit takes it; `place` is its place among others, by time."""
+    parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
+    return StepSample(number_of(row["busy_ns"]), compose(parts, is_dry=row["gap_cause"] == "idle"), place)
 
 
 def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:

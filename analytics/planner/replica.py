@@ -14,6 +14,7 @@ from analytics.planner.decode_run import DecodeRun
 from analytics.planner.kv_room import KvRoom
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
+from analytics.planner.step_luck import StepLuck
 from contracts.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 from contracts.step_model import StepComposition
 
@@ -37,7 +38,9 @@ class Listener(Protocol):
 class SimulatedReplica:
     """One replica, driven by `arrive` and `fire`. `next_ns` is when `fire` is due, `version` changes with it."""
 
-    def __init__(self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int) -> None:
+    def __init__(
+        self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int, luck: StepLuck | None = None
+    ) -> None:
         self.place = place
         self.setup = setup
         self.kv = KvRoom(setup.kv_blocks, setup.block_tokens, unit_tokens)
@@ -49,6 +52,7 @@ class SimulatedReplica:
         self.computed_tokens = 0
         self.is_away = False
         self._listener = listener
+        self._luck = luck  # None: every step takes what the model says
         self._line: WaitingLine[SimulatedSequence] = WaitingLine()
         self._prompts: list[SimulatedSequence] = []  # under way
         self._rows: list[tuple[SimulatedSequence, int]] = []  # prompts' parts of the step in flight
@@ -148,7 +152,7 @@ class SimulatedReplica:
             self._due(now + self._step_ns())
         elif decodes.members:
             self._leap = decodes.most_steps(kv.total - kv.held)
-            decodes.pace()
+            decodes.pace(1.0 if self._luck is None else self._luck.of_run(self._leap))
             self._due(now + decodes.elapsed(self._leap))
         else:
             self._due(NEVER)
@@ -245,6 +249,8 @@ class SimulatedReplica:
         step = StepComposition(tokens, requests, logits, reads, tuple(chunks), self._is_dry)
         self._is_dry = False
         busy = self.setup.steps.predict_composition_ns(step)
+        if self._luck is not None:
+            busy *= self._luck.of_prompt_step()
         self.busy_ns += busy
         return busy + self.setup.host_gap_ns
 

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -119,15 +119,20 @@ class Sizing:
         return next((outcome for count, outcome in self.tried if count == self.replicas), None)
 
 
-def replicas_needed(plan: Plan, objective: Objective, most: int = 256) -> Sizing:
+def replicas_needed(
+    plan: Plan, objective: Objective, most: int = 256, on_try: Callable[[int], None] | None = None
+) -> Sizing:
     """Find how many replicas keep an objective: doubled until it is kept, then halved in between.
 
-    More replicas are taken to be no worse, which holds but for what shared prefixes lose by being spread.
+    More replicas are taken to be no worse, which holds but for what shared prefixes lose by being spread. `on_try` is
+    told each number before it is played.
     """
     tried: dict[int, Outcome] = {}
 
     def keeps(count: int) -> bool:
         if count not in tried:
+            if on_try is not None:
+                on_try(count)
             tried[count] = replace(plan, replicas=count).play()
         return objective.is_kept(tried[count])
 

@@ -1,5 +1,6 @@
 """A planned replica: how fast it steps, how much goes into a step, what its cache holds, and what it costs."""
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -12,8 +13,10 @@ class ReplicaSetup:
     """One replica. Times are nanoseconds.
 
     `steps` says how long a step is busy, `host_gap_ns` what passes between two while work is there, `wire_ns` what a
-    request and its first token spend on the way together. `ranks` are the GPUs of one replica,
-    `usd_per_gpu_hour` what one costs; `None` where nobody has said.
+    request and its first token spend on the way together. `prompt_ratios` are how many times as long as `steps` says
+    single steps with a prompt in them take, `decode_ratios` those without, each as likely as the others; empty where
+    all take just as long. `ranks` are the GPUs of one replica, `usd_per_gpu_hour` what one costs; `None` where nobody
+    has said.
     """
 
     steps: StepModel
@@ -23,6 +26,8 @@ class ReplicaSetup:
     block_tokens: int = 16
     host_gap_ns: float = 0.0
     wire_ns: float = 0.0
+    prompt_ratios: tuple[float, ...] = ()
+    decode_ratios: tuple[float, ...] = ()
     ranks: int = 1
     usd_per_gpu_hour: Decimal | None = None
 
@@ -33,6 +38,11 @@ class ReplicaSetup:
         for name in ("host_gap_ns", "wire_ns"):
             if getattr(self, name) < 0:
                 raise InvalidRequest(f"a replica's {name} is {getattr(self, name)}; it must be 0 or more", param=name)
+        for name in ("prompt_ratios", "decode_ratios"):
+            if not all(0 <= ratio < math.inf for ratio in getattr(self, name)):
+                raise InvalidRequest(f"a replica's {name} are numbers of 0 or more", param=name)
+        if bool(self.prompt_ratios) != bool(self.decode_ratios):
+            raise InvalidRequest("a replica has ratios of both kinds of steps or of none", param="prompt_ratios")
         if self.max_batch_tokens < self.max_sequences:
             raise InvalidRequest(
                 f"a step of {self.max_batch_tokens} tokens cannot hold one of each of {self.max_sequences} sequences",

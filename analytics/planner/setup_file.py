@@ -19,6 +19,8 @@ class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     block_tokens: int = 16
     host_gap_ns: float = 0.0
     wire_ns: float = 0.0
+    prompt_ratios: tuple[float, ...] = ()
+    decode_ratios: tuple[float, ...] = ()
     ranks: int = 1
     usd_per_gpu_hour: Decimal | None = None
 
@@ -26,12 +28,19 @@ class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 def read_setup(path: Path) -> ReplicaSetup:
     """Read a setup. Raises ConfigurationError, naming the file, where it is none; InvalidRequest on what cannot be."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Setup)
+        data = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"setup {path} cannot be read: {error.strerror}") from error
+    return setup_of_json(data, f"setup {path}")
+
+
+def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
+    """Read a setup off JSON text, called `name` where it is none. Raises as `read_setup` does."""
+    try:
+        found = msgspec.json.decode(data, type=_Setup)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ConfigurationError(f"setup {path} is not one: {error}") from error
-    return ReplicaSetup(**{name: getattr(found, name) for name in found.__struct_fields__})
+        raise ConfigurationError(f"{name} is not one: {error}") from error
+    return ReplicaSetup(**{field: getattr(found, field) for field in found.__struct_fields__})
 
 
 def setup_as_json(setup: ReplicaSetup) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from analytics.planner.outcome import Outcome, ReplicaUse
 from analytics.planner.replica import NEVER, SimulatedReplica
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
+from analytics.planner.step_luck import StepLuck
 from analytics.planner.workload import Workload
 from contracts.errors import InvalidRequest
 from contracts.routing.ask import Ask
@@ -96,7 +97,10 @@ class _Run:
         self._workload = workload
         self._requests = workload.requests
         self._has_keys = any(one.keys for one in workload.requests)
-        self._replicas = [SimulatedReplica(place, one, self, workload.unit_tokens) for place, one in enumerate(setups)]
+        self._replicas = [
+            SimulatedReplica(place, one, self, workload.unit_tokens, _luck(one, seed, place))
+            for place, one in enumerate(setups)
+        ]
         blocks = sum(replica.kv.total // replica.kv.unit_blocks for replica in self._replicas)
         self._fleet = Fleet(policy_named(policy, random.Random(seed).random), PrefixIndex(max_blocks=2 * blocks + 1))
         self._fleet.follow([(f"replica-{place}", 1) for place in range(len(setups))])
@@ -265,6 +269,12 @@ class _Run:
             replicas=[_use(replica, span) for replica in self._replicas],
             setups=self._setups,
         )
+
+
+def _luck(setup: ReplicaSetup, seed: int, place: int) -> StepLuck | None:
+    if not setup.prompt_ratios:
+        return None
+    return StepLuck(setup.prompt_ratios, setup.decode_ratios, f"{seed}/{place}/steps")
 
 
 def _use(replica: SimulatedReplica, span_ns: float) -> ReplicaUse:

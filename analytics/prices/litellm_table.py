@@ -35,7 +35,16 @@ _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "output_image": ("output_cost_per_image_token", "output_cost_per_token"),
 }
 # What a price may depend on besides, which a card cannot say: such a model is refused rather than priced too low.
-_FOREIGN: Final = ("tiered_pricing", "cost_per_second", "input_cost_per_second", "input_cost_per_character")
+_FOREIGN: Final = (
+    *("tiered_pricing", "cost_per_second", "input_cost_per_second", "output_cost_per_second"),
+    *("input_cost_per_character", "input_cost_per_query", "input_cost_per_video_per_second", "ocr_cost_per_page"),
+)
+# The same, unless the same content has a price by the token as well.
+_FOREIGN_WITHOUT: Final = (
+    ("input_cost_per_image", "input_cost_per_image_token"),
+    ("output_cost_per_image", "output_cost_per_image_token"),
+    ("input_cost_per_audio_per_second", "input_cost_per_audio_token"),
+)
 _CLIFFS: Final = {32: 32_000, 100: 100_000, 128: 128_000, 200: 200_000, 256: 256_000, 272: 272_000, 512: 512_000}
 
 Entry = Mapping[str, object]
@@ -63,29 +72,39 @@ class LitellmTable:
     def card(self, provider: str, upstream: str, *, model: str = "", seller: str = "") -> PriceCard:
         """Give the card of a provider's model, found by its name alone or behind the provider's.
 
-        Raises NotFound where there is none, ConfigurationError where its price is by time, by the character or tiered
-        by ranges, which a card cannot say.
+        Raises NotFound where there is none, or one of 0: the table writes that for what is free and for what it does
+        not know. ConfigurationError where a price is by time, the character, the image or tiered by ranges, which a
+        card cannot say.
         """
         names = (f"{provider}/{upstream}", upstream)
         name = next((one for one in names if one in self._entries), None)
         if name is None:
             raise NotFound(f"{self.version} knows no model {upstream!r} of provider {provider!r}")
         entry = self._entries[name]
-        foreign = next((field for field in _FOREIGN if entry.get(field)), None)
+        without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
+        foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
         if foreign is not None:
             raise ConfigurationError(f"{self.version} prices {name!r} by {foreign}, which a card cannot say")
         base, batch = _prices(entry, ""), _prices(entry, "_batches")
         if not base:
             raise NotFound(f"{self.version} has no price per token for {name!r}")
-        tiers = {above: _prices(entry, f"_above_{thousands}k_tokens") for thousands, above in _CLIFFS.items()}
+        if not any(base.values()):
+            raise NotFound(
+                f"{self.version} prices {name!r} at nothing, which is no statement; if it is free, give it a card of 0"
+            )
+        cliffs = {above: f"_above_{thousands}k_tokens" for thousands, above in _CLIFFS.items()}
+        tiers = {above: _prices(entry, suffix) for above, suffix in cliffs.items()}
+        fee = entry.get("input_cost_per_request") or 0
         return price_card(
             model or upstream,
             f"{self.version}/{name}/{model or upstream}",
             base,
             valid_from=_BEGINNING,
             tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
+            usd_per_request=Decimal(str(fee)),
             provider=seller,
             batch_usd_per_mtok=batch,
+            batch_tiers={above: _prices(entry, f"{suffix}_batches") for above, suffix in cliffs.items()},
         )
 
 

@@ -46,14 +46,14 @@ def recommend(
 
 def _right_size(use: Use, offers: Iterable[_ModelAt], book: PriceBook, moment: datetime) -> Iterator[Recommendation]:
     """Small requests to a dear model: what the cheapest other model that is served here would have asked for them."""
-    if use.small.requests < MIN_REQUESTS:
+    if not _is_traffic(use.small.requests):
         return
     best = _cheapest(use, [one for one in offers if one[0] != use.model], book, moment, is_small=True)
     if best is None:
         return
     (model, provider), price = best
     saving = use.small.pico_usd - price
-    if saving >= MIN_SHARE * use.small.pico_usd:
+    if _is_worth_it(saving, use.small.pico_usd):
         yield Recommendation(
             "right_size",
             use.tenant,
@@ -77,11 +77,11 @@ def _cheaper_provider(
     """The same model, sold for less by another provider that is served here."""
     others = [one for one in offers if one[0] == use.model and one[1] != use.provider]
     best = _cheapest(use, others, book, moment, is_small=False)
-    if use.all.requests < MIN_REQUESTS or best is None:
+    if not _is_traffic(use.all.requests) or best is None:
         return
     (_, provider), price = best
     saving = use.all.pico_usd - price
-    if saving >= MIN_SHARE * use.all.pico_usd:
+    if _is_worth_it(saving, use.all.pico_usd):
         yield Recommendation(
             "cheaper_provider",
             use.tenant,
@@ -96,10 +96,10 @@ def _cheaper_provider(
 def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
     """Input that a conversation's turn before had sent already, and that was paid as new."""
     full, hit = card.rate("input_text", None), card.rate("cache_read_text", None)
-    if full is None or hit is None or hit >= full or use.later_turns < MIN_REQUESTS:
+    if full is None or hit is None or hit >= full or not _is_traffic(use.later_turns):
         return
     saving = use.repeated_tokens * (full - hit)
-    if saving >= MIN_SHARE * use.all.pico_usd:
+    if _is_worth_it(saving, use.all.pico_usd):
         yield Recommendation(
             "cacheable_prefix",
             use.tenant,
@@ -118,13 +118,13 @@ def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
 def _batchable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
     """Whole answers of no conversation and no end user: what batches would have asked for them."""
     batch = card.at_batch_rate()
-    if batch is card or use.patient.requests < MIN_REQUESTS:
+    if batch is card or not _is_traffic(use.patient.requests):
         return  # without a price for batches there is nothing to promise
     price = use.patient.at(batch)
     if price is None:
         return
     saving = use.patient.pico_usd - price
-    if saving >= MIN_SHARE * use.patient.pico_usd:
+    if _is_worth_it(saving, use.patient.pico_usd):
         yield Recommendation(
             "batch",
             use.tenant,
@@ -176,6 +176,14 @@ def idle_replicas(hours: Sequence[ReplicaHour], usd_per_gpu_hour: Decimal | None
             },
             "plan it first: `tollkeeper plan`" + ("" if saving is not None else "; no price of a GPU-hour is known"),
         )
+
+
+def _is_traffic(requests: int) -> bool:
+    return requests >= MIN_REQUESTS
+
+
+def _is_worth_it(saving_pico_usd: int, cost_pico_usd: int) -> bool:
+    return saving_pico_usd > 0 and saving_pico_usd >= MIN_SHARE * cost_pico_usd
 
 
 def _cheapest(

@@ -1,6 +1,6 @@
 -- Requests, tokens and cost from sums, by any of tenant, team, project and model ({by}) and by period: {starts} are the
 -- periods' first seconds, ascending, all on the rollup's grain.
--- {rollup} is requests_minute, requests_hour or requests_day.
+-- {rollup} is requests_minute, requests_hour, requests_day or tenant_model_day.
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,

@@ -1,5 +1,6 @@
 -- Which tenant's requests each engine worked for, by minute: useful time, time recomputed after a preemption, and time
 -- wasted on requests whose client had left. Steps are kept for 72 hours; a step counts where it began.
+-- Of one {engine}, or all.
 SELECT
     engine,
     slot.1 AS tenant_label,
@@ -28,5 +29,6 @@ FROM
     FROM engine_steps
     WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
         AND started_at < toDateTime64({end:Float64}, 9, 'UTC')
+        AND ({engine:String} = '' OR engine = {engine:String})
 )
 GROUP BY engine, tenant_label, minute_start

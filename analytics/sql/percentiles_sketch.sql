@@ -2,6 +2,8 @@
 -- and after them from the rows, so that the answer covers the same range as an exact one. All tenants together
 -- (is_total = 1) are read from their own rollup, which has a state for each model instead of each tenant and model.
 -- A state merges only with its own levels: all that the rollup keeps (0.5, 0.9, 0.95, 0.99), of which three are used.
+-- Of whole days the groups {shown} (tenant/model) of {shown_tenants} alone are read, where any are named: merging is
+-- what takes time.
 -- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none.
 SELECT
     is_total,
@@ -19,6 +21,8 @@ FROM
     FROM latency_day
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+        AND (empty({shown:Array(String)})
+            OR (tenant IN {shown_tenants:Array(String)} AND concat(tenant, '/', model) IN {shown:Array(String)}))
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     UNION ALL
@@ -52,6 +56,7 @@ FROM
     FROM requests
     WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+        AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32}) -- else nothing is read
         AND NOT (started_at >= toDateTime64({first_day:UInt32}, 9, 'UTC')
             AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})

@@ -1,6 +1,7 @@
 -- Requests, tokens and cost by tenant and model, and of all together (the row where is_total = 1), in one read,
 -- so that the parts add up to the total also while rows arrive.
--- {rollup} is requests_minute, requests_hour or requests_day; start and end are Unix seconds on its grain.
+-- {rollup} is requests_minute, requests_hour, requests_day or tenant_model_day; start and end are Unix seconds on its
+-- grain.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
@@ -22,6 +23,8 @@ FROM {rollup:Identifier}
 WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
     AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
 GROUP BY GROUPING SETS ((), (tenant, model))
 ORDER BY is_total DESC, cost_sum DESC, request_count DESC, tenant, model

@@ -53,8 +53,8 @@ def create_token(
     """
     token_id = f"tok_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "token.create", _subject(new.tenant_id, token_id))
-    _check_grant(granted_by, new.role)
-    _check_reach(session, author, new)
+    check_grant(granted_by, new.role)
+    check_reach(session, author, new.role, new.tenant_id, new.team_id)
     if new.expires_at is not None and new.expires_at <= author.at:
         raise InvalidRequest(
             f"expires_at is {new.expires_at.isoformat()}, which is past; name a later moment", param="expires_at"
@@ -95,7 +95,7 @@ def revoke_token(session: Session, author: Author, granted_by: Role, token_id: s
     """End a token at once, for good; the first moment stands. Raises PermissionDenied as `create_token` does."""
     token = get_token(session, token_id, tenant_id=author.tenant_id)
     begin_change(session, author, "token.revoke", _subject(token.tenant_id, token_id))
-    _check_grant(granted_by, token.role)
+    check_grant(granted_by, token.role)
     session.refresh(token)
     if token.revoked_at is None:
         token.revoked_at = author.at
@@ -116,21 +116,27 @@ def _subject(tenant_id: str, token_id: str) -> str:
     return f"{tenant_id}/{token_id}" if tenant_id else token_id
 
 
-def _check_grant(granted_by: Role, role: Role) -> None:
+def check_grant(granted_by: Role, role: Role) -> None:
+    """Make sure that a role may give another, or take it away. Raises PermissionDenied on one above itself."""
     if role not in _GRANTS[granted_by]:
-        raise PermissionDenied(f"the role {granted_by.value!r} may not make or revoke tokens of role {role.value!r}")
+        raise PermissionDenied(f"the role {granted_by.value!r} may not give or take the role {role.value!r}")
 
 
-def _check_reach(session: Session, author: Author, new: NewToken) -> None:
-    if author.tenant_id not in ("", new.tenant_id):
-        raise NotFound(f"tenant {new.tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")
-    if new.role is Role.OWNER and new.tenant_id:
-        raise InvalidRequest("an owner's token reaches everything; leave `tenant` out", param="tenant")
-    if (new.role is Role.TEAM_LEAD) != bool(new.team_id):
-        raise InvalidRequest("a team lead's token needs `team`, and no other role's takes it", param="team")
-    if new.team_id and not new.tenant_id:
-        raise InvalidRequest(f"team {new.team_id!r} needs its tenant; name it in `tenant`", param="tenant")
-    if new.tenant_id:
-        get_tenant(session, new.tenant_id)
-    if new.team_id:
-        get_team(session, new.tenant_id, new.team_id)
+def check_reach(session: Session, author: Author, role: Role, tenant_id: str, team_id: str) -> None:
+    """Make sure that a role goes with what it is to reach, and that the author reaches as far.
+
+    Raises InvalidRequest where it does not go with it, NotFound on an unknown tenant or team, and on another tenant
+    than the one the author is bound to.
+    """
+    if author.tenant_id not in ("", tenant_id):
+        raise NotFound(f"tenant {tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")
+    if role is Role.OWNER and tenant_id:
+        raise InvalidRequest("an owner reaches everything; leave `tenant` out", param="tenant")
+    if (role is Role.TEAM_LEAD) != bool(team_id):
+        raise InvalidRequest("a team lead needs `team`, and no other role takes it", param="team")
+    if team_id and not tenant_id:
+        raise InvalidRequest(f"team {team_id!r} needs its tenant; name it in `tenant`", param="tenant")
+    if tenant_id:
+        get_tenant(session, tenant_id)
+    if team_id:
+        get_team(session, tenant_id, team_id)

@@ -10,8 +10,10 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
+from backends.control.changes import Author, begin_change
 from contracts.alerts import Event, Finding, Rule
 from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
+from contracts.errors import NotFound
 from contracts.ids import uuid7
 from contracts.moments import unix_ns
 
@@ -19,6 +21,7 @@ _MOST_TOLD: Final = 50  # alerts that one notice lists; it says how many more th
 _CHUNK_ROWS: Final = 500
 _SEEN_EVERY: Final = timedelta(minutes=5)  # how exact `last_seen_at` is: a write for each look would be thousands
 _MAX_SUMMARY: Final = 500
+_MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
 
 
@@ -181,12 +184,15 @@ def alert_facts(alert: Alert) -> dict[str, object]:
         "kind": alert.kind,
         "tenant": alert.tenant_id or None,
         "team": alert.team_id or None,
+        "fingerprint": alert.fingerprint,
         "severity": alert.severity,
         "summary": alert.summary,
         "facts": {name: value for name, value in alert.facts.items() if name != "ends_quietly"},
         "opened_at": alert.opened_at.isoformat(),
         "resolved_at": None if alert.resolved_at is None else alert.resolved_at.isoformat(),
         "is_silenced": alert.notified_at is None,
+        "acknowledged_at": None if alert.acknowledged_at is None else alert.acknowledged_at.isoformat(),
+        "acknowledged_by": alert.acknowledged_by,
     }
 
 
@@ -222,6 +228,23 @@ def list_alerts(
     conditions += [Alert.resolved_at.is_(None)] if is_open else []
     conditions += [Alert.id < before] if before else []
     return list(session.scalars(wanted.where(*conditions)))
+
+
+def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
+    """Note who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
+
+    Raises NotFound, also for an alert that is not about the author's tenant or team.
+    """
+    entry = begin_change(session, author, "alert.acknowledge", alert_id)
+    alert = session.get(Alert, alert_id)
+    if alert is None or author.tenant_id not in ("", alert.tenant_id) or author.team_id not in ("", alert.team_id):
+        raise NotFound(f"alert {alert_id!r} does not exist; `tollkeeper alerts list --all` shows those that do")
+    if alert.tenant_id:
+        entry.subject = f"{alert.tenant_id}/{alert_id}"
+    if alert.acknowledged_at is None:
+        alert.acknowledged_at, alert.acknowledged_by = author.at, author.name[:_MAX_NAME]
+    session.flush()
+    return alert
 
 
 def open_rules(session: Session) -> set[str]:

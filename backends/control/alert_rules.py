@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
-from contracts.alerts import Rule, check_channel
+from backends.control.sealer import Sealer
+from contracts.alerts import Rule, check_channel, shown_address
 from contracts.control import AlertChannel, AlertRule, AlertSilence
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.ids import uuid7
@@ -30,6 +31,15 @@ class NewRule:
     settings: Mapping[str, object] = field(default_factory=dict)
     channels: Sequence[str] = ()
     is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RuleChange:
+    """New values for a rule; `None` leaves one as it is. A rule keeps its kind and its tenant."""
+
+    settings: Mapping[str, object] | None = None
+    channels: Sequence[str] | None = None
+    is_active: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,7 @@ def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
     entry = begin_change(session, author, "alert_rule.create", _subject(new.tenant, new.id))
     rule = Rule.of(new.id, new.kind, new.tenant, tuple(new.channels), new.settings)
     _check_reach(session, author, new.tenant)
-    for channel in new.channels:
-        found = session.get(AlertChannel, channel)
-        # A tenant's alerts go to its own channels: a platform's may be read by other people.
-        if found is None or found.tenant_id not in ("", new.tenant) or (found.tenant_id == "" and author.tenant_id):
-            raise NotFound(f"channel {channel!r} does not exist for this rule", param="channels")
+    _check_channels(session, author, new.tenant, new.channels)
     if session.get(AlertRule, new.id) is not None:
         raise Conflict(f"rule {new.id!r} exists already; choose another id", param="id")
     row = AlertRule(
@@ -76,16 +82,46 @@ def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
     return row
 
 
+def update_rule(session: Session, author: Author, rule_id: str, change: RuleChange) -> AlertRule:
+    """Change a rule. Its open alerts stay as long as they are found; those of a rule that is switched off end quietly.
+
+    Raises as `create_rule` does, and NotFound on a rule that is not the author's.
+    """
+    entry = begin_change(session, author, "alert_rule.update", rule_id)
+    row = get_row(session, AlertRule, rule_id, tenant=author.tenant_id)
+    entry.subject = _subject(row.tenant_id, rule_id)
+    before = _rule_values(row)
+    settings = row.settings if change.settings is None else dict(change.settings)
+    channels = row.channels if change.channels is None else list(change.channels)
+    Rule.of(row.id, row.kind, row.tenant_id, tuple(channels), settings)
+    if change.channels is not None:
+        _check_channels(session, author, row.tenant_id, channels)
+    row.settings, row.channels = settings, channels
+    if change.is_active is not None:
+        row.is_active = change.is_active
+    row.updated_at = author.at
+    entry.detail = {"kind": row.kind, "before": before, "after": _rule_values(row)}
+    session.flush()
+    return row
+
+
 def create_channel(
-    session: Session, author: Author, channel_id: str, tenant: str, kind: str, address: str
+    session: Session, author: Author, channel_id: str, tenant: str, kind: str, address: str, sealer: Sealer
 ) -> AlertChannel:
-    """Add a channel; its address is in no audit entry. Raises as `create_rule` does."""
+    """Add a channel; its address is kept sealed and in no audit entry. Raises as `create_rule` does."""
     begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
     known = check_channel(kind, address)
     _check_reach(session, author, tenant)
     if session.get(AlertChannel, channel_id) is not None:
         raise Conflict(f"channel {channel_id!r} exists already; choose another id", param="id")
-    row = AlertChannel(id=channel_id, tenant_id=tenant, kind=known, address=address, created_at=author.at)
+    row = AlertChannel(
+        id=channel_id,
+        tenant_id=tenant,
+        kind=known,
+        address=sealer.seal(address),
+        shown=shown_address(known, address),
+        created_at=author.at,
+    )
     session.add(row)
     session.flush()
     return row
@@ -171,6 +207,18 @@ def load_rules(session: Session) -> LoadedRules:
 
 def _subject(tenant: str, row_id: str) -> str:
     return f"{tenant}/{row_id}" if tenant else row_id
+
+
+def _rule_values(row: AlertRule) -> dict[str, object]:
+    return {"settings": dict(row.settings), "channels": list(row.channels), "is_active": row.is_active}
+
+
+def _check_channels(session: Session, author: Author, tenant: str, channels: Sequence[str]) -> None:
+    for channel in channels:
+        found = session.get(AlertChannel, channel)
+        # A tenant's alerts go to its own channels: a platform's may be read by other people.
+        if found is None or found.tenant_id not in ("", tenant) or (found.tenant_id == "" and author.tenant_id):
+            raise NotFound(f"channel {channel!r} does not exist for this rule", param="channels")
 
 
 def _check_reach(session: Session, author: Author, tenant: str) -> None:

@@ -19,6 +19,8 @@ _ALL_AREAS: Final[tuple[Area, ...]] = ("rules", "serving")
 _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "key": (),
     "token": (),
+    "user": (),
+    "session": (),
     "team": (),
     "project": (),
     "tenant": ("rules",),
@@ -34,9 +36,11 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "rate": (),
     "issuer": ("serving",),
     "slo": (),
+    "policy_hold": ("rules",),
     "alert_rule": (),
     "alert_channel": (),
     "alert_silence": (),
+    "alert": (),
 }
 
 

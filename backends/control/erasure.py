@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
-from contracts.alerts import shown_address
 from contracts.control import (
     Alert,
     AlertChannel,
@@ -21,7 +20,10 @@ from contracts.control import (
     BudgetEvent,
     BudgetState,
     Limit,
+    RoleGrant,
     Tenant,
+    User,
+    UserSession,
 )
 from contracts.errors import Conflict
 
@@ -44,6 +46,7 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
         if table.name != Tenant.__tablename__ and "tenant_id" in table.columns and not _goes_with_tenant(table):
             session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
     session.delete(tenant)
+    _forget_accounts(session)
     _forget_in_notices(session, tenant_id)
     _forget_in_audit(session, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
@@ -133,6 +136,13 @@ def _forget_named_apart(session: Session, kind: str, tenant_id: str) -> None:
         _forget_in_audit(session, and_(of_kind, AuditEntry.subject.in_(names)))
 
 
+def _forget_accounts(session: Session) -> None:
+    """Delete the accounts of people whose only role was within the tenant, and their sessions."""
+    left = list(session.scalars(select(User.id).where(User.id.not_in(select(RoleGrant.user_id)))))
+    session.execute(delete(UserSession).where(UserSession.user_id.in_(left)))
+    session.execute(delete(User).where(User.id.in_(left)))
+
+
 def _forget_in_notices(session: Session, tenant_id: str, user: str = "") -> None:
     """Take alerts about a tenant, or about one end user of it, out of notices; one that tells of nothing else goes."""
     for row in session.scalars(select(AlertDelivery).where(AlertDelivery.tenant_id.in_(("", tenant_id)))):
@@ -162,7 +172,7 @@ def _lines(session: Session, table: Table, where: ColumnElement[bool]) -> list[s
     for row in session.execute(select(table).where(where)):
         facts = {name: _plain(value) for name, value in row._mapping.items() if name not in _SECRET}
         if table.name == AlertChannel.__tablename__:
-            facts["address"] = shown_address(facts["kind"], facts["address"])  # whoever has it can post there
+            facts["address"] = facts["shown"]  # whoever has the other can post there
         lines.append(json.dumps(facts, sort_keys=True))
     return lines
 

@@ -6,13 +6,15 @@ from typing import Any, cast
 from sqlalchemy import select
 
 from backends.control.sound_rows import SoundRows
-from contracts.control import Budget, Limit, Tenant
+from contracts.control import Budget, Limit, PolicyHold, Tenant
 from contracts.control.organisation import keeps_content
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
+from contracts.holds import HoldSpec
 from contracts.limits import BudgetSpec, Level, LimitSpec, Period, QueueSpec, Scope, TenantSpec, WhenAway, WhenUnpriced
 from contracts.limits import Window as WindowWord
 from contracts.moments import unix_ns
+from contracts.objectives import Hook
 from contracts.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
 
 QUEUE_SETTING = "queue"  # in a pool's settings, as the next
@@ -103,6 +105,16 @@ def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
     """Read all budgets, each with its tenant's time zone; those that cannot be read are left out and named."""
     wanted = select(Budget, Tenant.time_zone).join(Tenant, Tenant.id == Budget.tenant_id)
     return tuple(rows.build("budget", wanted, (Budget.id,), lambda row: budget_spec(row[0], row[1])))
+
+
+def load_holds(rows: SoundRows) -> tuple[HoldSpec, ...]:
+    """Read what objectives in danger hold back now; a hold that cannot be read is left out and named."""
+    wanted = select(PolicyHold).where(PolicyHold.is_active).order_by(PolicyHold.slo_id, PolicyHold.hook)
+    return tuple(rows.build("policy hold", wanted, (PolicyHold.slo_id, PolicyHold.hook), lambda row: _hold(row[0])))
+
+
+def _hold(row: PolicyHold) -> HoldSpec:
+    return HoldSpec(row.slo_id, cast(Hook, row.hook), row.tenant_id, row.model)
 
 
 def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:

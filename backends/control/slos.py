@@ -98,6 +98,7 @@ def delete_slo(session: Session, author: Author, slo_id: str) -> None:
     begin_change(session, author, "slo.delete", _subject(row.tenant_id, slo_id))
     for hold in session.scalars(select(PolicyHold).where(PolicyHold.slo_id == slo_id)):
         session.delete(hold)
+        begin_change(session, author, "policy_hold.delete", _subject(row.tenant_id, slo_id))
     session.delete(row)
     session.flush()
 
@@ -143,7 +144,10 @@ class Hold:
 
 
 def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
-    """Make these holds active and end all others; give how many changed. `since` is when a hold last changed."""
+    """Make these holds active and end all others; give how many changed. `since` is when a hold last changed.
+
+    Where one changed gateways are told, as of any rule, and the audit trail says so.
+    """
     by_key = {(hold.slo, hold.hook): hold for hold in wanted}
     changed = 0
     for row in session.scalars(select(PolicyHold)):
@@ -163,6 +167,8 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
         session.execute(new.on_conflict_do_nothing())
         changed += 1
     session.flush()
+    if changed:
+        begin_change(session, Author("alerts", now), "policy_hold.change", f"{changed} holds")
     return changed
 
 

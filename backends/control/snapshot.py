@@ -18,12 +18,13 @@ from backends.control.key_entries import KeyReader, LoadedKeys
 from backends.control.playbooks import load_playbooks
 from backends.control.prices import card_of_price, card_of_standard_cost
 from backends.control.routes import load_routes
-from backends.control.rules import load_budgets, load_limits, load_tenants, sound_failures, sound_queue
+from backends.control.rules import load_budgets, load_holds, load_limits, load_tenants, sound_failures, sound_queue
 from backends.control.serving import model_spec
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.control import Model, Pool, Price, StandardCost, Target
 from contracts.errors import ConfigurationError
+from contracts.holds import HoldSpec
 from contracts.limits import BudgetSpec, LimitSpec, TenantSpec
 from contracts.prices import AnyCard, PriceBook
 
@@ -48,6 +49,7 @@ class _Rules:
     tenants: Mapping[str, TenantSpec]
     limits: tuple[LimitSpec, ...]
     budgets: tuple[BudgetSpec, ...]
+    holds: tuple[HoldSpec, ...]
     faults: tuple[str, ...]
 
 
@@ -88,6 +90,7 @@ def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bo
         issuers=serving.issuers,
         routes=serving.routes,
         playbooks=serving.playbooks,
+        holds=rules.holds,
     )
     return Reading(snapshot, revisions, keys, rules.faults, serving_faults)
 
@@ -119,13 +122,13 @@ def _awakened(before: Mapping[str, TenantSpec], after: Mapping[str, TenantSpec])
 
 def _rules_of(known: Reading) -> _Rules:
     snapshot = known.snapshot
-    return _Rules(snapshot.tenants, snapshot.limits, snapshot.budgets, known.rule_faults)
+    return _Rules(snapshot.tenants, snapshot.limits, snapshot.budgets, snapshot.holds, known.rule_faults)
 
 
 def _load_rules(session: Session) -> _Rules:
     rows = SoundRows(session)
-    tenants, limits, budgets = load_tenants(rows), load_limits(rows), load_budgets(rows)
-    return _Rules(tenants, limits, budgets, tuple(rows.faults))
+    tenants, limits, budgets, holds = load_tenants(rows), load_limits(rows), load_budgets(rows), load_holds(rows)
+    return _Rules(tenants, limits, budgets, holds, tuple(rows.faults))
 
 
 def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:

@@ -17,7 +17,8 @@ class ModelOrder:
     """A model to be loaded: its name, where it lies, and what differs from the host's settings.
 
     `source` is a directory or a hub name; `engine` names this load in its step records, so that a model loaded
-    twice numbers its steps afresh.
+    twice numbers its steps afresh. `died_ns`: since when, by the monotonic clock, the engine before is dead whose place
+    this one takes.
     """
 
     name: str
@@ -25,6 +26,7 @@ class ModelOrder:
     engine: str = ""
     adapters: tuple[tuple[str, Path], ...] = ()
     options: Mapping[str, float | int | str | bool | None] = field(default_factory=dict)
+    died_ns: int | None = None
 
 
 class Engine(Protocol):

@@ -87,7 +87,8 @@ class ModelSet:
 
     async def put_away(self, model: EngineThread) -> None:
         """Free an idle model's memory and go on serving under its name: requests wait until it is started again."""
-        again = EngineThread(self._numbered(model.order), self._build, self._owner, known=model.hello)
+        order = self._numbered(replace(model.order, died_ns=None))
+        again = EngineThread(order, self._build, self._owner, known=model.hello)
         self._models[model.order.name] = again
         model.close()
         await model.closed

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backends.engine.base import ModelOrder
@@ -22,6 +22,7 @@ class _Fate:
     serves_since: float | None = None
     wait_seconds: float = FIRST_SECONDS
     due_at: float | None = None
+    died_at: float | None = None  # of the first of several deaths without service between them
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Revival:
                 fate = self._fates.setdefault(name, _Fate())
                 if fate.serves_since is None:
                     fate.serves_since = now
-                fate.due_at = None
+                fate.due_at = fate.died_at = None
             elif model.state == "failed" and model.closed.done() and name in self._fates:
                 self._raise_up(model, self._fates[name], now)
         known = {model.order.name for model in self.models}
@@ -54,9 +55,11 @@ class Revival:
             if fate.serves_since is not None and now - fate.serves_since >= MOST_SECONDS:
                 fate.wait_seconds = FIRST_SECONDS
             fate.serves_since = None
+            fate.died_at = now if fate.died_at is None else fate.died_at
             fate.due_at = now + fate.wait_seconds
             _log.warning("model died model=%s again_in_seconds=%g", model.order.name, fate.wait_seconds)
         elif now >= fate.due_at:
             fate.due_at = None
             fate.wait_seconds = min(2 * fate.wait_seconds, MOST_SECONDS)
-            self.load(model.order)
+            assert fate.died_at is not None
+            self.load(replace(model.order, died_ns=round(fate.died_at * 1e9)))

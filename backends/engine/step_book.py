@@ -40,13 +40,17 @@ class StepBook:
     now_ns: Callable[[], int] = time.monotonic_ns
     wall_offset_ns: int = field(default_factory=_wall_offset_ns)
     sequence: int = 0
+    dead_since_ns: int | None = None  # when the engine that this one takes the place of had died
     _clock: LedgerClock = field(init=False)
     _told_ns: int = field(init=False)
     _records: list[StepRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._told_ns = self.now_ns()
-        self._clock = LedgerClock(self._told_ns)
+        dead_since_ns = self.dead_since_ns
+        self._clock = LedgerClock(self._told_ns if dead_since_ns is None else dead_since_ns)
+        if dead_since_ns is not None:
+            self._clock.begin(dead_since_ns, "dead")
 
     def lifecycle(self, phase: Lifecycle | None, at_ns: int | None = None) -> None:
         """Note that loading or warming up begins, or with `None` that it ends; now, unless told when it was."""

@@ -18,6 +18,7 @@ from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.vllm_engine.adapter_set import AdapterSet
 from backends.engine.vllm_engine.answer_forms import AnswerForms, TemplateForms
 from backends.engine.vllm_engine.arguments import VllmArguments, vllm_arguments
+from backends.engine.vllm_engine.cache_hooks import CacheHooks, add_cache_hooks
 from backends.engine.vllm_engine.capability import check_vllm
 from backends.engine.vllm_engine.engine import Parts, VllmEngine
 from backends.engine.vllm_engine.gauges import Gauges
@@ -58,8 +59,10 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
     from backends.engine.vllm_engine.async_llm import engine_arguments, engine_config
 
     version = check_vllm()
-    is_metered = settings.engine_metering and can_meter()
-    engine_args = engine_arguments(arguments.words, {"worker_cls": WORKER} if is_metered else {})
+    engine_args = engine_arguments(arguments.words)
+    is_metered = settings.engine_metering and can_meter(int(engine_args.data_parallel_size or 1))
+    if is_metered:
+        engine_args.worker_cls = WORKER
     config = engine_config(engine_args)
     gpus = check_gpus(order.name, card.config, path, config)
     metering = _metering(settings, order, config, gpus) if is_metered else NoMetering()
@@ -68,7 +71,8 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
     hasher.shutdown(wait=False)
     metering.lifecycle("load")
     gauges = Gauges()
-    client = _start(order, config, gauges, metering, can_sleep=bool(engine_args.enable_sleep_mode))
+    hooks = add_cache_hooks(config)
+    client = _start(order, config, gauges, (metering, hooks), can_sleep=bool(engine_args.enable_sleep_mode))
     facts: LlmFacts = client.facts
     vocabulary = Vocabulary(card.tokenizer)
     limits = ModelLimits(
@@ -79,10 +83,11 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
         Parts(
             client=client,
             hello=model_hello(order.name, card, facts),
-            intake=Intake(limits, vocabulary, answers, facts.accepts_images),
+            intake=Intake(limits, vocabulary, answers, facts.accepts_images, hooks.keeps),
             adapters=AdapterSet(client, card.config, order.name, is_enabled=config.lora_config is not None),
             metering=metering,
             gauges=gauges,
+            kv=hooks.source(order, settings.replica, facts.block_size),
             weights_hash=weights_hash.result,
         )
     )
@@ -94,14 +99,17 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
     return engine
 
 
-def _start(order: ModelOrder, config: Any, gauges: Gauges, metering: StepMetering, *, can_sleep: bool) -> Any:
-    """Start vLLM's processes. Raises ConfigurationError where they do not come up."""
+def _start(
+    order: ModelOrder, config: Any, gauges: Gauges, beside: tuple[StepMetering, CacheHooks], *, can_sleep: bool
+) -> Any:
+    """Start vLLM's processes. Raises ConfigurationError where they do not; what is `beside` is closed then."""
     from backends.engine.vllm_engine.async_llm import AsyncLlmClient
 
     try:
         return AsyncLlmClient(config, gauges, can_sleep=can_sleep)
     except Exception as error:  # vLLM's start fails with whatever its processes failed with
-        metering.close()
+        for one in beside:
+            one.close()
         _log.exception("vLLM did not start model=%s", order.name)
         raise ConfigurationError(
             f"vLLM did not start with model {order.name!r}: {type(error).__name__}; its log above says why"
@@ -141,8 +149,14 @@ def model_hello(name: str, card: ModelCard, facts: LlmFacts) -> ModelHello:
     )
 
 
-def can_meter() -> bool:
-    """Say whether the installed vLLM's steps can be metered; warn where not: serving goes before measuring."""
+def can_meter(data_parallel: int = 1) -> bool:
+    """Say whether the installed vLLM's steps can be metered; warn where not: serving goes before measuring.
+
+    Data-parallel ranks are engines of their own, whose steps one account cannot hold.
+    """
+    if data_parallel > 1:
+        _log.warning("steps of %d data-parallel ranks are not metered: run a host for each rank", data_parallel)
+        return False
     missing = missing_hooks()
     if missing:
         _log.warning("vLLM's steps are not metered: this version lacks %s", ", ".join(missing))
@@ -151,7 +165,8 @@ def can_meter() -> bool:
 
 def _metering(settings: EngineHostSettings, order: ModelOrder, config: Any, gpus: Sequence[GpuRoom]) -> StepMetering:
     devices = tuple(gpu.uuid for gpu in gpus if gpu.uuid)
-    book = StepBook(order.engine, order.name, settings.replica, devices[0] if devices else "cuda")
+    device = devices[0] if devices else "cuda"
+    book = StepBook(order.engine, order.name, settings.replica, device, dead_since_ns=order.died_ns)
     ranks = int(config.parallel_config.world_size)
     block_size = int(config.cache_config.block_size or 16)
     return VllmMeter(book, MeterOptions(model=order.name, ranks=ranks, block_size=block_size, devices=devices))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.store.engine_files import StorePasswords, write_engine_files
+from backends.store.engine_pages import give_back_pages_of
 from backends.store.settings import StoreSettings
 from contracts.errors import ConfigurationError
 
@@ -29,6 +30,7 @@ _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _START_SECONDS: Final = 60.0  # a large store loads its parts first
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.25
+_GIVE_BACK_SECONDS: Final = 60.0  # between looks at which pages of the engine's file are in memory for nothing
 _START_POLL_SECONDS: Final = 0.002
 _REMEDY: Final = "install chdb as in constraints/base.txt, or set TOLLKEEPER_STORE_URL to a ClickHouse server"
 
@@ -69,7 +71,12 @@ class EmbeddedStore:
             self._directory,
             time.monotonic() - started,
         )
+        file_name = Path(getattr(binding, "__file__", "")).name
+        give_back_at = 0.0
         while engine.is_alive():
+            if time.monotonic() >= give_back_at:
+                give_back_pages_of(file_name)
+                give_back_at = time.monotonic() + _GIVE_BACK_SECONDS
             if signal.sigtimedwait(_STOP_SIGNALS, _POLL_SECONDS) is not None:
                 self._stop(engine, holder)
                 return

@@ -26,7 +26,7 @@ _NAMES: Final = {
     "span_id": "''",
 }
 _STEPS: Final = "engine_steps"
-_GPU_LEDGER: Final = "engine_tenant_minutes"
+_GPU_LEDGERS: Final = frozenset({"engine_tenant_minutes", "gpu_tenant_hours"})
 _NO_REQUEST: Final = "toUUID('00000000-0000-0000-0000-000000000000')"
 _OF_TENANT: Final = "tenant = {tenant:String}"
 _OF_USER: Final = "tenant = {tenant:String} AND end_user = {user:String}"
@@ -57,7 +57,7 @@ def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Calla
     for table in list_tables(client):
         if table.name == _STEPS:
             changed += _forget_in_steps(client, table, bound, say)
-        elif table.name == _GPU_LEDGER:
+        elif table.name in _GPU_LEDGERS:
             changed += _forget_in_ledger(client, turns, table, tenant, say)
         elif "tenant" in table.columns and "sequence" in table.columns:
             # Numbers without a hole are how a loss is known: the row stays, and says nothing.

@@ -18,20 +18,29 @@ class Balancer:
         self._source = source
         self._lost_answers = lost_answers
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+        for connection in self._serving:
+            connection.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     @property
     def port(self) -> int:
         """Where it listens."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there: asyncio.StreamWriter | None = None

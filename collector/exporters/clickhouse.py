@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from backends.store.unstored_rows import UnstoredRows
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 REJECTED_BY_STORE: Final = "rejected_by_store"
 UNREADABLE_BATCH: Final = "unreadable_batch"
 EXPORT_FAILED: Final = "export_failed"
+COMPARED: Final = "rows_stored_before"
 _UNREADABLE: Final = "the spool entry is of an unknown kind or version"
 _IDLE_SECONDS: Final = 1.0
 _DISK_RETRY_SECONDS: Final = 1.0
@@ -164,6 +166,7 @@ class ClickHouseExporter:
         """
         failures = 0
         planned: PlannedInsert | None = None
+        is_tried = False
         while True:
             try:
                 planned = planned or self._planner.next(prepared.entries if prepared else ())
@@ -173,7 +176,10 @@ class ClickHouseExporter:
                     prepared = self._prepared(planned)
                 if self._planner.merges:
                     self._ahead.begin(planned.end)
-                self._export(planned, prepared, is_last_try=failures == _MAX_FAILURES - 1)
+                is_tried = is_tried or not planned.is_new
+                store = self._store_for(planned) if is_tried else self._store
+                is_tried = True
+                self._export(planned, prepared, store, is_last_try=failures == _MAX_FAILURES - 1)
             except TollkeeperError as error:
                 self._note_reachable(False)
                 self.failure = error.message
@@ -221,17 +227,28 @@ class ClickHouseExporter:
             _log.warning("batches cannot be prepared together error=%s", type(error).__name__)
             return None
 
-    def _export(self, planned: PlannedInsert, prepared: PreparedInsert | None, *, is_last_try: bool) -> None:
-        if prepared is None or not self._insert_whole(planned, prepared):
-            self._ahead.drop()  # only one thread may process
-            self._insert_by_rows(planned, is_last_try=is_last_try)
+    def _store_for(self, planned: PlannedInsert) -> RowStore:
+        """Give where a repeated insert goes: past what is stored of it, once its token may be forgotten."""
+        if not self._planner.may_be_forgotten():
+            return self._store
+        _log.warning("insert is compared with what is stored, its token is too old token=%s", planned.token)
+        return UnstoredRows(self._store)
 
-    def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert) -> bool:
+    def _export(
+        self, planned: PlannedInsert, prepared: PreparedInsert | None, store: RowStore, *, is_last_try: bool
+    ) -> None:
+        if prepared is None or not self._insert_whole(planned, prepared, store):
+            self._ahead.drop()  # only one thread may process
+            self._insert_by_rows(planned, store, is_last_try=is_last_try)
+        if isinstance(store, UnstoredRows):
+            self._counters.noticed(COMPARED, store.left_out)
+
+    def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert, store: RowStore) -> bool:
         """Insert what is prepared; False where the store, or a column, refuses some of it."""
         inserted: dict[str, int] = {}
         try:
             for table, data in prepared.tables():
-                self._store.insert_arrow(table, data, deduplication_token=planned.token)
+                store.insert_arrow(table, data, deduplication_token=planned.token)
                 self._note_reachable(True)
                 inserted[table] = data.num_rows
         except (StoreRefused, InvalidRecord) as error:
@@ -243,7 +260,7 @@ class ClickHouseExporter:
             self._bury(entry, UNREADABLE_BATCH, _UNREADABLE)
         return True
 
-    def _insert_by_rows(self, planned: PlannedInsert, *, is_last_try: bool) -> None:
+    def _insert_by_rows(self, planned: PlannedInsert, store: RowStore, *, is_last_try: bool) -> None:
         """Insert batches whose rows are not all to be had; under the same token, so that nothing is stored twice."""
         merged = MergedBatches()
         lost: list[tuple[SpoolEntry, str, str]] = []
@@ -263,7 +280,7 @@ class ClickHouseExporter:
                 merged.add(entry.batch.batch_id, processed)
         rejected: list[RejectedRow] = []
         for rows in merged.tables.values():
-            rejected += insert_rows(self._store, self._build, rows, planned.token)
+            rejected += insert_rows(store, self._build, rows, planned.token)
             self._note_reachable(True)
         stored = {
             table: len(rows.rows) - sum(row.table == table for row in rejected) for table, rows in merged.tables.items()

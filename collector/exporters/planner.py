@@ -12,6 +12,7 @@ from backends.store.batch_claims import BatchClaims
 from collector.counters import Counters
 from collector.exporters.insert_plan import InsertPlan, PlanFile
 from collector.exporters.prepared import INSERT_BYTES
+from collector.exporters.token_window import TokenWindow
 from collector.spool import Spool, SpoolEntry
 
 _log = logging.getLogger(__name__)
@@ -24,11 +25,15 @@ _ASK_AGAIN_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedInsert:
-    """Entries that go to the store under one token, and the place to release them to."""
+    """Entries that go to the store under one token, and the place to release them to.
+
+    `is_new`: nobody has tried it yet.
+    """
 
     token: str
     entries: list[SpoolEntry]
     end: Position
+    is_new: bool = True
 
 
 class InsertPlanner:
@@ -44,11 +49,14 @@ class InsertPlanner:
         file: PlanFile,
         claims: BatchClaims,
         counters: Counters,
+        window: TokenWindow | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without a `window` the store is taken to know every token for ever."""
         self._spool = spool
         self._file = file
         self._claims = claims
+        self._window = window
         self._counters = counters
         self._clock = clock
         self._merges = False
@@ -70,15 +78,21 @@ class InsertPlanner:
         if plan is not None:
             entries = self._spool.read(cursor, max_bytes=_ALL_BYTES, until=plan.end_at)
             if _first_received_at_ns(entries) in (0, plan.first_received_at_ns):
-                return _planned(plan, entries)
+                return _planned(plan, entries, is_new=False)
             _log.error("the insert plan is of another spool and is made anew")
         entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)
         if not entries:  # nothing, or nothing that can be read
             return PlannedInsert("", [], end) if cursor < end else None
+        if self._window is not None:
+            self._window.mark()
         plan = self._new_plan(entries)
         self._file.save(plan)
         self._counters.noticed(ANOTHERS, len(plan.left_out))
-        return _planned(plan, [entry for entry in entries if entry.end <= plan.end_at])
+        return _planned(plan, [entry for entry in entries if entry.end <= plan.end_at], is_new=True)
+
+    def may_be_forgotten(self) -> bool:
+        """Say whether the store may have forgotten the token of what was planned last. Raises as `next` does."""
+        return self._window is not None and self._window.has_passed()
 
     def forget_store(self) -> None:
         """Ask the store again what it can: it failed, and may be another when it is back."""
@@ -115,9 +129,9 @@ def _is_ours(entry: SpoolEntry, ours: set[str], named: dict[str, int]) -> bool:
     return batch.batch_id in ours and named[batch.batch_id] == batch.received_at_ns
 
 
-def _planned(plan: InsertPlan, entries: Sequence[SpoolEntry]) -> PlannedInsert:
+def _planned(plan: InsertPlan, entries: Sequence[SpoolEntry], *, is_new: bool) -> PlannedInsert:
     left_out = {Position(*place) for place in plan.left_out}
-    return PlannedInsert(plan.token, [entry for entry in entries if entry.end not in left_out], plan.end_at)
+    return PlannedInsert(plan.token, [entry for entry in entries if entry.end not in left_out], plan.end_at, is_new)
 
 
 def _token(batch_ids: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ class PreparedInsert:
     def add(self, entry: SpoolEntry, process: Process) -> None:
         """Add the next entry. Raises what processing and building raise; then it is of no use any more."""
         self.entries.append(entry)
-        self.size += len(entry.raw)
+        self.size += entry.size
         if entry.batch is None:
             self.unreadable.append(entry)
             return
@@ -55,7 +55,10 @@ class PreparedInsert:
     def tables(self) -> list[tuple[str, pyarrow.Table]]:
         """Give what is to be inserted, each table as one block. Raises what building raises."""
         self._build_merged()
-        return [(name, pyarrow.concat_tables(pieces).combine_chunks()) for name, pieces in self._pieces.items()]
+        for pieces in self._pieces.values():
+            # One block, as its token needs it; in the pieces' place, which together are as large.
+            pieces[:] = [pyarrow.concat_tables(pieces).combine_chunks()]
+        return [(name, whole) for name, (whole,) in self._pieces.items()]
 
     def _build_merged(self) -> None:
         merged = self._merged

@@ -1,6 +1,6 @@
 """The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
 
-from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User
+from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User, UserSession
 from contracts.control.alerting import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, Lease
 from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.organisation import Project, Team, Tenant
@@ -45,4 +45,5 @@ __all__ = [
     "Team",
     "Tenant",
     "User",
+    "UserSession",
 ]

@@ -119,6 +119,25 @@ class RoleGrant(Base):
     role: Mapped[Role] = mapped_column(_ROLE)
 
 
+class UserSession(Base):
+    """A user's session in a browser, kept as a digest like an API key's secret. It ends at `expires_at` at the latest.
+
+    `method` is how the user proved who they are: "password" or "oidc".
+    """
+
+    __tablename__ = "user_sessions"
+    __table_args__ = (Index("ix_user_sessions_user_id", "user_id"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    method: Mapped[str] = mapped_column(String(20))
+    address: Mapped[str] = mapped_column(String(64), default="")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    ended_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+
+
 class AdminToken(Base):
     """A token for the control plane's API, kept as a digest like an API key's secret.
 

@@ -25,7 +25,8 @@ class AlertRule(Base):
 
 
 class AlertChannel(Base):
-    """Where notices go. `address` is a URL, an e-mail address or PagerDuty's routing key; it may be a secret."""
+    """Where notices go. `address` is a URL, an e-mail address or PagerDuty's routing key, sealed, as it may be secret;
+    `shown` is what may be seen of it."""
 
     __tablename__ = "alert_channels"
     __table_args__ = (Index("ix_alert_channels_tenant_id", "tenant_id"),)
@@ -33,7 +34,8 @@ class AlertChannel(Base):
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(String(63), default="")
     kind: Mapped[str] = mapped_column(String(20))
-    address: Mapped[str] = mapped_column(String(500))
+    address: Mapped[str] = mapped_column(String(1000))
+    shown: Mapped[str] = mapped_column(String(500))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -83,6 +85,8 @@ class Alert(Base):
     last_seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
     resolved_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     notified_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    acknowledged_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    acknowledged_by: Mapped[str | None] = mapped_column(String(200), default=None)
 
 
 class AlertDelivery(Base):

@@ -1,7 +1,6 @@
 """The health of every target, by pool and by provider: kept over reloads, looked through once a second."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -9,12 +8,11 @@ from typing import Final
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, Playbook
 from gateway.attempts.breaker import Breaker
+from gateway.attempts.health_changes import HealthChanges
 from gateway.attempts.pool_health import PoolHealth
 from gateway.attempts.target_health import TargetHealth
 from gateway.clock import Clock
 from gateway.targets import is_same_place
-
-_log = logging.getLogger(__name__)
 
 _SECOND_NS: Final = 1_000_000_000
 _LOOK_SECONDS: Final = 1.0
@@ -26,6 +24,7 @@ class HealthBook:
     def __init__(self, clock: Clock, random: Callable[[], float]) -> None:
         self._clock = clock
         self.random = random
+        self.changes = HealthChanges(clock.wall_ns)
         self._pools: dict[str, PoolHealth] = {}
         self._targets: dict[tuple[str, str], TargetHealth] = {}
         self._providers: dict[str, Breaker] = {}
@@ -89,11 +88,8 @@ class HealthBook:
 
     def _equip(self, health: TargetHealth, policy: FailurePolicy) -> None:
         health.provider_breaker = self._providers.get(health.provider)
-        health.breaker = (
-            None
-            if policy.breaker is None
-            else self._renewed(health.breaker, policy.breaker, partial(_tell, f"{health.pool.id}/{health.id}"))
-        )
+        note = partial(self.changes.note, f"{health.pool.id}/{health.id}")
+        health.breaker = None if policy.breaker is None else self._renewed(health.breaker, policy.breaker, note)
 
     def _renewed(self, breaker: Breaker | None, policy: BreakerPolicy, on_change: Callable[[Breaker], None]) -> Breaker:
         if breaker is None:
@@ -103,7 +99,7 @@ class HealthBook:
 
     def _on_provider(self, name: str, breaker: Breaker) -> None:
         """Let all of a provider's targets know that it is out, or back."""
-        _tell(f"provider {name}", breaker)
+        self.changes.note(f"provider {name}", breaker)
         now_ns = self._clock.monotonic_ns()
         for health in self._targets.values():
             if health.provider_breaker is breaker:
@@ -167,13 +163,6 @@ class HealthBook:
             if not breaker.is_calm:
                 shown[f"provider {name}"] = _shown(breaker, now_ns)
         return shown
-
-
-def _tell(name: str, breaker: Breaker) -> None:
-    if breaker.is_calm:
-        _log.info("called again", extra={"target": name})
-    else:
-        _log.warning("left alone for a while", extra={"target": name, "reason": breaker.why})
 
 
 def _shown(breaker: Breaker, now_ns: int) -> dict[str, object]:

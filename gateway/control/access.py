@@ -1,4 +1,6 @@
-"""Who may use the control plane, and how a change is signed: the token's name, role and bounds, and the address."""
+"""Who may use the control plane, and how a change is signed: by the name, role and bounds of a token or of a signed-in
+user, and the address.
+"""
 
 import hashlib
 import hmac
@@ -17,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.user_sessions import find_session, is_session_like
 from backends.web.replies import error_reply
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, ControlUnavailable, NotFound, PermissionDenied, TollkeeperError
@@ -77,6 +80,12 @@ class TokenBook:
                 token = find_token(session, presented, self._pepper, now)
                 if token is not None:
                     return Bearer(f"{token.name} ({token.id})", token.role, token.tenant_id, token.team_id)
+        elif is_session_like(presented):
+            with self._database.session() as session:
+                found = find_session(session, presented, self._pepper, now)
+                if found is not None:
+                    account = found.account
+                    return Bearer(account.user.email, account.role, account.tenant_id, account.team_id)
         raise AuthenticationFailed(
             "the admin token is wrong, expired or revoked; the owner's lies in the data directory under "
             "secrets/admin_token",

@@ -3,14 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
 from backends.control import alert_rules
 from backends.control.alert_log import write_delivery
 from backends.control.alert_outbox import list_deliveries
 from backends.control.changes import begin_change
-from contracts.alerts import ChannelKind, shown_address
+from backends.control.sealer import Sealer
+from contracts.alerts import ChannelKind
 from contracts.control import AlertChannel, AlertDelivery
 from contracts.ids import uuid7
 from contracts.moments import unix_ns
@@ -19,6 +20,13 @@ from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, 
 
 router = APIRouter(tags=["alerts"])
 
+
+def _sealer(request: Request) -> Sealer:
+    sealer: Sealer = request.app.state.sealer
+    return sealer
+
+
+Seal = Annotated[Sealer, Depends(_sealer)]
 ChannelPath = Annotated[str, Path(max_length=63, description="The channel's id")]
 
 
@@ -43,8 +51,7 @@ class ChannelOut(BaseModel):
     @classmethod
     def of(cls, row: AlertChannel) -> Self:
         """Show a row."""
-        shown = shown_address(row.kind, row.address)
-        return cls(id=row.id, tenant_id=row.tenant_id, kind=row.kind, address=shown, created_at=row.created_at)
+        return cls(id=row.id, tenant_id=row.tenant_id, kind=row.kind, address=row.shown, created_at=row.created_at)
 
 
 class DeliveryOut(BaseModel):
@@ -80,9 +87,10 @@ class DeliveryOut(BaseModel):
 
 
 @router.post("/v1/alert-channels", status_code=201, summary="Create a channel")
-def create(body: ChannelBody, author: Admin, database: Database) -> ChannelOut:
+def create(body: ChannelBody, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
+    """The address is kept sealed with the installation's key, and what may be seen of it beside it."""
     with database.session() as session:
-        made = alert_rules.create_channel(session, author, body.id, body.tenant, body.kind, body.address)
+        made = alert_rules.create_channel(session, author, body.id, body.tenant, body.kind, body.address, sealer)
         return ChannelOut.of(made)
 
 

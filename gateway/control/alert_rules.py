@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 
 from backends.control import alert_rules
-from backends.control.alert_rules import NewRule
+from backends.control.alert_rules import NewRule, RuleChange
 from contracts.alerts import RuleKind
 from contracts.control import AlertRule
 from gateway.control.access import Admin
@@ -27,6 +27,14 @@ class RuleBody(Body):
     settings: dict[str, Any] = Field(default_factory=dict, max_length=10, description="By kind; see docs/alerts.md")
     channels: Annotated[list[Slug], Field(max_length=20)] = Field(default_factory=list)
     is_active: bool = True
+
+
+class RulePatch(Body):
+    """What to change; fields left out stay. `settings` and `channels` take the place of all there were."""
+
+    settings: dict[str, Any] | None = Field(default=None, max_length=10)
+    channels: Annotated[list[Slug], Field(max_length=20)] | None = None
+    is_active: bool | None = None
 
 
 class RuleOut(Resource):
@@ -62,6 +70,13 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[RuleOut]
 def get(rule_id: RulePath, author: Admin, database: Database) -> RuleOut:
     with database.session() as session:
         return RuleOut.model_validate(alert_rules.get_row(session, AlertRule, rule_id, tenant=author.tenant_id))
+
+
+@router.patch("/{rule_id}", summary="Change a rule's settings or channels, or switch it off")
+def update(rule_id: RulePath, body: RulePatch, author: Admin, database: Database) -> RuleOut:
+    with database.session() as session:
+        change = RuleChange(**body.model_dump())
+        return RuleOut.model_validate(alert_rules.update_rule(session, author, rule_id, change))
 
 
 @router.delete("/{rule_id}", summary="Delete a rule; its open alerts end, and nobody is told")

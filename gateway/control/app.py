@@ -21,6 +21,7 @@ from backends.control.bootstrap import (
 )
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
@@ -30,9 +31,11 @@ from backends.web.replies import install_error_replies
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
 from gateway.control import (
+    accounts,
     alert_channels,
     alert_rules,
     alert_silences,
+    alerts,
     audit,
     budgets,
     health,
@@ -46,13 +49,16 @@ from gateway.control import (
     projects,
     rates,
     routes,
+    sessions,
     slos,
     teams,
     tenants,
     tokens,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
+from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings
+from gateway.control.sign_in_limit import SignInLimit
 from gateway.control.webhooks import WebhookDelivery
 
 log = logging.getLogger(__name__)
@@ -75,6 +81,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
     key_pepper = secrets.get_or_create("key_pepper").encode()
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
+    sealer = Sealer.of(secrets)
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)
@@ -90,6 +97,8 @@ def create_app(settings: ControlSettings) -> FastAPI:
         delivering.cancel()
         await asyncio.gather(delivering, return_exceptions=True)
         await webhooks.close()
+        if app.state.identity_provider is not None:
+            await app.state.identity_provider.close()
         database.close()
 
     app = FastAPI(
@@ -102,10 +111,15 @@ def create_app(settings: ControlSettings) -> FastAPI:
     )
     app.state.database = database
     app.state.key_pepper = key_pepper
+    app.state.sign_in_limit = SignInLimit()
+    app.state.identity_provider = (
+        IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id) if settings.oidc_metadata_url else None
+    )
+    app.state.sealer = sealer
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
         *(models, routes, pools, playbooks, prices, rates, tokens, issuers, audit),
-        *(slos, alert_rules, alert_channels, alert_silences),
+        *(accounts, sessions, slos, alert_rules, alert_channels, alert_silences, alerts),
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

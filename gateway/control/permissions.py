@@ -32,9 +32,10 @@ _LEADS: Final = _ADMINS | {Standing.TEAM_LEAD}
 _FINANCE: Final = frozenset({Standing.FINANCE, Standing.TENANT_FINANCE})
 _READING: Final = frozenset({"GET", "HEAD"})
 
-# Health says nothing of what is kept here, and the page that documents the API is for everyone.
+# Health says nothing of what is kept here, the page that documents the API is for everyone, and who signs in has no
+# token yet.
 OPEN_PATHS: Final = frozenset(
-    {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json"},
+    {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/sign-in", "/sign-in/oidc"},
 )
 
 
@@ -61,6 +62,8 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/rates": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/tokens": Permission(_ADMINS, _ADMINS),
+    "/v1/accounts": Permission(_ADMINS, _ADMINS),
+    "/v1/sessions": Permission(frozenset(Standing), frozenset(Standing)),
     "/v1/issuers": Permission(_PLATFORM, _PLATFORM),
     "/v1/audit": Permission(_ADMINS | _FINANCE),
     "/v1/slos": Permission(frozenset(Standing), _ADMINS),
@@ -69,6 +72,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/alert-channels": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-silences": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-deliveries": Permission(_ADMINS | _FINANCE),
+    "/v1/alerts": Permission(frozenset(Standing), _LEADS | _FINANCE),
 }
 
 

@@ -32,6 +32,10 @@ class ControlSettings(BaseSettings):
     engine_model: str = ""
     engine_embedder: bool = True
 
+    # The identity provider that people may sign in to the dashboard by, and the client that it knows it as.
+    oidc_metadata_url: str = ""
+    oidc_client_id: str = ""
+
     @property
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""

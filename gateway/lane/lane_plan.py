@@ -157,6 +157,8 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
     if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
+    if snapshot.holds and key.policy.priority == "batch":
+        return False  # what objectives in danger hold back is told on the long way
     pool = snapshot.pools[model.pool]
     if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
         return False

@@ -1,10 +1,11 @@
 """What a route decides by: who asks, how much, when and where, and how its models do at present."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from contracts.configuration import ModelSpec
+from contracts.holds import HoldSpec
 from contracts.routes import Complexity
 from gateway.routes.plan import Leg
 
@@ -25,7 +26,8 @@ class Asked:
     """What is known of a request before any model. `region` is where the gateway stands; times are Unix ns.
 
     `output_limit` is the most tokens that the caller wants in one choice, `latency_budget_ms` within
-    what it wants the answer. `readings` are by the route that read.
+    what it wants the answer. `readings` are by the route that read, `holds`
+    what objectives in danger hold back.
     """
 
     tenant: str
@@ -36,6 +38,7 @@ class Asked:
     output_limit: int | None = None
     latency_budget_ms: int | None = None
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    holds: Sequence[HoldSpec] = ()
 
 
 class Standing(Protocol):

@@ -108,6 +108,7 @@ class RouteGuide:
             output_limit=request.output_limit,
             latency_budget_ms=life.latency_budget_ms,
             readings=readings,
+            holds=life.snapshot.holds,
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from contracts.configuration import ModelSpec
+from contracts.holds import HoldSpec, hold_on, is_canary
 from contracts.routes import Condition
 from gateway.routes.conditions import why_not, why_not_read, why_not_there
 from gateway.routes.facts import UNREAD, Asked, Standing
@@ -55,7 +56,9 @@ class Resolver:
         self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
     ) -> Iterator[Leg]:
         """Give a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
-        open_now = [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)]
+        open_now = self._without_frozen(
+            [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
+        )
         if fork.cascade is None:
             conversation = self._asked.conversation
             turns = self._turns
@@ -75,6 +78,22 @@ class Resolver:
             else:  # only the way that is gone first takes a turn there: others are a look ahead
                 takes = takes_turn and number == 0
                 yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
+
+    def _without_frozen(self, branches: list[Branch], found: Order) -> list[Branch]:
+        """Leave out canaries that an objective in danger freezes, unless nothing else is there to choose."""
+        if not self._asked.holds:
+            return branches
+        frozen = {branch.label: hold for branch in branches if (hold := self._freeze(branch)) is not None}
+        if len(frozen) == len(branches):
+            return branches
+        found.skipped |= {label: f"frozen while objective {hold.slo!r} is in danger" for label, hold in frozen.items()}
+        return [branch for branch in branches if branch.label not in frozen]
+
+    def _freeze(self, branch: Branch) -> HoldSpec | None:
+        if not is_canary(branch.label):
+            return None
+        model = branch.to.model.id if isinstance(branch.to, Leg) else ""
+        return hold_on(self._asked.holds, "freeze_canaries", self._asked.tenant, model)
 
     def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
         """Say whether a branch leads to any model for this request, and note why it does not."""

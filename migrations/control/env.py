@@ -31,6 +31,8 @@ def run() -> None:
             context.run_migrations()
         return
     passed = context.config.attributes.get("database")
+    if passed is None:
+        context.config.attributes["secrets"] = MigrationSettings().secrets
     database = passed or ControlDatabase(MigrationSettings().database_address)
     with database.engine.begin() as connection:
         context.configure(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from secrets import token_urlsafe
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.leases import require_lease, take_lease
 from backends.control.organisation import create_tenant
+from backends.control.sealer import Sealer
 from backends.control.slos import Hold, list_holds, write_holds
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
@@ -78,7 +80,8 @@ def world(control_database: ControlDatabase) -> Iterator[World]:
     with control_database.session() as session:
         for tenant in ("acme", "globex"):
             create_tenant(session, Author("test", NOON), tenant, tenant)
-        create_channel(session, Author("test", NOON), "slack", "", "slack", "https://hooks.slack.example/T/B/s")
+        sealer = Sealer(token_urlsafe(32))
+        create_channel(session, Author("test", NOON), "slack", "", "slack", "https://hooks.slack.example/T/B/s", sealer)
     yield World(control_database)
 
 

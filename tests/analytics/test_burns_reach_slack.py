@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_network
+from secrets import token_urlsafe
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from backends.control.alert_rules import NewRule, create_channel, create_rule
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
+from backends.control.sealer import Sealer
 from backends.control.slos import NewSlo, list_holds, put_slo
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
@@ -29,6 +31,7 @@ from tests.receivers import HttpReceiver
 
 Record = Callable[[Sequence[RequestRecord]], None]
 INWARD = (ip_network("127.0.0.0/8"),)
+SEALER = Sealer(token_urlsafe(32))
 
 
 def requests_at(at: datetime, tenant: str, count: int, **changes: Any) -> list[RequestRecord]:
@@ -50,7 +53,7 @@ async def test_a_burn_is_told_once_and_so_is_its_end(
     async with HttpReceiver() as receiver:
         with control_database.session() as session:
             create_tenant(session, author, tenant, "Acme")
-            create_channel(session, author, "to", "", "slack", receiver.url)
+            create_channel(session, author, "to", "", "slack", receiver.url, SEALER)
             create_rule(session, author, NewRule("promises", "slo_burn", tenant, {}, ["to"]))
             new = NewSlo("up", "availability", Decimal("99.9"), tenant=tenant, hooks=["shed_batch"])
             put_slo(session, author, new, replaces=False)
@@ -58,7 +61,7 @@ async def test_a_burn_is_told_once_and_so_is_its_end(
         record(requests_at(now - timedelta(minutes=2), tenant, 40, outcome="error", status=502))
         evaluator = Evaluator(control_database, reader, "test")
         async with open_senders(ChannelSettings(10, INWARD)) as senders:
-            dispatcher = Dispatcher(control_database, senders, lambda: clock[0])
+            dispatcher = Dispatcher(control_database, senders, lambda: clock[0], SEALER)
 
             async def look(after: timedelta) -> list[str]:
                 clock[0] += after

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
+from secrets import token_urlsafe
 
 import pytest
 from sqlalchemy import select
@@ -18,12 +19,14 @@ from backends.control.alert_rules import create_channel, delete_row
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
+from backends.control.sealer import Sealer
 from contracts.alerts import Finding, Rule
 from contracts.control import AlertChannel, AlertDelivery
 from tests.receivers import HttpReceiver, MailReceiver
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 INWARD = (ip_network("127.0.0.0/8"),)
+SEALER = Sealer(token_urlsafe(32))
 
 
 class Clock:
@@ -44,7 +47,7 @@ class Desk:
 
     def channel(self, name: str, kind: str, address: str) -> None:
         with self.database.session() as session:
-            create_channel(session, Author("test", NOON), name, "", kind, address)
+            create_channel(session, Author("test", NOON), name, "", kind, address, SEALER)
 
     def settle(self, *fingerprints: str, channels: tuple[str, ...] = ("to",)) -> None:
         rule = Rule.of("money", "unpriced_usage", "", channels, {})
@@ -65,7 +68,7 @@ class Desk:
 async def desk_of(database: ControlDatabase, settings: ChannelSettings) -> AsyncIterator[Desk]:
     clock = Clock()
     async with open_senders(settings) as senders:
-        yield Desk(database, Dispatcher(database, senders, clock), clock)
+        yield Desk(database, Dispatcher(database, senders, clock, SEALER), clock)
 
 
 @pytest.fixture
@@ -158,6 +161,26 @@ async def test_one_channel_that_fails_holds_no_other_up(desk: Desk) -> None:
     assert {(state, error) for _, state, _, error in desk.states()} == {("delivered", ""), ("given_up", "answered 410")}
 
 
+async def test_an_address_is_kept_sealed_and_one_sealed_with_another_key_is_named_until_the_key_is_back(
+    desk: Desk,
+) -> None:
+    async with HttpReceiver() as receiver:
+        desk.channel("to", "slack", receiver.url)
+        with desk.database.session() as session:
+            channel = session.get(AlertChannel, "to")
+            assert channel is not None and "secret" not in channel.address + channel.shown
+        desk.settle("a")
+        mine = desk.dispatcher
+        async with open_senders(ChannelSettings(timeout_seconds=10, inward=INWARD)) as senders:
+            desk.dispatcher = Dispatcher(desk.database, senders, desk.clock, Sealer(token_urlsafe(32)))
+            assert await desk.send() == 0
+        ((_, state, attempts, error),) = desk.states()
+        assert (state, attempts) == ("waiting", 1) and "sealed with another key" in error
+        desk.dispatcher = mine
+        assert await desk.send(timedelta(seconds=10)) == 1
+        assert len(receiver.calls) == 1
+
+
 async def test_a_notice_of_a_channel_that_is_gone_is_given_up_by_name(desk: Desk) -> None:
     desk.channel("to", "slack", "https://hooks.slack.example/T/B/s")
     desk.settle("a")
@@ -174,7 +197,7 @@ async def test_a_notice_is_not_sent_to_another_tenant_s_channel_of_the_same_id(d
         with desk.database.session() as session:
             delete_row(session, Author("test", NOON), AlertChannel, "to")
             create_tenant(session, Author("test", NOON), "globex", "Globex")
-            create_channel(session, Author("test", NOON), "to", "globex", "slack", receiver.url)
+            create_channel(session, Author("test", NOON), "to", "globex", "slack", receiver.url, SEALER)
         assert await desk.send() == 0
         assert receiver.calls == []
     assert desk.states() == [("firing", "given_up", 0, "the channel is gone")]
@@ -193,7 +216,7 @@ async def test_a_dispatcher_that_is_stopped_finishes_what_it_has_begun_and_begin
             return Outcome()
 
     clock = Clock()
-    desk = Desk(control_database, Dispatcher(control_database, {"slack": Slow()}, clock), clock)
+    desk = Desk(control_database, Dispatcher(control_database, {"slack": Slow()}, clock, SEALER), clock)
     desk.channel("to", "slack", "https://hooks.slack.example/T/B/s")
     for number in range(12):
         desk.settle(*(str(each) for each in range(number + 1)))

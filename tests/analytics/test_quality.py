@@ -51,6 +51,23 @@ def test_the_distance_is_the_one_that_textbooks_have() -> None:
     assert found.p_value == pytest.approx(0.0107, abs=0.0005)
 
 
+@pytest.mark.parametrize(
+    ("current", "reference", "statistic", "exact_p"),
+    [
+        ({1: 30, 2: 50, 3: 20, 5: 60}, {1: 50, 2: 40, 4: 80}, 0.375, 7.45e-11),
+        ({1: 200, 2: 300, 3: 500}, {1: 240, 2: 300, 3: 460}, 0.04, 0.40063),
+        ({10: 45, 20: 55}, {10: 50, 20: 50}, 0.05, 0.99969),
+    ],
+)
+def test_the_significance_is_near_the_exact_one(
+    current: dict[int, int], reference: dict[int, int], statistic: float, exact_p: float
+) -> None:
+    """Exact ones by SciPy 1.17's ks_2samp(method="exact"), worked out once; ours is Stephens' approximation."""
+    found = distance(current, reference)
+    assert found.statistic == pytest.approx(statistic)
+    assert found.p_value == pytest.approx(exact_p, rel=0.2)
+
+
 def test_a_shift_of_share_is_judged_at_its_limits() -> None:
     """PSI by hand, without smoothing: (0.5 - 0.25) ln 2 + (0.5 - 0.75) ln(0.5 / 0.75) = 0.2747."""
     assert stability_index({"a": 500_000, "b": 500_000}, {"a": 250_000, "b": 750_000}) == pytest.approx(

@@ -23,10 +23,12 @@ NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 NO_TIME_RANGE = {"distinct", "deleted_requests"}  # a row per value or rule, not per request
 READ = re.compile(
     r"FROM (requests|\{rollup:Identifier\}|\{source:Identifier\}|distinct_values|latency_day|tenant_cost_day|retention"
-    r"|feedback|content)(?!\w)"
+    r"|feedback|content|attempts)(?!\w)"
 )
 # What engines and GPUs did is the platform's: an engine serves all tenants, and none may ask for it.
-READ_PLATFORM = re.compile(r"FROM (engine_steps|engine_minutes|engine_tenant_minutes|gpu_samples)(?!\w)")
+READ_PLATFORM = re.compile(
+    r"FROM (engine_steps|engine_minutes|engine_tenant_minutes|gpu_samples|gpu_hours|gpu_tenant_hours)(?!\w)"
+)
 # A table without tenants in it: it may not answer for one.
 READ_ALL_TENANTS = re.compile(r"FROM model_latency_day\n *WHERE \{tenant:Nullable\(String\)\} IS NULL\n")
 

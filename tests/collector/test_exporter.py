@@ -133,6 +133,29 @@ def test_what_is_no_fault_of_the_rows_is_tried_again_until_it_works(
     assert parts.counters.snapshot()["noticed"]["export_retries"] == 2
 
 
+def test_a_right_that_the_store_s_user_lacks_is_named_and_nothing_is_lost(
+    parts: Parts, request_record: Make, batch_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals: list[Exception] = [StoreRefused("the store forbids a query to user 'writer'", code="store_forbidden")] * 2
+    said: list[str] = []
+
+    def query(sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        if refusals:
+            raise refusals.pop()
+        return []
+
+    def waited() -> float:
+        said.append(parts.exporter.failure)
+        return 0.0
+
+    monkeypatch.setattr(parts.store, "query", query)
+    monkeypatch.setattr(parts.exporter._backoff, "next_seconds", waited)
+    parts.pipeline.accept("logs", batch_of("b", request_record(duration_ns=1)), is_json=False)
+    parts.exporter._insert_next()
+    assert said == ["the store forbids a query to user 'writer'"] * 2
+    assert (parts.store.durations(), parts.exporter.failure) == ([1], "")
+
+
 def test_a_poisonous_row_goes_to_the_dead_letters_and_blocks_nobody(
     parts: Parts, request_record: Make, batch_of: Make, eventually: Make
 ) -> None:

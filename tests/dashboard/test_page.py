@@ -159,7 +159,7 @@ def test_a_new_request_appears_and_its_tenant_can_be_chosen(record: Callable[[Se
     app = page()
     assert metrics(app)["Requests"] == "1"
     record([request(tenant="newcomer")])
-    streamlit.cache_data.clear()  # what a second's wait would do
+    streamlit.cache_resource.clear()  # what some seconds' wait would do
     app.run()
     assert metrics(app)["Requests"] == "2"
     assert "newcomer" in app.selectbox[0].options

@@ -55,7 +55,7 @@ def test_the_server_never_reports_usage_and_asks_nothing_at_start() -> None:
     assert "--server.headless=true" in arguments
     assert "--client.showErrorDetails=none" in arguments
     assert "--server.port=9999" in arguments
-    assert Path(arguments[4]).name == "app.py"
+    assert Path(arguments[4]).name == "server.py"
 
 
 def test_every_theme_option_is_one_streamlit_knows() -> None:

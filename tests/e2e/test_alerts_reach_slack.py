@@ -72,6 +72,19 @@ def ask_slowly(installation: Installation, key: str) -> None:
             list(client.chat.completions.create(model="scripted-1", messages=message, stream=True))
 
 
+def batch_status(installation: Installation, key: str) -> int:
+    """Ask in class batch; give the status."""
+    message: Any = [{"role": "user", "content": "go"}]
+    with openai.OpenAI(base_url=f"{installation.gateway_url}/v1", api_key=key, max_retries=0, timeout=20) as client:
+        try:
+            client.chat.completions.create(
+                model="scripted-1", messages=message, extra_headers={"x-tollkeeper-priority": "batch"}
+            )
+        except openai.APIStatusError as error:
+            return error.status_code
+        return 200
+
+
 def answer(installation: Installation, path: str) -> Any:
     request = urllib.request.Request(
         installation.analytics_url + path, headers={"authorization": f"Bearer {installation.admin_token}"}
@@ -97,7 +110,8 @@ def test_a_budget_and_a_burning_objective_call_slack_once_each(
     make("POST", f"/v1/alert-channels/{channel}/test")
     wait_until(lambda: texts == ["Test: this channel works"], PATIENCE_SECONDS, "the test arrives")
 
-    ask_slowly(installation, key_of(installation, tenant))
+    key = key_of(installation, tenant)
+    ask_slowly(installation, key)
 
     wait_until(lambda: len(texts) >= 3, PATIENCE_SECONDS, "both alerts arrive")
     raised = answer(installation, "/v1/alerts?open=true&limit=1000")["data"]
@@ -134,3 +148,26 @@ def test_a_budget_and_a_burning_objective_call_slack_once_each(
     ]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert said == [stands | {"burn": said[0]["burn"]}]
+
+    wait_until(lambda: batch_status(installation, key) == 503, PATIENCE_SECONDS, "batches are held back meanwhile")
+
+
+def test_a_killed_analytics_process_goes_on_where_it_was_and_tells_nothing_again(
+    installation: Installation, tenant: str, slack: tuple[str, list[str]]
+) -> None:
+    url, texts = slack
+    channel, make = f"slack-{tenant}", installation.request
+    make("POST", "/v1/alert-channels", {"id": channel, "kind": "slack", "address": url, "tenant": tenant})
+    budget = {"level": "tenant", "period": "month", "amount_usd": "0.0001", "is_hard": False, "thresholds": [50]}
+    make("POST", f"/v1/tenants/{tenant}/budgets", budget)
+    rule = {"id": f"money-{tenant}", "kind": "budget_threshold", "tenant": tenant, "channels": [channel]}
+    make("POST", "/v1/alert-rules", rule)
+    ask_slowly(installation, key_of(installation, tenant))
+    wait_until(lambda: len(texts) == 1, PATIENCE_SECONDS, "the threshold is told")
+
+    killed = installation.kill("analytics")
+    wait_until(lambda: installation.pid_of("analytics") != killed, PATIENCE_SECONDS, "it is started again")
+    # Rules are looked at when the dead one's lease has ended, by a clock in tests/analytics/test_many_alerts.py.
+    make("POST", f"/v1/alert-channels/{channel}/test")
+    wait_until(lambda: texts[-1:] == ["Test: this channel works"], PATIENCE_SECONDS, "its address is still known")
+    assert len(texts) == 2, "nothing is told again"

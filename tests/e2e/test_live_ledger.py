@@ -1,17 +1,21 @@
 """The built-in engine's books, from the rows in the store: every nanosecond of its wall clock on a line, and every
 token it made on a bill."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import openai
 import pytest
+from typer.testing import CliRunner
 
 from contracts.ledger import ledger_lines
 from contracts.records import StepRecord
 from tests.e2e.installation import Installation, wait_until
+from tollkeeper.cli import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -96,3 +100,23 @@ def test_the_ledger_of_a_live_engine_closes_and_its_tokens_are_billed(installati
         if str(identifier) in mine
     )
     assert row["gpu_ns"] == charged_ns, "what requests were charged is not what the steps took"
+    printed = _printed_ledger(installation, began_ns, ended_ns)
+    total = printed["total"]
+    assert abs(total["unexplained_ns"]) <= 0.005 * total["wall_ns"], printed
+    assert abs(total["unexplained_share"]) <= 0.005
+    assert printed["missing_steps"] == 0
+    assert all(abs(gpu["unexplained_ns"]) <= 0.005 * gpu["wall_ns"] for gpu in printed["gpus"]), printed
+    (busy,) = (gpu for gpu in printed["gpus"] if gpu["attributed_ns"])  # the embedder is another engine, and idle
+    assert busy["wall_ns"] > 0.999 * (ended_ns - began_ns), "the engine lived through the load"
+    assert busy["attributed_ns"] == pytest.approx(lines.attributed_ns, rel=0.001), "by the minute, as over the whole"
+    assert busy["host_gap_ns"] == pytest.approx(lines.host_gap_ns, rel=0.001)
+
+
+def _printed_ledger(installation: Installation, began_ns: int, ended_ns: int) -> Any:
+    """What `tollkeeper gpu ledger --json` prints of a stretch of time."""
+    begin, end = (datetime.fromtimestamp(ns / 1e9, UTC).isoformat() for ns in (began_ns, ended_ns))
+    options = ["--from", begin, "--to", end, "--data", str(installation.data), "--store-url", installation.store_url]
+    result = CliRunner().invoke(app, ["gpu", "ledger", *options, "--json"])
+    assert result.exit_code == 0, result.output
+    print(result.stdout)
+    return json.loads(result.stdout)

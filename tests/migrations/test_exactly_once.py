@@ -5,6 +5,7 @@ import random
 import time
 from typing import Any
 
+import pyarrow
 import pytest
 
 from backends.store.columns import arrow_batch
@@ -81,6 +82,17 @@ def test_the_same_batch_twice_changes_nothing(empty_store: Any, times: int) -> N
     assert contents(client) == before
     client.insert_arrow("requests", batch, deduplication_token=f"another-{times}")
     assert client.query("SELECT sum(requests) AS n FROM requests_day") == [{"n": 100}]
+    client.close()
+
+
+def test_the_same_batch_in_pieces_is_the_same_batch(empty_store: Any) -> None:
+    client = empty_store.client()
+    batch = arrow_batch(REQUESTS, request_batch(seed=11))
+    client.insert_arrow("requests", batch, deduplication_token="whole")
+    before = contents(client)
+    pieces = pyarrow.concat_tables([batch.slice(0, 20), batch.slice(20, 20), batch.slice(40)])
+    client.insert_arrow("requests", pieces, deduplication_token="whole")
+    assert contents(client) == before
     client.close()
 
 

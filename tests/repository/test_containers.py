@@ -12,6 +12,8 @@ import pytest
 import yaml
 from pydantic_settings import BaseSettings
 
+from backends.store.row_policies import POLICIES
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -110,6 +112,7 @@ def test_processes_find_each_other(settings_classes: Settings) -> None:
     """Every host in a URL is a service, on the port that it listens on."""
     listening = {
         "collector": default_port(settings_classes, "collector"),
+        "control": default_port(settings_classes, "control"),
         "store": {8123, 9000},
         "postgres": {5432},
     }
@@ -248,3 +251,15 @@ def test_the_server_s_users_have_the_embedded_store_s_rights() -> None:
         assert password.get("from_env") in environment_of("store")
     assert users.findtext("profiles/default/async_insert") == "0"
     assert users.findtext("profiles/reading/readonly") == "2"
+
+
+def test_the_server_s_bound_readers_have_the_embedded_store_s_policies() -> None:
+    """Who is bound to a tenant or team is held by a server as by the embedded store."""
+    users = ElementTree.parse(ROOT / "deploy" / "clickhouse" / "users.xml").getroot()
+    for name, policies in POLICIES.items():
+        user = users.find(f"users/{name}")
+        assert user is not None and user.findtext("profile") == "reading"
+        granted = [query.text for query in user.findall("grants/query")]
+        assert granted == [f"GRANT SELECT ON tollkeeper.`{table}`" for table in policies]
+        filters = {table.tag: table.findtext("filter") for table in user.findall("databases/tollkeeper/*")}
+        assert filters == policies

@@ -3,11 +3,14 @@
 import io
 import webbrowser
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from rich.console import Console
 
-from tollkeeper.demonstration import TRACE, Demonstration, has_display, open_page
+from tollkeeper.demonstration import TRACE, Demonstration, has_display, open_page, watchful
+from tollkeeper.slack_receiver import SlackReceiver
 
 ADDRESSES = {"gateway": "http://g", "control": "http://c", "dashboard": "http://d"}
 
@@ -67,3 +70,26 @@ def test_a_machine_without_a_browser_is_no_failure(monkeypatch: pytest.MonkeyPat
 )
 def test_a_screen_is_told_from_the_environment(environment: dict[str, str], found: bool) -> None:
     assert has_display(environment) is found
+
+
+def posted(url: str, body: bytes) -> int:
+    try:
+        with urlopen(Request(url, data=body, method="POST"), timeout=10) as reply:
+            return int(reply.status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_the_stand_in_for_slack_takes_messages_and_nothing_else() -> None:
+    heard: list[str] = []
+    with SlackReceiver(heard.append) as receiver:
+        assert posted(receiver.url, b'{"text": "Alert: one"}') == 200
+        for body in (b"", b"{", b"[]", b'{"text": 1}', b'{"attachments": []}'):
+            assert posted(receiver.url, body) == 400
+    assert receiver.messages == heard == ["Alert: one"]
+
+
+def test_a_demonstration_looks_at_its_rules_often_unless_the_operator_says_how_often() -> None:
+    made = watchful({"HOME": "/root", "TOLLKEEPER_ALERTS_EVALUATE_SECONDS": "60"})
+    assert made["TOLLKEEPER_ALERTS_EVALUATE_SECONDS"] == "60" and made["HOME"] == "/root"
+    assert made["TOLLKEEPER_ALERTS_INWARD"] == "127.0.0.0/8"

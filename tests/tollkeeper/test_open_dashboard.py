@@ -1,4 +1,4 @@
-"""What `tollkeeper up` says where others reach the dashboard, which asks nobody who they are."""
+"""What `tollkeeper up` says where others reach the dashboard: how they come in, and what is still to be done."""
 
 import io
 from pathlib import Path
@@ -26,7 +26,7 @@ class Started:
     ("host", "has_dashboard", "warns"),
     [("127.0.0.1", True, False), ("0.0.0.0", True, True), ("0.0.0.0", False, False)],
 )
-async def test_a_dashboard_that_others_reach_is_warned_of(
+async def test_a_dashboard_that_others_reach_says_how_they_come_in(
     tmp_path: Path, host: str, has_dashboard: bool, warns: bool
 ) -> None:
     said = io.StringIO()
@@ -34,4 +34,7 @@ async def test_a_dashboard_that_others_reach_is_warned_of(
     console = Console(file=said, width=80)
     session = command._Session(Started(), Installation(tmp_path), choices, console, None)  # type: ignore[arg-type]  # nothing is to run
     await session._work()
-    assert ("no sign-in" in said.getvalue() and f"listening on {host}" in said.getvalue()) == warns
+    words = said.getvalue()
+    assert (
+        "asks everybody to sign in" in words and "accounts add" in words and f"listening on {host}" in words
+    ) == warns

@@ -3,9 +3,8 @@
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
-from backends.engine.torch_engine.block_manager import BlockManager
 from backends.engine.torch_engine.sequence import Sequence as Choice
 
 _MOST_SHARE: Final = 0.5  # of all blocks: the rest is for what runs
@@ -13,6 +12,30 @@ _TENANT_SHARE: Final = 0.25
 
 
 _SECOND_NS: Final = 1_000_000_000
+
+
+class PinnedBlocks(Protocol):
+    """An engine's blocks, as far as they are kept by their keys."""
+
+    @property
+    def total(self) -> int:
+        """Count all blocks."""
+
+    @property
+    def block_size(self) -> int:
+        """Give how many tokens a block holds."""
+
+    def pin(self, key: bytes, /) -> bool:
+        """Keep a cached block from eviction until as many `unpin`; `False` when it is not cached."""
+
+    def unpin(self, key: bytes, /) -> None:
+        """Undo one `pin`."""
+
+    def is_only_pinned(self, key: bytes, /) -> bool:
+        """Say whether nobody else holds a pinned block."""
+
+    def only_pinned(self, but: Collection[bytes] = (), /) -> int:
+        """Count the blocks that `unpin` would free, other than those under the keys `but`."""
 
 
 @dataclass(slots=True)
@@ -28,7 +51,7 @@ class PrefixHolds:
     Of a prefix the end goes first, so that what is left of it is one still.
     """
 
-    blocks: BlockManager
+    blocks: PinnedBlocks
     given_up: int = 0  # blocks that something running needed before their time was over
     _holds: dict[bytes, _Hold] = field(default_factory=dict)
     _ends: list[tuple[int, int, bytes]] = field(default_factory=list)  # a heap: when, minus the place, key
@@ -96,6 +119,10 @@ class PrefixHolds:
         for key in keys:
             if key in self._holds:
                 self._let_go(key)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.forget(list(self._holds))
 
     def _pop(self) -> bool:
         until_ns, _, key = heapq.heappop(self._ends)

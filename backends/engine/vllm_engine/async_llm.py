@@ -42,18 +42,13 @@ class _Parser(FlexibleArgumentParser):  # type: ignore[misc]  # vLLM is not inst
         raise ConfigurationError(f"vLLM refuses its arguments: {message}; see TOLLKEEPER_ENGINE_VLLM_ARGUMENTS")
 
 
-def engine_arguments(words: tuple[str, ...], metering: dict[str, object]) -> AsyncEngineArgs:
-    """Let vLLM's own parser read the words; `metering` is what the meter adds. Raises ConfigurationError."""
+def engine_arguments(words: tuple[str, ...]) -> AsyncEngineArgs:
+    """Let vLLM's own parser read the words. Raises ConfigurationError."""
     parser = AsyncEngineArgs.add_cli_args(_Parser(add_help=False))
     try:
-        arguments = AsyncEngineArgs.from_cli_args(parser.parse_args(list(words)))
+        return AsyncEngineArgs.from_cli_args(parser.parse_args(list(words)))
     except (ValueError, TypeError) as error:
         raise _refused(error) from error
-    for name, value in metering.items():
-        if name == "additional_config" and isinstance(value, dict):
-            value = {**(arguments.additional_config or {}), **value}
-        setattr(arguments, name, value)
-    return arguments
 
 
 def engine_config(arguments: AsyncEngineArgs) -> Any:

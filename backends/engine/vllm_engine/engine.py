@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from backends.engine.base import EngineEvent, Facts
+from backends.engine.kv_frames import CachedBlocks
 from backends.engine.torch_engine.inbox import Inbox
 from backends.engine.torch_engine.output import refused
 from backends.engine.vllm_engine.adapter_set import AdapterSet
@@ -23,6 +24,7 @@ from backends.engine.vllm_engine.failures import engine_died, request_failure
 from backends.engine.vllm_engine.gauges import Gauges
 from backends.engine.vllm_engine.generation import Generation
 from backends.engine.vllm_engine.intake import Intake
+from backends.engine.vllm_engine.kv_events.source import KvSource, NoKvEvents
 from backends.engine.vllm_engine.llm_client import LlmClient, LlmOutput, LlmVector
 from backends.engine.vllm_engine.step_metering import Account, StepMetering
 from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
@@ -58,6 +60,7 @@ class Parts:
     adapters: AdapterSet
     metering: StepMetering
     gauges: Gauges
+    kv: KvSource = field(default_factory=NoKvEvents)
     weights_hash: Callable[[], str] = field(default=lambda: "")
 
 
@@ -71,6 +74,7 @@ class VllmEngine:
         self._adapters = parts.adapters
         self._metering = parts.metering
         self._gauges = parts.gauges
+        self._kv = parts.kv
         self._weights_hash = parts.weights_hash
         self._inbox: Inbox[Generation] = Inbox()
         self._embeddings = Embeddings(parts.client, parts.hello, parts.metering, self._conclude)
@@ -155,6 +159,7 @@ class VllmEngine:
             while self.has_work:
                 self.step()
         self._client.run(self._client.reset_prefix_cache())
+        self._kv.forget()
         gc.collect()
         gc.freeze()  # vLLM's objects are there to stay; looking through them stops every stream for 200 ms
         self._metering.lifecycle(None)
@@ -182,7 +187,11 @@ class VllmEngine:
 
     def take_kv_events(self) -> list[KvRecord]:
         """Give the KV cache's changes since the last call."""
-        return []
+        return self._kv.take()
+
+    def cached_blocks(self) -> CachedBlocks:
+        """Give what the cache holds. Raises Unavailable where vLLM's cache is not followed."""
+        return self._kv.cached_blocks()
 
     def stats(self) -> Facts:
         """Give the engine's counters and gauges."""
@@ -191,6 +200,7 @@ class VllmEngine:
             "requests_at_vllm": len(self._generations),
             "adapters_loaded": len(self._adapters.by_name),
             "asleep": self._is_asleep,
+            **self._kv.facts(),
             **self._metering.facts(),
         }
 
@@ -202,6 +212,7 @@ class VllmEngine:
         """
         self._metering.lifecycle("sleep")
         self._client.run(self._client.sleep(level))
+        self._kv.forget()
         self._is_asleep = True
 
     def wake(self) -> None:
@@ -213,6 +224,7 @@ class VllmEngine:
     def close(self) -> None:
         """End vLLM's processes, and with them the model's place on the GPU."""
         self._client.close()
+        self._kv.close()
         self._metering.collect()
         self._metering.close()
 
@@ -259,6 +271,7 @@ class VllmEngine:
         if submit.deadline_ns is not None:
             generation.drop_deadline = self._client.at(submit.deadline_ns, partial(self._late, generation))
         self._metering.begin(submit.request_id, submit.tenant, len(generation.request.prompt.token_ids))
+        self._kv.note_salt(submit.cache_salt, submit.tenant)
         generation.is_at_vllm = True
         self._client.add(generation.request, partial(self._on_output, generation))
 

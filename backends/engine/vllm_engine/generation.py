@@ -1,17 +1,21 @@
 """One generation under way at vLLM: what its outputs mean for the one who asked, and its account at the end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from backends.engine.torch_engine.detokenizer import Vocabulary
 from backends.engine.vllm_engine.answer_text import ChoiceText
+from backends.engine.vllm_engine.keeping.orders import read_answer, written_tokens
 from backends.engine.vllm_engine.llm_client import LlmChoice, LlmOutput, LlmRequest, LlmTimes
 from backends.engine.vllm_engine.step_metering import Account
 from contracts.errors import TollkeeperError
 from contracts.usage import UNKNOWN_USAGE, Usage
 from contracts.wire import Delta, Finished, FinishReason, Submit, TokenLogprob
 
-_SECOND_NS = 1e9
+_SECOND_NS: Final = 1e9
+_FIVE_MINUTES: Final = 300
+_HOUR: Final = 3600
 
 
 def _no_deadline() -> None:
@@ -35,6 +39,7 @@ class Generation:
     has_ended_choice: bool = False
     cached_tokens: int | None = None
     image_tokens: int | None = None  # beyond their placeholders
+    kept: Sequence[int] | None = None  # tokens of each prefix that was to be kept; `None`: nothing was said of them
     scheduled_ns: int | None = None
     first_token_ns: int | None = None
     drop_deadline: Callable[[], None] = field(default=_no_deadline)
@@ -52,6 +57,8 @@ class Generation:
             self.cached_tokens = cached = output.num_cached_tokens
             if self.submit.images and output.prompt_token_ids is not None:
                 self.image_tokens = len(output.prompt_token_ids) - len(self.request.prompt.token_ids)
+        if self.kept is None and self.submit.kept_prefixes:
+            self.kept = read_answer(output.kv_transfer_params)
         deltas = []
         for one in output.outputs:
             choice = self.choices[one.index]
@@ -147,12 +154,17 @@ class Generation:
         images = self.image_tokens or 0
         cached = min(self.cached_tokens or 0, read + images)
         uncached_text = max(0, read - cached)
+        written = written_tokens(self.submit, self.kept or (), cached)
+        if sum(written.values()) > uncached_text:
+            written = {}  # the step that computed them failed
         reasoning = self.reasoning
         return Usage(
-            input_text=uncached_text,
+            input_text=uncached_text - sum(written.values()),
             # Cached tokens of images have no leaf of their own, and count as cached text.
             input_image=None if self.image_tokens is None else read + images - cached - uncached_text,
             cache_read_text=cached,
+            cache_write_5m=written.get(_FIVE_MINUTES),
+            cache_write_1h=written.get(_HOUR),
             output_text=self.generated - (reasoning or 0),
             output_reasoning=reasoning,
         )

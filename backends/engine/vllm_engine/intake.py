@@ -10,6 +10,7 @@ from backends.engine.torch_engine.request_check import ModelLimits, check_reques
 from backends.engine.vllm_engine.answer_forms import AnswerForms
 from backends.engine.vllm_engine.answer_text import ChoiceText
 from backends.engine.vllm_engine.generation import Generation
+from backends.engine.vllm_engine.keeping.orders import order_fields
 from backends.engine.vllm_engine.llm_client import Adapter, LlmPrompt, LlmRequest
 from backends.engine.vllm_engine.sampling import sampling_fields
 from contracts.errors import InvalidRequest, Unavailable
@@ -26,6 +27,7 @@ class Intake:
     vocabulary: Vocabulary
     answers: AnswerForms
     accepts_images: bool
+    keeps_prompts: bool = False
 
     def accept(self, submit: Submit, adapters: Mapping[str, Adapter], now_ns: int) -> Generation:
         """Check a request and make vLLM's of it. Raises InvalidRequest, UnknownModel or Unavailable."""
@@ -36,7 +38,8 @@ class Intake:
         request = LlmRequest(
             name=submit.request_id.hex(),
             prompt=LlmPrompt([*submit.token_ids, *submit.generated_ids], submit.cache_salt, tuple(submit.images)),
-            sampling=sampling_fields(submit, self.limits.context_tokens),
+            sampling=sampling_fields(submit, self.limits.context_tokens)
+            | (order_fields(submit) if self.keeps_prompts else {}),
             constraint=form.constraint,
             is_past_reasoning=form.is_past_reasoning,
             adapter=adapters[submit.adapter] if submit.adapter else None,

@@ -67,6 +67,9 @@ class LlmOutput(Protocol):
     @property
     def metrics(self) -> LlmTimes | None: ...
 
+    @property
+    def kv_transfer_params(self) -> Mapping[str, Any] | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class LlmVector:

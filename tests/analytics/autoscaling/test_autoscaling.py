@@ -1,5 +1,6 @@
 """Signals of engines: what Prometheus and KEDA are told, and that nothing is told of what is not known."""
 
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -78,6 +79,32 @@ def test_keda_is_told_the_metric_its_target_and_its_value(channel: grpc.Channel)
     assert metric(channel, model="m", signal="ttft") == 2.5
     assert ask(channel, "IsActive", asked, messages.IsActiveResponse).result is True
     assert ask(channel, "IsActive", reference(model="n"), messages.IsActiveResponse).result is False
+
+
+# Written out by the field numbers of KEDA's own externalscaler.proto, so that no description of ours is on both sides.
+KEDA_REFERENCE = b"\x0a\x04pool\x12\x07default\x1a\x0a\x0a\x05model\x12\x01m" + b"\x1a\x0c\x0a\x06signal\x12\x02kv"
+KEDA_VALUE = b"\x0a\x1a" + b"\x0a\x0dtollkeeper-kv" + b"\x10\x02" + b"\x19" + struct.pack("<d", 1.5)
+KEDA_SPEC = b"\x0a\x1a" + b"\x0a\x0dtollkeeper-kv" + b"\x10\x01" + b"\x19" + struct.pack("<d", 0.8)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "answer"),
+    [
+        ("IsActive", KEDA_REFERENCE, b"\x08\x01"),
+        ("GetMetricSpec", KEDA_REFERENCE, KEDA_SPEC),
+        ("GetMetrics", b"\x0a" + bytes([len(KEDA_REFERENCE)]) + KEDA_REFERENCE + b"\x12\x0dtollkeeper-kv", KEDA_VALUE),
+    ],
+)
+def test_the_bytes_on_the_wire_are_keda_s(channel: grpc.Channel, method: str, asked: bytes, answer: bytes) -> None:
+    call: Any = channel.unary_unary(f"/externalscaler.ExternalScaler/{method}")
+    assert call(asked, timeout=10) == answer
+
+
+def test_a_later_keda_that_offers_to_be_told_of_targets_goes_on_asking(channel: grpc.Channel) -> None:
+    call: Any = channel.unary_stream("/externalscaler.ExternalScaler/StreamMetricSpec")
+    with pytest.raises(grpc.RpcError) as caught:
+        next(iter(call(KEDA_REFERENCE, timeout=10)))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED, "on which KEDA asks for GetMetricSpec"
 
 
 def test_a_stream_tells_when_activity_begins(channel: grpc.Channel) -> None:

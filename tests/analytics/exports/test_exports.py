@@ -259,3 +259,24 @@ def test_a_month_s_terms_and_number_are_of_whole_months(
 def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
     (one,) = invoices([charge("red", None, 0)], MONTH, "team", RateBook())
     assert "requests of unknown usage" in invoice_html(one, "Platform", BERLIN)
+
+
+def test_a_tenant_that_committed_to_an_amount_and_used_nothing_is_billed_it() -> None:
+    book = RateBook(
+        [
+            BillingTerms("t1", "acme", BEGINNING, None, committed_usd=Decimal(100)),
+            BillingTerms("t2", "globex", BEGINNING, None, committed_usd=Decimal("12.5")),
+            BillingTerms("t3", "initech", BEGINNING, None, free_usd=Decimal(5)),
+            BillingTerms("t4", "gone", BEGINNING, MONTH.start, committed_usd=Decimal(7)),
+        ]
+    )
+    made = invoices([charge("red", 10**12)], MONTH, "tenant", book)
+    assert [(one.tenant, one.payable, len(one.lines)) for one in made] == [
+        ("acme", Decimal("100.00"), 1),
+        ("globex", Decimal("12.50"), 0),
+    ]
+    assert "commitment of 12.5 USD" in invoice_html(made[1], "Platform", BERLIN)
+    assert invoice_pdf(made[1], "Platform", BERLIN).startswith(b"%PDF-")
+    assert [one.tenant for one in invoices([], MONTH, "tenant", book, tenant="globex")] == ["globex"]
+    part = Period(MONTH.start, MONTH.start + timedelta(days=10))
+    assert invoices([], part, "tenant", book) == invoices([], MONTH, "team", book) == []

@@ -121,3 +121,35 @@ def test_a_model_s_first_card_holds_since_the_beginning() -> None:
     first, *_ = catalogue_cards("openai", "gpt-5")
     assert first.is_valid_at(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=1))
     assert first.rates["input_text"] == int(Decimal("1.25") * 10**6)
+
+
+def test_the_wider_table_s_oddities_are_refused_by_name_or_priced_and_never_free(tmp_path: Path) -> None:
+    """Shapes of entries as LiteLLM 1.106.2's own table has them (read on 2026-11-22)."""
+    path = tmp_path / "prices.json"
+    entries = {
+        "unknown": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0},
+        "rerank": {"input_cost_per_token": 0.0, "input_cost_per_query": 0.002},
+        "picture": {"input_cost_per_token": 5e-06, "output_cost_per_image": 0.04},
+        "seeing": {"input_cost_per_token": 1e-06, "input_cost_per_image": 0.001, "input_cost_per_image_token": 2e-06},
+        "online": {"input_cost_per_token": 1e-06, "output_cost_per_token": 0.0, "input_cost_per_request": 0.005},
+        "cliff": {
+            "input_cost_per_token": 1e-06,
+            "input_cost_per_token_batches": 5e-07,
+            "input_cost_per_token_above_272k_tokens": 2e-06,
+            "input_cost_per_token_above_272k_tokens_batches": 1e-06,
+        },
+    }
+    path.write_text(json.dumps(entries))
+    table = LitellmTable.read(path)
+    with pytest.raises(NotFound, match="prices 'unknown' at nothing"):
+        table.card("p", "unknown")
+    for name, field in (("rerank", "input_cost_per_query"), ("picture", "output_cost_per_image")):
+        with pytest.raises(ConfigurationError, match=f"by {field}, which a card cannot say"):
+            table.card("p", name)
+    assert table.card("p", "seeing").rates["input_image"] == 2_000_000
+    online = table.card("p", "online")
+    assert (online.request_pico_usd, online.rates["output_text"]) == (5 * 10**9, 0)
+    cliff = table.card("p", "cliff")
+    assert [cliff.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [1_000_000, 2_000_000]
+    batch = cliff.at_batch_rate()
+    assert [batch.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [500_000, 1_000_000]

@@ -54,6 +54,15 @@ def test_the_same_model_for_less_elsewhere() -> None:
     assert found(uses, card("m", "10", "dear"), card("m", "9.5", "cheap")) == {}, "less than a tenth"
 
 
+def test_a_saving_is_told_from_a_tenth_of_the_cost_on_and_never_where_nothing_was_paid() -> None:
+    uses = [use("m", "dear", SMALL), use("m", "cheap", NOTHING)]
+    assert set(found(uses, card("m", "10", "dear"), card("m", "9", "cheap"))) == {"cheaper_provider"}
+    assert found(uses, card("m", "10", "dear"), card("m", "9.000001", "cheap")) == {}
+    free = Part(100, 0, 50_000, 0, 10_000)
+    uses = [use("m", "dear", free, small=free, patient=free), use("m", "cheap", NOTHING), use("n", "", NOTHING)]
+    assert found(uses, card("m", "0", "dear", batch="y"), card("m", "0", "cheap"), card("n", "0")) == {}
+
+
 def test_input_that_was_sent_before_would_have_been_a_hit() -> None:
     repeated = use("m", "", SMALL, repeated_tokens=40_000, later_turns=60)
     one = found([repeated], card("m", "10", cached="1"))["cacheable_prefix"]

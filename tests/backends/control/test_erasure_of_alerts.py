@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from secrets import token_urlsafe
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.erasure import erase_tenant, erase_user, export_tenant, export_user
 from backends.control.organisation import TenantChange, create_tenant, update_tenant
+from backends.control.sealer import Sealer
 from contracts.alerts import Finding, Rule
 from contracts.control import AlertDelivery
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 AUTHOR = Author("test", NOON)
+SEALER = Sealer(token_urlsafe(32))
 
 
 def finding(tenant: str, level: str, subject: str) -> Finding:
@@ -33,8 +36,8 @@ def told(control_database: ControlDatabase) -> ControlDatabase:
     with control_database.session() as session:
         for tenant in ("acme", "globex"):
             create_tenant(session, AUTHOR, tenant, tenant)
-        create_channel(session, AUTHOR, "ops", "", "slack", "https://hooks.slack.example/T/B/secret")
-        create_channel(session, AUTHOR, "own", "acme", "slack", "https://hooks.slack.example/T/B/secret")
+        create_channel(session, AUTHOR, "ops", "", "slack", "https://hooks.slack.example/T/B/secret", SEALER)
+        create_channel(session, AUTHOR, "own", "acme", "slack", "https://hooks.slack.example/T/B/secret", SEALER)
         settle_alerts(session, [(rule, three)], NOON)
         settle_alerts(session, [(rule, [*three, finding("acme", "user", "eve")])], NOON)
     return control_database

@@ -95,3 +95,21 @@ async def test_one_that_was_unloaded_meanwhile_stays_so(host: Host) -> None:
     host.models.append(host.model)
     host.wait(1000)
     assert host.loaded == []
+
+
+async def test_a_revived_engine_knows_since_when_the_one_before_is_dead(host: Host) -> None:
+    orders: list[ModelOrder] = []
+    host.revival.load = orders.append
+    host.become("ready")
+    host.wait(5.0)
+    host.become("failed", closed=True)
+    host.wait(FIRST_SECONDS)
+    host.model.state = "loading"
+    host.wait(3.0)
+    host.become("failed", closed=True)  # it died again before it served: nothing was served since the first death
+    host.wait(2 * FIRST_SECONDS)
+    host.become("ready")
+    host.wait(1.0)
+    host.become("failed", closed=True)
+    host.wait(4 * FIRST_SECONDS)
+    assert [order.died_ns for order in orders] == [5_000_000_000, 5_000_000_000, 12_000_000_000]

@@ -1,10 +1,14 @@
 """Objectives, rules, channels and silences over HTTP: made, refused by name, and seen by whom they belong to."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from backends.control.alert_log import settle_alerts
+from backends.control.database import ControlDatabase
+from contracts.alerts import Finding, Rule
 from tests.gateway.control.conftest import AsRole
 
 SLO: dict[str, Any] = {
@@ -95,6 +99,49 @@ def test_rules_name_channels_that_exist_and_a_channel_in_use_stays(owner: TestCl
     assert error(owner.delete("/v1/alert-channels/ops"))[0] == 409
     assert owner.delete("/v1/alert-rules/money").status_code == 200
     assert owner.delete("/v1/alert-channels/ops").status_code == 200
+
+
+def test_a_rule_is_changed_switched_off_and_keeps_what_is_left_out(owner: TestClient, as_role: AsRole) -> None:
+    owner.post("/v1/alert-channels", json=CHANNEL)
+    owner.post("/v1/alert-rules", json=RULE)
+    changed = owner.patch("/v1/alert-rules/money", json={"settings": {"thresholds": [50, 100]}})
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["settings"], changed.json()["channels"]) == ({"thresholds": [50, 100]}, ["ops"])
+    off = owner.patch("/v1/alert-rules/money", json={"is_active": False, "channels": []}).json()
+    assert (off["is_active"], off["channels"], off["settings"]) == (False, [], {"thresholds": [50, 100]})
+    status, _, message = error(owner.patch("/v1/alert-rules/money", json={"settings": {"speed": 1}}))
+    assert status == 400 and "no setting 'speed'" in message
+    assert error(owner.patch("/v1/alert-rules/money", json={"channels": ["nowhere"]}))[0] == 404
+    assert error(owner.patch("/v1/alert-rules/money", json={"kind": "slo_burn"}))[0] == 400, "a rule keeps its kind"
+    assert error(owner.patch("/v1/alert-rules/nothing", json={}))[0] == 404
+    assert error(as_role("admin", "acme").patch("/v1/alert-rules/money", json={"is_active": True}))[0] == 404
+    entry = owner.get("/v1/audit", params={"action": "alert_rule.update"}).json()["data"][0]
+    assert entry["detail"]["before"]["is_active"] and not entry["detail"]["after"]["is_active"]
+
+
+def test_an_alert_is_taken_up_once_by_those_it_is_about(
+    owner: TestClient, as_role: AsRole, control_database_url: str
+) -> None:
+    database = ControlDatabase(control_database_url)
+    now = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    about = [Finding("a", "acme's", tenant="acme", team="search"), Finding("g", "globex'", tenant="globex")]
+    with database.session() as session:
+        settle_alerts(session, [(Rule.of("money", "budget_threshold", "", (), {}), about)], now)
+    database.close()
+    mine, others = (
+        next(row for row in owner.get("/v1/alerts").json()["data"] if row["tenant"] == tenant)
+        for tenant in ("acme", "globex")
+    )
+    assert (mine["acknowledged_at"], mine["acknowledged_by"]) == (None, None)
+    lead = as_role("team_lead", "acme", "search")
+    assert [row["id"] for row in lead.get("/v1/alerts", params={"open": True}).json()["data"]] == [mine["id"]]
+    assert as_role("team_lead", "acme", "sales").get("/v1/alerts").json()["data"] == []
+    taken = lead.post(f"/v1/alerts/{mine['id']}/acknowledge").json()
+    assert taken["acknowledged_by"].startswith("team_lead's token") and taken["resolved_at"] is None
+    again = owner.post(f"/v1/alerts/{mine['id']}/acknowledge").json()
+    assert (again["acknowledged_at"], again["acknowledged_by"]) == (taken["acknowledged_at"], taken["acknowledged_by"])
+    assert error(lead.post(f"/v1/alerts/{others['id']}/acknowledge"))[0] == 404
+    assert error(owner.post("/v1/alerts/alt_nothing/acknowledge"))[0] == 404
 
 
 def test_a_tenant_s_admin_has_rules_channels_and_objectives_of_its_own(owner: TestClient, as_role: AsRole) -> None:

@@ -95,10 +95,60 @@ class _Steady:
     names: Sequence[str] = ()
     keys: list[int] = field(default_factory=list)
     ones: list[int] = field(default_factory=list)
-    context: list[int] = field(default_factory=list)
+    context: list[int] = field(default_factory=list)  # of the step before the first of theirs
+    total: int = 0  # of it
     shared: list[int] = field(default_factory=list)
+    ahead: int = 0  # how many steps there have been since
     step: int = 0
     batch: int = 0
+
+
+class Repeat:
+    """A step of sequences that decode together: a `Composition` whose columns are made where they are asked for."""
+
+    __slots__ = ("_ahead", "_steady", "discarded", "number")
+
+    logits = cached = recompute = drafted = accepted = _NOTHING
+    names: Final[list[str]] = []
+
+    def __init__(self, number: int, steady: _Steady) -> None:
+        self.number = number
+        self.discarded: frozenset[int] = frozenset()
+        self._steady = steady
+        self._ahead = steady.ahead
+
+    def follows(self, other: object) -> bool:
+        """Say whether it has the rows of another step, each a token further."""
+        return isinstance(other, Repeat) and self._steady is other._steady and self.number == other.number + 1
+
+    def note_sampled(self, counts: Mapping[str, int]) -> None:
+        """Learn nothing: there are no drafts."""
+
+    @property
+    def keys(self) -> list[int]:
+        """Give whose rows they are."""
+        return self._steady.keys
+
+    @property
+    def scheduled(self) -> list[int]:
+        """Give one token for each."""
+        return self._steady.ones
+
+    @property
+    def phases(self) -> list[int]:
+        """Give a decode for each."""
+        return self._steady.ones
+
+    @property
+    def shared(self) -> list[int]:
+        """Give what is saved by sharing."""
+        return self._steady.shared
+
+    @property
+    def context(self) -> list[int]:
+        """Give how far each had come."""
+        ahead = self._ahead
+        return [start + ahead for start in self._steady.context]
 
 
 @dataclass(slots=True)
@@ -129,16 +179,16 @@ class BatchReader:
         self._steps = 0
         self._keys = 0
         self._sequences: dict[str, _Sequence] = {}
-        self._recent: dict[int, Composition] = {}
+        self._recent: dict[int, Composition | Repeat] = {}
         self._steady = _Steady()
         self.begun: list[Begun] = []
         self.ended: list[Ended] = []
 
-    def read(self, batch: ScheduledBatch) -> Composition | None:
+    def read(self, batch: ScheduledBatch) -> Composition | Repeat | None:
         """Give what a batch holds, `None` where it computes nothing. `begun` and `ended` grow beside."""
+        if self.is_steady(batch):
+            return self.steady_step()
         self._batches += 1
-        if self._is_steady(batch):
-            return self._steady_step(batch)
         self._catch_up()
         for name in batch.finished_req_ids:
             self._end(name)
@@ -159,26 +209,32 @@ class BatchReader:
         self._recent.pop(self._steps - self._depth - 1, None)
         return composition
 
-    def _is_steady(self, batch: ScheduledBatch) -> bool:
+    def is_steady(self, batch: ScheduledBatch) -> bool:
         """Say whether a batch decodes one token for exactly the sequences of the last one: most batches do."""
+        steady = self._steady
+        if not steady.names:
+            return False
         cached = batch.scheduled_cached_reqs
         return bool(
-            self._steady.names
+            cached.req_ids == steady.names
             and not batch.scheduled_new_reqs
             and not batch.finished_req_ids
             and not batch.scheduled_spec_decode_tokens
             and not batch.scheduled_encoder_inputs
             and not cached.resumed_req_ids
             and batch.total_num_scheduled_tokens == len(batch.num_scheduled_tokens)
-            and cached.req_ids == self._steady.names
+            and sum(cached.num_computed_tokens) == steady.total + (steady.ahead + 1) * len(steady.names)
         )
 
-    def _steady_step(self, batch: ScheduledBatch) -> Composition:
-        """Give what changed since the last batch: the positions. Sequences hear of it when the steadiness ends."""
-        step, steady = self.dummy(), self._steady
-        step.keys, step.scheduled, step.phases, step.shared = steady.keys, steady.ones, steady.ones, steady.shared
-        step.context = steady.context = list(batch.scheduled_cached_reqs.num_computed_tokens)
-        steady.step, steady.batch = step.number, self._batches
+    def steady_step(self) -> Repeat:
+        """Give what a steady batch holds. Sequences hear of it when the steadiness ends."""
+        steady = self._steady
+        self._batches += 1
+        self._steps = number = self._steps + 1
+        steady.ahead += 1
+        steady.step, steady.batch = number, self._batches
+        step = self._recent[number] = Repeat(number, steady)
+        self._recent.pop(number - self._depth - 1, None)
         return step
 
     def _catch_up(self) -> None:
@@ -186,7 +242,7 @@ class BatchReader:
         if steady.step:
             for name, start in zip(steady.names, steady.context, strict=True):
                 sequence = self._sequences[name]
-                sequence.computed = max(sequence.computed, start + 1)
+                sequence.computed = max(sequence.computed, start + steady.ahead + 1)
                 sequence.last_step, sequence.last_batch = steady.step, steady.batch
             steady.step = 0
 
@@ -195,6 +251,8 @@ class BatchReader:
         steady = self._steady = _Steady()
         if not step.logits and not step.drafted and not batch.scheduled_new_reqs:
             steady.names = list(batch.scheduled_cached_reqs.req_ids)
+            steady.context = list(batch.scheduled_cached_reqs.num_computed_tokens)
+            steady.total = sum(steady.context)
             steady.keys = [self._sequences[name].key for name in steady.names]
             steady.ones = [DECODE] * len(steady.keys)  # of scheduled tokens too: one each
             if self._hitters:

@@ -6,7 +6,7 @@ from typing import Final
 
 from backends.engine.vllm_engine.metering.frames import Begun, Ended, Mark, MeasuredStep, MeterFrame, encode_frame
 
-_STEPS_A_FRAME: Final = 16
+_STEPS_A_FRAME: Final = 64
 _MAX_STEPS: Final = 8192
 _MAX_ROWS: Final = 4096  # of a frame: 16 columns of 5 bytes stay below what a datagram may have
 _BUFFER_BYTES: Final = 4 << 20

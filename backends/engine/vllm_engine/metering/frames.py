@@ -30,7 +30,10 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One step as one rank's GPU ran it. Numbers begin at 1 and have no holes; other ranks than 0 send no columns."""
+    """One step as one rank's GPU ran it. Numbers begin at 1 and have no holes; other ranks than 0 send no columns.
+
+    `again`: the rows are those of the step before, each a token further; no column is sent then.
+    """
 
     number: int
     started_ns: int
@@ -47,6 +50,7 @@ class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     accepted: list[int] = []
     discarded: list[bool] = []  # the engine had ended the sequence while the step ran
     shared: list[int] = []  # of a decode's context: tokens whose reading is saved, as other rows read the same keys
+    again: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 # A stream that stood still for longer than this had run dry: what came next began when it was launched.
 DRAINED_NS: Final = 20_000
+_SURELY_DRAINED_NS: Final = 500_000  # beyond what the two clocks can disagree by: not worth asking the GPU
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -46,7 +47,7 @@ class EventPool:
         self._free.append(events)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepTimes:
     """When a step began, by the host's monotonic clock, and for how long it and its forward pass were busy."""
 
@@ -74,9 +75,10 @@ class GpuClock:
         forward_ns = round(events.first.elapsed_time(events.middle) * _NS_PER_MS) if has_forward else None
         started_ns = launched_ns
         if self._previous is not None:
-            gap_ns = round(self._previous.last.elapsed_time(events.first) * _NS_PER_MS)
-            if gap_ns <= DRAINED_NS:
-                started_ns = self._ended_ns + max(0, gap_ns)
+            if launched_ns - self._ended_ns < _SURELY_DRAINED_NS:
+                gap_ns = round(self._previous.last.elapsed_time(events.first) * _NS_PER_MS)
+                if gap_ns <= DRAINED_NS:
+                    started_ns = self._ended_ns + max(0, gap_ns)
             self._pool.give_back(self._previous)
         started_ns = min(max(started_ns, launched_ns), seen_ns - busy_ns)
         started_ns = max(started_ns, self._ended_ns)

@@ -50,6 +50,7 @@ class StepSplitter:
     _others: dict[int, list[int]] = field(default_factory=dict)  # other ranks' busy times, by step
     _in_flight: dict[int, int] = field(default_factory=dict)  # by rank
     _ended_ns: int = 0
+    _told: MeasuredStep | None = None  # the last that came, whole
     _refits: Refits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,9 +76,29 @@ class StepSplitter:
         else:
             for begun in frame.begun:
                 self.requests.note_begun(begun)
-            self._queue.extend(frame.steps)
+            self._queue.extend(step for step in map(self._whole, frame.steps) if step is not None)
         for ended in frame.ended:
             self.requests.note_ended(ended, self.recorded)
+
+    def _whole(self, step: MeasuredStep) -> MeasuredStep | None:
+        """Give a step with its rows, `None` where those of the step before were lost: then it is lost as well."""
+        told = self._told
+        if step.again:
+            if told is None or told.number != step.number - 1:
+                return None
+            step = MeasuredStep(
+                number=step.number,
+                started_ns=step.started_ns,
+                busy_ns=step.busy_ns,
+                forward_ns=step.forward_ns,
+                keys=told.keys,
+                scheduled=told.scheduled,
+                context=[start + 1 for start in told.context],
+                phases=told.phases,
+                shared=told.shared,
+            )
+        self._told = step
+        return step
 
     def close(self) -> None:
         """Record what is left, with or without the other ranks, and stop fitting."""

@@ -18,22 +18,27 @@ from backends.engine.vllm_engine.metering.parent_death import die_with_parent
 from backends.engine.vllm_engine.metering.worker_meter import MeteredStep, WorkerMeter
 
 
-class MeteredOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is not in the environment that is checked
-    """A step's output to be waited for; the wait is when the meter does its reading."""
+def _timing_event() -> Any:
+    """Give a CUDA event: torch's own class without the Python around it, which costs as much as the event itself."""
+    try:
+        return torch._C._CudaEventBase(enable_timing=True)
+    except (AttributeError, TypeError):  # another release of torch
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call,unused-ignore]
 
-    def __init__(self, output: Any, step: MeteredStep, meter: WorkerMeter) -> None:
+
+class DraftedOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is not in the environment that is checked
+    """The output of a step with drafts, to be waited for; it says which of them were accepted."""
+
+    def __init__(self, output: Any, step: MeteredStep) -> None:
         self._output = output
         self._step = step
-        self._meter = meter
-        step.awaits_output = step.has_drafts
+        step.awaits_output = True
 
     def get_output(self) -> Any:
         """Wait for the output as vLLM does."""
-        step = self._step
-        self._meter.before_wait()
         output = self._output.get_output()
-        if step.awaits_output:
-            step.note_output(output)
+        if self._step.awaits_output:
+            self._step.note_output(output)
         return output
 
 
@@ -43,7 +48,6 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
     _meter: WorkerMeter | None = None
     _sender: FrameSender | None = None
     _is_on: bool = True
-    _waits: bool = False  # whether outputs are waited for later (asynchronous scheduling)
 
     def init_device(self) -> None:
         """Take the device, and from then on end with the process that started this one."""
@@ -63,10 +67,11 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
             device = self.device
             self._meter = WorkerMeter(
                 self._sender,
-                lambda: torch.cuda.Event(enable_timing=True),  # type: ignore[no-untyped-call,unused-ignore]
+                _timing_event,
                 rank=self.rank,
                 depth=self.vllm_config.max_concurrent_batches,
                 block_size=self.vllm_config.cache_config.block_size,
+                stream=torch.cuda.current_stream(),  # this thread's, which steps run on too
             )
             self._meter.start_tidying(lambda: torch.cuda.set_device(device))
             self._meter.mark("load")  # what is left of it: the engine's scheduler is built after the workers
@@ -87,11 +92,9 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         except BaseException:
             meter.cancel()
             raise
-        meter.forward_done()
+        meter.launched()
         if output is not None:  # a pooling model's step ends here, and so does a failed one's
             return self._ended(meter, output)
-        if not self._waits:
-            meter.settle()  # the GPU is busy now, and nothing is waited for later
         return None
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -134,13 +137,11 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
 
     def _ended(self, meter: WorkerMeter, output: Any) -> Any:
         step = meter.end()
-        if step is None:
+        if step is None or output is None or not step.has_drafts:
             return output
-        self._waits = isinstance(output, AsyncModelRunnerOutput)
-        if self._waits:
-            return MeteredOutput(output, step, meter)
-        if step.has_drafts and output is not None:
-            step.note_output(output)
+        if isinstance(output, AsyncModelRunnerOutput):
+            return DraftedOutput(output, step)
+        step.note_output(output)
         return output
 
     def _mark(self, phase: str) -> None:

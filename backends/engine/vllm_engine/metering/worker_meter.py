@@ -1,7 +1,9 @@
 """One worker's meter: an event before and after each step, what was in it, and the way to the host.
 
-On the step's own way lie only the events. Reading batches and measured times is done while the worker would wait
-for the GPU anyway (`settle`), and by a thread where no further step comes.
+On the step's own way lie the events, and a look at its batch, which is let go at once: kept, it would be cold memory to
+read and to free. Measured times are read now and then, once a forward pass has been launched and the GPU has work
+(`launched`), and by a thread where no further step comes. Where all waits for the CPU, each microsecond of it is one of
+every token's: little is done, and nothing twice.
 """
 
 import threading
@@ -10,12 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backends.engine.vllm_engine.metering.batch_reader import BatchReader, Composition, ScheduledBatch
+from backends.engine.vllm_engine.metering.batch_reader import BatchReader, Composition, Repeat, ScheduledBatch
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Mark, MeasuredStep
 from backends.engine.vllm_engine.metering.gpu_clock import EventPool, GpuClock, GpuEvent, StepEvents
 
 POOL_SIZE: Final = 128
+# Step by step, settling would find cold caches; 112 at once stop a stream for a millisecond, which its p99 shows.
 _TOGETHER: Final = 32
 _SETTLE_NS: Final = 20_000_000
 _TIDY_SECONDS: Final = 0.005
@@ -25,14 +28,27 @@ _PREFILL_TOKENS: Final = 16  # a step of fewer has no forward pass worth timing 
 class MeteredStep:
     """A step on its way: launched, perhaps finished, not told yet."""
 
-    __slots__ = ("awaits_output", "batch", "composition", "events", "has_forward", "launched_ns", "sampled")
+    __slots__ = (
+        "awaits_output",
+        "batch",
+        "composition",
+        "events",
+        "has_drafts",
+        "has_forward",
+        "is_ended",
+        "is_launched",
+        "launched_ns",
+        "sampled",
+    )
 
     def __init__(self, batch: ScheduledBatch | None, events: StepEvents | None, launched_ns: int) -> None:
-        self.batch = batch  # `None`: a dummy
+        self.batch = batch  # `None`: a dummy, or read
         self.events = events  # `None`: nothing to measure, or no events left
         self.launched_ns = launched_ns
-        self.composition: Composition | None = None
-        self.has_forward = False
+        self.composition: Composition | Repeat | None = None
+        self.has_forward = self.is_launched = self.is_ended = False
+        # Whether it verifies drafts, so that how many tokens came of it is worth knowing.
+        self.has_drafts = batch is not None and bool(batch.scheduled_spec_decode_tokens)
         self.awaits_output = False  # its output will say which drafts were accepted
         self.sampled: Mapping[str, int] | None = None
 
@@ -40,11 +56,6 @@ class MeteredStep:
     def tokens(self) -> int:
         """Count what the step computes."""
         return self.batch.total_num_scheduled_tokens if self.batch is not None else 0
-
-    @property
-    def has_drafts(self) -> bool:
-        """Say whether the step verifies drafts, so that how many tokens came of it is worth knowing."""
-        return self.batch is not None and bool(self.batch.scheduled_spec_decode_tokens)
 
     def note_output(self, output: Any) -> None:
         """Learn how many tokens each sequence was given, from vLLM's ModelRunnerOutput."""
@@ -54,7 +65,7 @@ class MeteredStep:
 
 
 class WorkerMeter:
-    """Called by the worker's thread in the order begin, forward_done, end; `settle` by any."""
+    """Called by the worker's thread in the order begin, forward_done or launched, end; `settle` by any."""
 
     def __init__(
         self,
@@ -67,7 +78,7 @@ class WorkerMeter:
         now_ns: Callable[[], int] = time.monotonic_ns,
         stream: Any = None,
     ) -> None:
-        """`stream` is what steps run on; `None`: the current one, which torch has to look up each time."""
+        """`stream` is what steps run on; `None`: the current one, which torch takes 10 us or more to look up."""
         self._stream = stream
         self._sender = sender
         self._pool = EventPool(make_event, POOL_SIZE)
@@ -75,7 +86,6 @@ class WorkerMeter:
         self._reader = BatchReader(depth, block_size)
         self._is_leader = rank == 0
         self._now_ns = now_ns
-        self._unread: deque[MeteredStep] = deque()
         self._pending: deque[MeteredStep] = deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -83,6 +93,7 @@ class WorkerMeter:
         self._is_due = False
         self._settled_ns = 0
         self._newest: MeteredStep | None = None
+        self._told: Composition | Repeat | None = None  # of the step that was told last
         self._current: MeteredStep | None = None
 
     def mark(self, phase: str) -> None:
@@ -97,6 +108,8 @@ class WorkerMeter:
         self._current = MeteredStep(batch, events, self._now_ns())
         if events is not None:
             events.first.record(self._stream)
+        if batch is None or batch.finished_req_ids or batch.scheduled_new_reqs:
+            self._is_due = True
 
     def forward_done(self) -> None:
         """Note the end of the forward pass, as far as it was launched."""
@@ -105,6 +118,18 @@ class WorkerMeter:
             step.events.middle.record(self._stream)
             step.has_forward = True
 
+    def launched(self) -> None:
+        """Note the end of the forward pass, and use that the GPU has something to do."""
+        step = self._current
+        if step is None:
+            return
+        if step.events is not None and step.tokens >= _PREFILL_TOKENS:
+            self.forward_done()
+        self._read(step)
+        # At once where an account may be waiting, or somebody new has to be announced.
+        if self._is_due or len(self._pending) > _TOGETHER or step.launched_ns - self._settled_ns >= _SETTLE_NS:
+            self.settle()
+
     def end(self) -> MeteredStep | None:
         """Stop the clock; gives the step, or `None` outside of one."""
         step, self._current = self._current, None
@@ -112,24 +137,11 @@ class WorkerMeter:
             return None
         if step.events is not None:
             step.events.last.record(self._stream)
-        batch = step.batch
-        if batch is None or batch.finished_req_ids or batch.scheduled_new_reqs:
-            self._is_due = True
-        self._unread.append(step)
+        step.is_ended = True
+        if not step.is_launched:
+            self._read(step)
         self._newest = step
         return step
-
-    def before_wait(self) -> None:
-        """Use the time until an output is there, now and then: settling step by step would find cold caches.
-
-        At once where an account may be waiting, or somebody new has to be announced.
-        """
-        if (
-            self._is_due
-            or len(self._unread) + len(self._pending) >= _TOGETHER
-            or self._now_ns() - self._settled_ns >= _SETTLE_NS
-        ):
-            self.settle()
 
     def cancel(self) -> None:
         """Forget a step that failed to launch."""
@@ -139,22 +151,23 @@ class WorkerMeter:
 
     def note_idle_batch(self, batch: ScheduledBatch) -> None:
         """Read a batch that computes nothing, which is how the engine tells who has ended."""
-        self._unread.append(MeteredStep(batch, None, self._now_ns()))
+        self._read(MeteredStep(batch, None, self._now_ns()))
         self.settle()
         self._wake.set()
 
     def settle(self) -> None:
-        """Read what was launched and what has finished, and send it. Does nothing while another thread does it."""
+        """Read the times of what has finished, and send it. Does nothing while another thread does it."""
         if not self._lock.acquire(blocking=False):
             return
         try:
             self._is_due, self._settled_ns = False, self._now_ns()
-            self._read()
             steps = self._harvest()
             begun, ended = self._reader.take()
             if begun or steps or ended or self._sender.has_unsent:
                 self._sender.add(begun if self._is_leader else [], steps, ended if self._is_leader else [])
-                self._sender.flush(len(self._pending) + len(self._unread) + (self._current is not None))
+                current = self._current
+                is_apart = current is not None and not current.is_launched
+                self._sender.flush(len(self._pending) + is_apart)
         finally:
             self._lock.release()
 
@@ -182,35 +195,51 @@ class WorkerMeter:
 
     @property
     def _has_more(self) -> bool:
-        return bool(self._pending or self._unread or self._sender.has_unsent)
+        return bool(self._pending or self._sender.has_unsent)
 
-    def _read(self) -> None:
-        """Read batches in the order of their launch; one is in it as soon as it has ended, which is later."""
-        while self._unread:
-            step = self._unread.popleft()
-            step.composition = self._reader.dummy() if step.batch is None else self._reader.read(step.batch)
-            if step.composition is not None:
-                self._pending.append(step)
+    def _read(self, step: MeteredStep) -> None:
+        """Read a step's batch, in the order of launches, and let go of it."""
+        batch, reader = step.batch, self._reader
+        step.is_launched, step.batch = True, None
+        if batch is not None and reader.is_steady(batch):
+            step.composition = reader.steady_step()
+        else:
+            with self._lock:  # who begins and ends may be being told by the other thread
+                step.composition = reader.dummy() if batch is None else reader.read(batch)
+        if step.composition is not None:
+            self._pending.append(step)
 
     def _harvest(self) -> list[MeasuredStep]:
         pending, measured = self._pending, []
-        newest = pending[-1].events if pending else None
-        are_all_done = newest is not None and newest.last.query()
-        while pending:
-            step = pending[0]
-            if step.events is None:  # never measured: its number stays a hole, and the host calls it lost
-                pending.popleft()
-                continue
-            if step.awaits_output or not (are_all_done or step.events.last.query()):
-                break
-            pending.popleft()
-            measured.append(self._measured(step, step.events))
+        done = self._done()
+        seen_ns = self._now_ns()
+        for _ in range(done):
+            step = pending.popleft()
+            if step.events is not None:  # else never measured: its number stays a hole, and the host calls it lost
+                measured.append(self._measured(step, step.events, seen_ns))
         return measured
 
-    def _measured(self, step: MeteredStep, events: StepEvents) -> MeasuredStep:
-        times = self._clock.place(events, step.launched_ns, self._now_ns(), has_forward=step.has_forward)
-        rows = step.composition
+    def _done(self) -> int:
+        """Count the steps at the front that the GPU has done: the newest that it has, and all before it."""
+        pending = list(self._pending)  # a copy: the worker may launch a step meanwhile
+        count = next((place for place, step in enumerate(pending) if step.awaits_output), len(pending))
+        done = 0
+        for place in range(count - 1, -1, -1):
+            step = pending[place]
+            if step.events is not None and step.is_ended and step.events.last.query():
+                done = place + 1
+                break
+        while done < count and pending[done].events is None:
+            done += 1
+        return done
+
+    def _measured(self, step: MeteredStep, events: StepEvents, seen_ns: int) -> MeasuredStep:
+        times = self._clock.place(events, step.launched_ns, seen_ns, has_forward=step.has_forward)
+        rows, told = step.composition, self._told
         assert rows is not None
+        self._told = rows
+        if isinstance(rows, Repeat) and not rows.discarded and rows.follows(told):
+            return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns, again=True)
         if not self._is_leader or not rows.keys:
             return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns)
         if step.sampled is not None and rows.drafted:

@@ -14,6 +14,7 @@ from backends.engine.vllm_engine.answer_forms import TemplateForms
 from backends.engine.vllm_engine.engine import Parts, VllmEngine
 from backends.engine.vllm_engine.gauges import Gauges
 from backends.engine.vllm_engine.intake import Intake
+from backends.engine.vllm_engine.kv_events.source import KvSource, NoKvEvents
 from backends.engine.vllm_engine.llm_client import LlmFacts, LlmRequest
 from backends.engine.vllm_engine.model_card import read_model_card
 from backends.engine.vllm_engine.step_metering import NoMetering, StepMetering
@@ -43,6 +44,8 @@ def make_engine(card, vocabulary):
         metering: StepMetering | None = None,
         facts: LlmFacts = FACTS,
         name: str = "m",
+        keeps_prompts: bool = False,
+        kv: KvSource | None = None,
     ) -> tuple[VllmEngine, PlayedLlm]:
         llm = PlayedLlm(play, facts)
         limits = ModelLimits(name, facts.vocabulary, facts.context_tokens, 128, "", "")
@@ -50,10 +53,11 @@ def make_engine(card, vocabulary):
         parts = Parts(
             client=llm,
             hello=model_hello(name, card, facts),
-            intake=Intake(limits, vocabulary, forms, facts.accepts_images),
+            intake=Intake(limits, vocabulary, forms, facts.accepts_images, keeps_prompts),
             adapters=AdapterSet(llm, card.config, name, is_enabled=True),
             metering=metering or NoMetering(),
             gauges=Gauges(kv_blocks=facts.kv_blocks),
+            kv=kv or NoKvEvents(),
             weights_hash=lambda: "w",
         )
         return VllmEngine(parts), llm

@@ -43,6 +43,7 @@ class Output:
     num_cached_tokens: int | None = 0
     metrics: Times | None = None
     prompt_token_ids: Sequence[int] | None = None
+    kv_transfer_params: dict[str, Any] | None = None
 
 
 Played = Output | LlmVector | BaseException

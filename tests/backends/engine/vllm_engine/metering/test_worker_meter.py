@@ -10,11 +10,19 @@ from tests.backends.engine.vllm_engine.metering.conftest import first_of, name_o
 from tests.backends.engine.vllm_engine.metering.fake_gpu import batch
 
 
+def run(rig, order, busy_ns=1_000):
+    """Launch a step as the worker does, its output there at once."""
+    for gpu, worker in zip(rig.gpus, rig.workers, strict=True):
+        worker.begin(order)
+        gpu.run(busy_ns)
+        worker.launched()
+        worker.end()
+        gpu.catch_up()
+
+
 def decode(rig, place):
-    """Launch a steady step, its output there at once."""
-    rig.launch(batch(running=[(name_of(1), 8 + place)], counts={name_of(1): 1}), busy_ns=1_000)
-    rig.gpus[0].catch_up()
-    rig.workers[0].before_wait()
+    """Run a steady step."""
+    run(rig, batch(running=[(name_of(1), 8 + place)], counts={name_of(1): 1}))
 
 
 @pytest.fixture
@@ -27,18 +35,18 @@ def steady(rig):
     return rig
 
 
-@pytest.mark.parametrize(("steps", "told"), [(31, 0), (32, 32), (33, 32)])
-def test_steady_steps_are_told_32_at_a_time(steady, steps, told):
+@pytest.mark.parametrize(("steps", "told"), [(32, 0), (33, 32), (34, 32)])
+def test_steady_steps_are_told_32_at_a_time_while_the_next_runs(steady, steps, told):
     for place in range(steps):
         decode(steady, place)
     assert len(steady.records()) == told
 
 
-@pytest.mark.parametrize(("later_ns", "told"), [(19_990_000, 0), (20_000_000, 2)])
+@pytest.mark.parametrize(("later_ns", "told"), [(19_999_999, 0), (20_000_000, 1)])
 def test_steady_steps_are_told_after_20_ms(steady, later_ns, told):
+    settled_ns = steady.now_ns
     decode(steady, 0)
-    began = steady.now_ns
-    steady.pass_time(later_ns - (steady.now_ns - began) - 1_000)
+    steady.pass_time(settled_ns + later_ns - steady.now_ns)
     decode(steady, 1)
     assert len(steady.records()) == told
 
@@ -47,10 +55,49 @@ def test_somebody_new_is_told_at_once(steady):
     decode(steady, 0)
     steady.meter.begin(request_id(2), "b", 8)
     order = batch([first_of(2, 8)], [(name_of(1), 9)], {name_of(2): 8, name_of(1): 1})
-    steady.launch(order, busy_ns=1_000)
-    steady.gpus[0].catch_up()
-    steady.workers[0].before_wait()
-    assert [one.running for one in steady.records()] == [1, 2]
+    run(steady, order)
+    assert [one.running for one in steady.records()] == [1]
+    steady.workers[0].settle()
+    assert [one.running for one in steady.records()] == [2]
+
+
+def test_what_is_told_of_steady_steps_is_where_they_had_come_to(steady):
+    for place in range(5):
+        decode(steady, place)
+    steady.workers[0].settle()
+    for place in range(5, 9):
+        decode(steady, place)
+    steady.workers[0].settle()
+    records = steady.records()
+    assert [one.context for one in records] == [[8 + place] for place in range(9)]
+    assert all(one.request_ids == records[0].request_ids and one.phases == [1] for one in records)
+    assert all(sum(one.gpu_ns) == one.busy_ns for one in records)
+
+
+def test_after_a_step_that_was_never_told_the_rows_are_told_anew(steady):
+    decode(steady, 0)
+    decode(steady, 1)
+    steady.workers[0].settle()
+    for place in range(2, 132):  # more than there are events for
+        steady.launch(batch(running=[(name_of(1), 8 + place)], counts={name_of(1): 1}), busy_ns=1_000)
+    steady.wait()
+    decode(steady, 132)
+    steady.workers[0].settle()
+    told = [one.context for one in steady.records() if one.kind == "step"]
+    assert told == [[8 + place] for place in (*range(129), 132)]
+
+
+def test_every_rank_tells_in_time_though_only_one_is_asked_for_outputs(make_rig):
+    rig = make_rig(ranks=2)
+    rig.meter.queue(rig.now_ns, runnable=True)
+    rig.meter.begin(request_id(1), "a", 8)
+    run(rig, batch([first_of(1, 8)], counts={name_of(1): 8}))
+    for place in range(300):
+        decode(rig, place)
+        rig.meter.collect()
+    rig.wait()
+    records = rig.records()
+    assert len(records) == 301 and all(one.rank_skew_ns is not None for one in records)
 
 
 def test_a_step_without_events_left_is_lost_and_shows(steady):

@@ -1,0 +1,30 @@
+"""Alerts that were raised, as plain values: what `tollkeeper alerts list --json` prints."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from backends.control.alert_log import alert_facts, list_alerts
+from contracts.control import Alert
+
+AlertFacts = Mapping[str, Any]
+
+
+def raised_alerts(
+    session: Session, tenant: str | None = None, team: str | None = None, is_open: bool = True, limit: int = 100
+) -> tuple[AlertFacts, ...]:
+    """Give up to `limit` alerts, the latest first, about one tenant or team where named; open ones unless told."""
+    rows = list_alerts(session, tenant=tenant or "", team=team or "", is_open=is_open, limit=limit)
+    return tuple(alert_facts(row) for row in rows)
+
+
+def open_by_severity(session: Session, tenant: str | None = None, team: str | None = None) -> Mapping[str, int]:
+    """Count open alerts by severity (`page`, `ticket`), of one tenant or team where named."""
+    wanted = select(Alert.severity, func.count()).where(Alert.resolved_at.is_(None)).group_by(Alert.severity)
+    if tenant:
+        wanted = wanted.where(Alert.tenant_id == tenant)
+    if team:
+        wanted = wanted.where(Alert.team_id == team)
+    return {severity: count for severity, count in session.execute(wanted)}

@@ -1,0 +1,27 @@
+"""Anomalies of the last whole day, remembered for a while: rules are looked at every few seconds, and it is over."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from analytics.anomaly.spend import SpendAnomaly, spend_anomalies
+from backends.store.client import StoreClient
+
+_KEPT: Final = timedelta(minutes=5)  # records of yesterday may still arrive
+
+
+class RememberedAnomalies:
+    """Reads a day's anomalies when they are first asked for, and again after five minutes. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._found: Sequence[SpendAnomaly] = ()
+        self._day: date | None = None
+        self._read_at = datetime.min.replace(tzinfo=UTC)
+
+    def __call__(self, store: StoreClient, now: datetime) -> Sequence[SpendAnomaly]:
+        """Give the anomalies of the day before `now` (UTC). Raises StoreUnavailable; what was remembered stays then."""
+        day = now.astimezone(UTC).date()
+        if day != self._day or not timedelta(0) <= now - self._read_at < _KEPT:
+            self._found = spend_anomalies(store, now)
+            self._day, self._read_at = day, now
+        return self._found

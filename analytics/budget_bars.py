@@ -1,0 +1,118 @@
+"""How budgets stand now, as bars: what is used of each, what it comes to at the present pace, and how urgent it is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Final, Literal
+
+from sqlalchemy.orm import Session
+
+from analytics.asked_at import AskedAt
+from backends.control.budget_states import Spent
+from backends.control.current_budgets import CurrentBudget, current_budgets
+from backends.control.rule_scope import is_each
+from contracts.limits import BudgetSpec
+from contracts.moments import unix_ns, utc_moment
+from contracts.periods import Forecast, forecast
+
+State = Literal["fine", "near", "used_up", "not_counting"]
+
+NEAR_PERCENT: Final = 80  # of the amount: where alerts begin for budgets without thresholds of their own
+_PACE_SHARE: Final = Fraction(1, 10)
+_MOST_SUBJECTS: Final = 5  # of a budget that each has of its own, those that have used most
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetBar:
+    """One subject's standing in a budget. Amounts are in the budget's base unit: pico-USD or GPU nanoseconds.
+
+    `subject` is who is counted; empty for the tenant as a whole. `projected` is what the period comes to at the pace
+    since it began, `None` without an end, and before a tenth of it was counted: a first hour is no pace, for alerts of
+    budgets neither. `exhausted_at` is when the amount is used up, `None`: not in this period, or not known yet.
+    `reported_at` says how fresh it is, `None`: no gateway has told of any use.
+    """
+
+    spec: BudgetSpec
+    subject: str
+    used: int
+    reserved: int
+    period_start: datetime | None
+    period_end: datetime | None
+    projected: int | None
+    exhausted_at: datetime | None
+    reported_at: datetime | None
+
+    @property
+    def used_share(self) -> float:
+        """Give the used part of the amount; above 1 where a soft budget is overspent."""
+        return self.used / self.spec.amount
+
+    @property
+    def projected_share(self) -> float | None:
+        """Give the projected part of the amount."""
+        return None if self.projected is None else self.projected / self.spec.amount
+
+    @property
+    def state(self) -> State:
+        """Name how it stands: `near` from 80 % on, or where the present pace exceeds the amount."""
+        if self.period_start is None:
+            return "not_counting"
+        if self.used >= self.spec.amount:
+            return "used_up"
+        will_exceed = self.projected is not None and self.projected > self.spec.amount
+        return "near" if will_exceed or self.used * 100 >= self.spec.amount * NEAR_PERCENT else "fine"
+
+
+def budget_bars(
+    session: Session, asked: AskedAt, tenant: str | None = None, team: str | None = None
+) -> tuple[BudgetBar, ...]:
+    """Give the bars of one tenant, of one of its teams, or of all, the fullest first.
+
+    A budget that everyone has of one's own gives the five that used most; one that nobody used, an empty bar.
+    """
+    now_ns = unix_ns(asked.moment)
+    found = current_budgets(session, asked.moment, tenant=tenant or "", team=team or "")
+    bars = [bar for budget in found for bar in _bars(budget, now_ns)]
+    ordered = sorted(bars, key=lambda bar: (bar.state == "not_counting", -bar.used_share, bar.spec.id, bar.subject))
+    return tuple(ordered)
+
+
+def _bars(budget: CurrentBudget, now_ns: int) -> Iterator[BudgetBar]:
+    spent = dict(budget.spent)
+    if not is_each(budget.spec.scope):
+        spent = {budget.spec.scope.subject: spent.get(budget.spec.scope.subject, Spent())}
+    elif not spent:
+        spent = {budget.spec.scope.subject: Spent()}
+    most = sorted(spent.items(), key=lambda pair: (-pair[1].settled, pair[0]))[:_MOST_SUBJECTS]
+    for subject, each in most:
+        yield _bar(budget, subject, each, now_ns)
+
+
+def _bar(budget: CurrentBudget, subject: str, spent: Spent, now_ns: int) -> BudgetBar:
+    if budget.start_ns is None:
+        return BudgetBar(budget.spec, subject, 0, 0, None, None, None, None, None)
+    since_ns = max(budget.start_ns, budget.created_ns)
+    outlook = forecast(budget.spec.amount, spent.settled, since_ns, now_ns, budget.end_ns)
+    if budget.end_ns is not None and now_ns - since_ns < (budget.end_ns - budget.start_ns) * _PACE_SHARE:
+        outlook = Forecast(None, outlook.exhausted_at_ns if spent.settled >= budget.spec.amount else None)
+    return BudgetBar(
+        budget.spec,
+        subject,
+        spent.settled,
+        spent.reserved,
+        _moment(budget.start_ns),
+        _moment(budget.end_ns),
+        outlook.projected,
+        _moment(outlook.exhausted_at_ns),
+        spent.since,
+    )
+
+
+def _moment(nanoseconds: int | None) -> datetime | None:
+    if nanoseconds is None:
+        return None
+    try:
+        return utc_moment(nanoseconds)
+    except OverflowError:  # at this pace it lasts beyond the calendar
+        return None

@@ -1,0 +1,69 @@
+"""What was spent today, yesterday and in the month so far, in one calendar: from the sums of whole days or hours."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from analytics.asked_at import AskedAt
+from analytics.cost.periods import month_of
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import CostReport, cost_report
+from analytics.cost.sums import CostSum, total_of
+from analytics.scope import Period
+from backends.store.client import StoreClient
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingNow:
+    """Sums of calendar days. `day` and `month` are those of now, whole: what is to come in them is not there yet."""
+
+    day: Period
+    month: Period
+    today: CostSum
+    yesterday: CostSum
+    month_to_date: CostSum
+
+
+def spending_now(
+    store: StoreClient,
+    asked: AskedAt,
+    zone: ZoneInfo,
+    tenant: str | None = None,
+    team: str | None = None,
+    project: str | None = None,
+    model: str | None = None,
+) -> SpendingNow:
+    """Read the days of this month up to today's end in a zone's calendar, and yesterday. Raises as `cost_report`.
+
+    The same as `tollkeeper cost report --from` the day's or month's beginning `--to` the day's end `--tz` the zone.
+    """
+    now = asked.moment
+    local = now.astimezone(zone)
+    midnights = [
+        datetime.combine(local.date() + timedelta(days=days), time.min, zone).astimezone(UTC) for days in (-1, 0, 1)
+    ]
+    yesterday, day = Period(*midnights[:2]), Period(*midnights[1:])
+    month = month_of(local.year, local.month, zone)
+    question = CostQuestion(
+        min(month.start, yesterday.start),
+        day.end,
+        grain="day",
+        zone=zone,
+        tenant=tenant,
+        team=team,
+        project=project,
+        model=model,
+        asked_at=now,
+    )
+    report = cost_report(store, question, counts_unpriced_tokens=False)
+    return SpendingNow(
+        day,
+        month,
+        today=_within(report, day),
+        yesterday=_within(report, yesterday),
+        month_to_date=_within(report, month),
+    )
+
+
+def _within(report: CostReport, period: Period) -> CostSum:
+    return total_of(line.sums for line in report.lines if period.start <= line.period.start < period.end)

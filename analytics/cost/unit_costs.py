@@ -1,0 +1,77 @@
+"""What one request and a number of tokens cost: a group's cost over what of it has a price."""
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+from typing import Final
+
+from analytics.cost.sums import CostSum
+from analytics.series import Point, Series
+from contracts.money import pico_usd, usd
+
+_THOUSAND: Final = 1_000
+_MILLION: Final = 1_000_000
+_PICO: Final = Decimal("0.000000000001")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """Mean costs in USD, rounded to a pico-dollar; `None` where nothing with a price was counted.
+
+    Requests that have no price are neither above nor below the line. `per_1k_tokens` and `per_mtok` spread the whole
+    cost over input and output together, `per_output_mtok` over the output alone.
+    """
+
+    per_request: Decimal | None
+    per_1k_tokens: Decimal | None
+    per_mtok: Decimal | None
+    per_output_mtok: Decimal | None
+
+
+def unit_costs(sums: CostSum) -> UnitCosts:
+    """Give a group's unit costs. Those by tokens are unknown where it is not known what unpriced requests used."""
+    cost = sums.priced_pico_usd
+    priced_requests = sums.admitted - sums.unpriced_requests
+    tokens = None
+    if sums.unpriced_tokens is not None:
+        tokens = sums.input_tokens + sums.output_tokens - sums.unpriced_tokens
+    # How unpriced tokens divide into input and output is not kept: without any, all output has a price.
+    output = sums.output_tokens if not sums.unpriced_requests else None
+    return UnitCosts(
+        per_request=_each(cost, priced_requests, 1),
+        per_1k_tokens=_each(cost, tokens, _THOUSAND),
+        per_mtok=_each(cost, tokens, _MILLION),
+        per_output_mtok=_each(cost, output, _MILLION),
+    )
+
+
+def _each(pico_usd: int, count: int | None, unit: int) -> Decimal | None:
+    if count is None or count <= 0:
+        return None
+    return usd(round(Fraction(pico_usd * unit, count))).quantize(_PICO, rounding=ROUND_HALF_EVEN)
+
+
+def unit_costs_as_json(sums: CostSum) -> dict[str, object]:
+    """Give a group's unit costs as decimal text, `null` for what is not known."""
+    costs = unit_costs(sums)
+    named = {
+        "usd_per_request": costs.per_request,
+        "usd_per_1k_tokens": costs.per_1k_tokens,
+        "usd_per_mtok": costs.per_mtok,
+        "usd_per_output_mtok": costs.per_output_mtok,
+    }
+    return {name: None if cost is None else format(cost, "f") for name, cost in named.items()}
+
+
+def unit_cost_over_time(over_time: Series) -> dict[str | None, tuple[Decimal | None, ...]]:
+    """Give USD per million tokens by group and step, rounded to a pico-dollar.
+
+    `None` where no token was used, and where some requests have no price: what these used is not told by sums.
+    """
+    return {group: tuple(_of_point(point) for point in points) for group, points in over_time.groups.items()}
+
+
+def _of_point(point: Point) -> Decimal | None:
+    if point.unpriced:
+        return None
+    return _each(pico_usd(point.cost_usd), point.input_tokens + point.output_tokens, _MILLION)

@@ -1,0 +1,1 @@
+"""Single requests: finding them, and everything that is known of one."""

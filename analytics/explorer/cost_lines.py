@@ -1,0 +1,60 @@
+"""What a request's cost is made of: its tokens by kind, at the rates of the card that priced it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import cast
+
+from analytics.explorer.single_request import SingleRequest
+from contracts.money import pico_usd, usd
+from contracts.prices import BATCH_MARK, AnyCard, bill
+from contracts.usage import LEAVES
+
+REQUEST_FEE = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """Tokens of one kind. `cost_usd` is `None` where no card is known that prices them; `tokens` of a fee too."""
+
+    leaf: str
+    tokens: int | None
+    cost_usd: Decimal | None
+
+    @property
+    def usd_per_mtok(self) -> Decimal | None:
+        """Give the rate in USD per million tokens; `None` where it is not known, or there were no tokens."""
+        if not self.tokens or self.cost_usd is None:
+            return None
+        return self.cost_usd * 1_000_000 / self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class CostLines:
+    """The lines, and what of the recorded cost they do not explain (`None` where it or they are unknown).
+
+    A rest is there where the card was not kept, a kept answer was sold at a policy's price, or further tries cost.
+    """
+
+    total_usd: Decimal | None
+    lines: tuple[CostLine, ...]
+    rest_usd: Decimal | None
+
+
+def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
+    """Take a request's cost apart with the card whose version its record names. Lines and rest sum to the total."""
+    version = request.labels["price_version"]
+    card = next((each for each in cards if each.version == version.removesuffix(BATCH_MARK)), None)
+    if card is not None and version.endswith(BATCH_MARK):
+        card = card.at_batch_rate()
+    cost = bill(request.usage, request.labels["operation"], card)
+    lines = [
+        CostLine(leaf, tokens, usd(cost.parts[leaf]) if leaf in cost.parts else None)
+        for leaf in LEAVES
+        if (tokens := cast("int | None", getattr(request.usage, leaf)))
+    ]
+    if REQUEST_FEE in cost.parts:
+        lines.append(CostLine(REQUEST_FEE, None, usd(cost.parts[REQUEST_FEE])))
+    explained = sum(cost.parts.get(line.leaf, 0) for line in lines)
+    rest = None if request.cost_usd is None else usd(pico_usd(request.cost_usd) - explained)
+    return CostLines(request.cost_usd, tuple(lines), rest)

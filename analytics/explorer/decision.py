@@ -1,0 +1,83 @@
+"""How a request was routed: what was weighed, what was chosen, and how the prediction came out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica that might have answered. Its score is the time to the first token that was predicted for it."""
+
+    replica: str
+    predicted_ms: float
+    cached_tokens: int
+    is_chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDecision:
+    """What the gateway noted. Only some requests note their candidates (a sample); `said` is everything as noted.
+
+    `order` are a route's entries as they came into question, `skipped` those that did not, with the reason. `actual_ms`
+    is the time to the first token that came; `regret_ms` what the cheapest prediction, had it come true, would have
+    spared.
+    """
+
+    policy: str = ""
+    prompt_tokens: int | None = None
+    candidates: tuple[Candidate, ...] = ()
+    actual_ms: float | None = None
+    actual_cached_tokens: int | None = None
+    error_ms: float | None = None
+    regret_ms: float | None = None
+    order: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_decision(text: str) -> RouteDecision:
+    """Read a record's decision. What is empty or none of ours is a decision that says nothing: the record is old."""
+    try:
+        said = json.loads(text) if text else {}
+    except ValueError:
+        said = {}
+    if not isinstance(said, dict):
+        return RouteDecision()
+    replica, route = _object(said.get("replica")), _object(said.get("route"))
+    predicted, cached = _object(replica.get("predicted_ms")), _object(replica.get("cached_tokens"))
+    outcome = _object(replica.get("outcome"))
+    away = _object(said.get("away"))
+    return RouteDecision(
+        policy=str(replica.get("policy", "")),
+        prompt_tokens=_whole(replica.get("prompt_tokens")),
+        candidates=tuple(
+            Candidate(str(name), float(score), _whole(cached.get(name)) or 0, name == replica.get("chosen"))
+            for name, score in predicted.items()
+            if isinstance(score, int | float)
+        ),
+        actual_ms=_real(outcome.get("ttft_ms")),
+        actual_cached_tokens=_whole(outcome.get("cached_tokens")),
+        error_ms=_real(outcome.get("error_ms")),
+        regret_ms=_real(outcome.get("regret_ms")),
+        order=tuple(str(each) for each in _list(away.get("order")) or _list(route.get("order"))),
+        skipped={str(name): str(reason) for name, reason in _object(route.get("skipped")).items()},
+        said=said,
+    )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

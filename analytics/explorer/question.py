@@ -1,0 +1,127 @@
+"""Which requests are looked for: in what time, whose, with what outcome, in which order, and which page of them."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from analytics.explorer.search import Search
+from analytics.scope import Period, Scope
+from contracts.errors import InvalidRequest
+from contracts.records import Outcome
+
+Sort = Literal["newest", "ttft", "duration", "cost", "tokens"]
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+PAGE_ROWS: Final = 50
+MAX_PAGES: Final = 200  # what lies behind is found by a narrower question, not by paging
+
+_SORT_COLUMNS: Final[dict[Sort, str]] = {
+    "newest": "started_at",
+    "ttft": "ttft_ns",
+    "duration": "duration_ns",
+    "cost": "cost_usd",
+    "tokens": "total_tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQuestion:
+    """Requests that began in `period`, of one tenant, team and so on or, where `None`, of all. `page` counts from 1.
+
+    What is sorted by something unknown comes last. Raises InvalidRequest on a page beyond the 200 that are given.
+    """
+
+    period: Period
+    tenant: str | None = None
+    team: str | None = None
+    project: str | None = None
+    key: str | None = None
+    model: str | None = None
+    outcome: Outcome | None = None
+    search: Search = field(default_factory=Search)
+    sort: Sort = "newest"
+    page: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.page <= MAX_PAGES:
+            raise InvalidRequest(
+                f"page {self.page} is none; pages are 1 to {MAX_PAGES}, a narrower search shows what lies behind",
+                param="page",
+            )
+
+    @classmethod
+    def of(cls, scope: Scope, search: Search, outcome: Outcome | None, sort: Sort, page: int) -> "RequestQuestion":
+        """Ask within a scope."""
+        return cls(
+            Period(scope.start, scope.end),
+            scope.tenant,
+            scope.team,
+            scope.project,
+            scope.key_id,
+            scope.model,
+            outcome,
+            search,
+            sort,
+            page,
+        )
+
+    def parameters(self) -> dict[str, object]:
+        """Give what both queries bind."""
+        search = self.search
+        return {
+            "start": self.period.start.timestamp(),
+            "end": self.period.end.timestamp(),
+            "tenant": self.tenant,
+            "team": self.team,
+            "project": _both(self.project, search.project, "project"),
+            "key": _both(self.key, search.key, "key"),
+            "model": self.model,
+            "outcome": self.outcome,
+            "request_id": search.request_id,
+            "route": search.route,
+            "provider": search.provider,
+            "replica": search.replica,
+            "error": search.error,
+            "status": search.status,
+            "user": search.user,
+            "conversation": search.conversation,
+            "run": search.run,
+            "prompt": search.prompt,
+            "trace": search.trace,
+            "tag_name": search.tag_name,
+            "tag_value": search.tag_value,
+            "min_ttft_ns": search.min_ttft_ns,
+            "min_duration_ns": search.min_duration_ns,
+            "min_attempts": search.min_attempts,
+            "word": search.word,
+        }
+
+    def page_parameters(self) -> dict[str, object]:
+        """Give what the query of a page binds besides: one row more than a page has tells whether there is another."""
+        return {
+            "sort": _SORT_COLUMNS[self.sort],
+            "row_limit": PAGE_ROWS + 1,
+            "row_offset": (self.page - 1) * PAGE_ROWS,
+        }
+
+
+def read_outcome(text: str | None) -> Outcome | None:
+    """Read an outcome's name; empty is all. Raises InvalidRequest."""
+    if not text:
+        return None
+    if text not in OUTCOMES:
+        raise InvalidRequest(f"{text!r} is no outcome; choose of {', '.join(OUTCOMES)}", param="outcome")
+    return text
+
+
+def read_sort(text: str) -> Sort:
+    """Read an order's name. Raises InvalidRequest."""
+    if text not in SORTS:
+        raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose of {', '.join(SORTS)}", param="sort")
+    return text
+
+
+def _both(filtered: str | None, searched: str | None, name: str) -> str | None:
+    """Give the one that is asked for. Raises InvalidRequest where filter and search contradict each other."""
+    if filtered is not None and searched is not None and filtered != searched:
+        raise InvalidRequest(f"the filter asks for {name} {filtered!r} and the search for {searched!r}", param="search")
+    return searched if filtered is None else filtered

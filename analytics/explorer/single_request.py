@@ -1,0 +1,238 @@
+"""Everything that is kept of one request, found by its id."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, cast
+from uuid import UUID
+
+from analytics.cost.question import REQUESTS_KEPT
+from analytics.explorer.decision import RouteDecision, read_decision
+from analytics.quality.feedback import began_about
+from analytics.queries import query
+from analytics.rows import money_of, number_of, numbers_of, text_of
+from analytics.scope import Period
+from backends.store.client import Row, StoreClient
+from contracts.errors import InvalidRequest, NotFound
+from contracts.records import GAP_UNIT_NS
+from contracts.usage import LEAVES, Leaf, Usage
+
+_AROUND: Final = timedelta(minutes=10)  # between an id's time and the record's: both are made by one gateway
+_LONGEST: Final = timedelta(days=1)  # for which tries of a request are looked for
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One attempt at a target. `began_ns` counts from the request's start; `ttft_ns` from the attempt's own."""
+
+    number: int
+    began_ns: int
+    duration_ns: int
+    reason: str
+    outcome: str
+    status: int
+    error_code: str
+    model: str
+    provider: str
+    replica: str
+    region: str
+    ttft_ns: int | None
+    tokens: int
+    cost_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSplit:
+    """The GPU time a request was charged with, by phase, and by which method. Times in nanoseconds."""
+
+    prefill_ns: int
+    decode_ns: int
+    recompute_ns: int
+    wasted_ns: int
+    kv_block_seconds: float | None
+    method: str
+    confidence: float | None
+
+    @property
+    def total_ns(self) -> int:
+        """Add the phases up."""
+        return self.prefill_ns + self.decode_ns + self.recompute_ns + self.wasted_ns
+
+
+@dataclass(frozen=True, slots=True)
+class SingleRequest:
+    """One request. `labels` are its texts by their column's name, empty where there is none; `counts` its numbers.
+
+    `gaps_ns` are the times between its tokens. `usage` and money are `None` where not reported or priced. `gpu` is
+    `None` where no engine of ours answered.
+    """
+
+    request_id: UUID
+    started_at_ns: int
+    duration_ns: int
+    status: int
+    is_streamed: bool
+    labels: Mapping[str, str]
+    tags: Mapping[str, str]
+    counts: Mapping[str, int | None]
+    temperature: float | None
+    verdicts: tuple[str, ...]
+    schema_failed: bool | None
+    ttft_ns: int | None
+    admission_ns: int | None
+    wait_ns: int | None
+    queue_ns: int | None
+    cold_start_ns: int | None
+    gaps_ns: tuple[int, ...]
+    usage: Usage
+    cost_usd: Decimal | None
+    charged_usd: Decimal | None
+    gpu: GpuSplit | None
+    decision: RouteDecision
+    tries: tuple[Try, ...]
+
+    @property
+    def started_at(self) -> datetime:
+        """Give its start (UTC), to the microsecond."""
+        return _EPOCH + timedelta(microseconds=self.started_at_ns // 1000)
+
+    @property
+    def tenant(self) -> str:
+        """Name its payer."""
+        return self.labels["tenant"]
+
+    @property
+    def is_of_engine(self) -> bool:
+        """Say whether an engine of ours answered: its tokens are by the engine's clock, or have GPU time."""
+        return self.gpu is not None or self.labels["gap_clock"] == "engine"
+
+
+# A name here -> the query's column.
+_LABELS: Final[Mapping[str, str]] = {
+    **{name: f"{name}_label" for name in ("tenant", "team", "project", "outcome", "route", "model", "provider")},
+    **{"replica": "replica_label", "cache": "cache_label", "trace_id": "trace_hex"},
+    **{
+        name: name
+        for name in (
+            *("key_id", "end_user", "operation", "api", "error_code", "finish_reason", "requested_model"),
+            *("model_version", "pool", "adapter", "region", "gateway", "priority", "gap_clock", "count_method"),
+            *("cost_basis", "price_version", "limit_name", "run_id", "conversation_id", "prompt_name"),
+            "prompt_version",
+        )
+    },
+}
+_COUNTS: Final = (
+    *("attempts", "choices", "max_tokens", "engine_output_tokens", "recompute_tokens", "overrun_tokens"),
+    *("wasted_tokens", "request_bytes", "response_bytes", "reserved_tokens", "overdraft_tokens", "tool_calls"),
+)
+
+
+def single_request(
+    store: StoreClient, request_id: UUID, tenant: str | None = None, team: str | None = None
+) -> SingleRequest:
+    """Give one request, of one tenant's team or, where `None`, of whomever.
+
+    Raises NotFound where it is not in the store, not yet, or another's; StoreUnavailable.
+    """
+    period = about_when(request_id)
+    reach: dict[str, object] = {"tenant": tenant, "team": team, "request_id": request_id}
+    bounds = {"start": period.start.timestamp(), "end": period.end.timestamp()}
+    rows = store.query(query("request"), {**reach, **bounds})
+    if not rows:
+        raise NotFound(
+            f"request {request_id} is not here: it is not in the store yet, no longer kept, or not yours to see",
+            param="request_id",
+        )
+    (row,) = rows
+    tries: tuple[Try, ...] = ()
+    if number_of(row["attempts"]) > 1:
+        began = _EPOCH + timedelta(microseconds=number_of(row["started_at_ns"]) // 1000)
+        around = {"start": (began - _AROUND).timestamp(), "end": (began + _LONGEST).timestamp()}
+        found = store.query(query("request_attempts"), {**reach, **around})
+        tries = tuple(_try(each, number_of(row["started_at_ns"])) for each in found)
+    return _request(row, tries)
+
+
+def about_when(request_id: UUID) -> Period:
+    """Give when a request of that id began: ten minutes about what a UUIDv7 says, else all that is kept."""
+    try:
+        began = began_about(request_id)
+    except InvalidRequest:
+        now = datetime.now(UTC)
+        return Period(now - REQUESTS_KEPT, now + _AROUND)
+    return Period(began - _AROUND, began + _AROUND)
+
+
+def _request(row: Row, tries: tuple[Try, ...]) -> SingleRequest:
+    usage: dict[Leaf, int | None] = {leaf: _optional(row[f"tokens_{leaf}"]) for leaf in LEAVES}
+    return SingleRequest(
+        request_id=cast(UUID, row["request_id"]),
+        started_at_ns=number_of(row["started_at_ns"]),
+        duration_ns=number_of(row["duration_ns"]),
+        status=number_of(row["status_code"]),
+        is_streamed=bool(row["stream"]),
+        labels={name: text_of(row[column]) for name, column in _LABELS.items()},
+        tags=dict(cast(Mapping[str, str], row["tags"])),
+        counts={name: _optional(row[name]) for name in _COUNTS},
+        temperature=_real(row["temperature"]),
+        verdicts=tuple(cast(list[str], row["verdict_labels"])),
+        schema_failed=None if row["schema_failed"] is None else bool(row["schema_failed"]),
+        ttft_ns=_optional(row["ttft_ns"]),
+        admission_ns=_optional(row["admission_ns"]),
+        wait_ns=_optional(row["wait_ns"]),
+        queue_ns=_optional(row["queue_ns"]),
+        cold_start_ns=_optional(row["cold_start_ns"]),
+        gaps_ns=tuple(int(gap) * GAP_UNIT_NS for gap in numbers_of(row["gaps"])),
+        usage=Usage(**usage),
+        cost_usd=None if row["cost_usd"] is None else money_of(row["cost_usd"]),
+        charged_usd=None if row["charged_usd"] is None else money_of(row["charged_usd"]),
+        gpu=_gpu(row),
+        decision=read_decision(text_of(row["route_decision"])),
+        tries=tries,
+    )
+
+
+def _gpu(row: Row) -> GpuSplit | None:
+    names = ("gpu_prefill_ns", "gpu_decode_ns", "gpu_recompute_ns", "gpu_wasted_ns")
+    if all(row[name] is None for name in names):
+        return None
+    prefill, decode, again, wasted = (_optional(row[name]) or 0 for name in names)
+    return GpuSplit(
+        prefill_ns=prefill,
+        decode_ns=decode,
+        recompute_ns=again,
+        wasted_ns=wasted,
+        kv_block_seconds=_real(row["kv_block_seconds"]),
+        method=text_of(row["attribution_method"]),
+        confidence=_real(row["attribution_confidence"]),
+    )
+
+
+def _try(row: Row, started_at_ns: int) -> Try:
+    ttft = _optional(row["ttft_ns"])
+    return Try(
+        number=number_of(row["number"]),
+        began_ns=max(number_of(row["started_at_ns"]) - started_at_ns, 0),
+        duration_ns=number_of(row["duration_ns"]),
+        reason=text_of(row["reason"]),
+        outcome=text_of(row["outcome_label"]),
+        status=number_of(row["status_code"]),
+        error_code=text_of(row["error_code"]),
+        model=text_of(row["model_label"]),
+        provider=text_of(row["provider_label"]),
+        replica=text_of(row["replica_label"]),
+        region=text_of(row["region"]),
+        ttft_ns=ttft,
+        tokens=0 if ttft is None else number_of(row["gap_count"]) + 1,
+        cost_usd=None if row["cost_usd"] is None else money_of(row["cost_usd"]),
+    )
+
+
+def _optional(value: object) -> int | None:
+    return None if value is None else number_of(value)
+
+
+def _real(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,102 @@
+"""FOCUS's columns as they are written here: kind, and whether a value may be missing; and what some of them allow.
+
+Names, nullability and values are FOCUS 1.3's Cost and Usage dataset (focus.finops.org; rules of the requirements model
+published with the specification). ProviderName and PublisherName are 1.2's names, kept for readers of that version.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+TEXT, NUMBER, TIME, KEY_VALUES, OBJECT, FLAG = "text", "number", "time", "key_values", "object", "flag"
+
+Value = str | Decimal | datetime | bool | None
+Row = dict[str, Value]
+
+COLUMNS: Final[Mapping[str, tuple[str, bool]]] = {
+    "AllocatedMethodDetails": (OBJECT, True),
+    "AllocatedMethodId": (TEXT, True),
+    "AllocatedResourceId": (TEXT, True),
+    "AllocatedResourceName": (TEXT, True),
+    "AllocatedTags": (KEY_VALUES, True),
+    "BilledCost": (NUMBER, False),
+    "BillingAccountId": (TEXT, False),
+    "BillingAccountName": (TEXT, True),
+    "BillingAccountType": (TEXT, True),
+    "BillingCurrency": (TEXT, False),
+    "BillingPeriodEnd": (TIME, False),
+    "BillingPeriodStart": (TIME, False),
+    "ChargeCategory": (TEXT, False),
+    "ChargeClass": (TEXT, True),
+    "ChargeDescription": (TEXT, True),
+    "ChargeFrequency": (TEXT, False),
+    "ChargePeriodEnd": (TIME, False),
+    "ChargePeriodStart": (TIME, False),
+    "ConsumedQuantity": (NUMBER, True),
+    "ConsumedUnit": (TEXT, True),
+    "ContractedCost": (NUMBER, False),
+    "ContractedUnitPrice": (NUMBER, True),
+    "EffectiveCost": (NUMBER, False),
+    "HostProviderName": (TEXT, False),
+    "InvoiceId": (TEXT, True),
+    "InvoiceIssuerName": (TEXT, False),
+    "ListCost": (NUMBER, False),
+    "ListUnitPrice": (NUMBER, True),
+    "PricingCategory": (TEXT, True),
+    "PricingQuantity": (NUMBER, True),
+    "PricingUnit": (TEXT, True),
+    "ProviderName": (TEXT, False),
+    "PublisherName": (TEXT, False),
+    "ResourceId": (TEXT, True),
+    "ResourceName": (TEXT, True),
+    "ResourceType": (TEXT, True),
+    "ServiceCategory": (TEXT, False),
+    "ServiceName": (TEXT, False),
+    "ServiceProviderName": (TEXT, False),
+    "ServiceSubcategory": (TEXT, False),
+    "SkuId": (TEXT, True),
+    "SkuMeter": (TEXT, True),
+    "SkuPriceDetails": (KEY_VALUES, True),
+    "SkuPriceId": (TEXT, True),
+    "SubAccountId": (TEXT, True),
+    "SubAccountName": (TEXT, True),
+    "SubAccountType": (TEXT, True),
+    "Tags": (KEY_VALUES, True),
+    "x_CostBasis": (TEXT, True),
+    "x_GpuModel": (TEXT, True),
+    "x_IsUnpriced": (FLAG, False),
+    "x_KeyId": (TEXT, True),
+    "x_Model": (TEXT, True),
+    "x_PriceVersion": (TEXT, True),
+    "x_ProjectId": (TEXT, True),
+    "x_TeamId": (TEXT, True),
+    "x_TenantId": (TEXT, True),
+}
+
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "ChargeCategory": frozenset({"Usage", "Purchase", "Tax", "Credit", "Adjustment"}),
+    "ChargeClass": frozenset({"Correction"}),
+    "ChargeFrequency": frozenset({"One-Time", "Recurring", "Usage-Based"}),
+    "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
+}
+
+# By category, of those that charges of models and machines may be in.
+SUBCATEGORIES: Final[Mapping[str, frozenset[str]]] = {
+    "AI and Machine Learning": frozenset(
+        {
+            *("AI Platforms", "Bots", "Generative AI", "Machine Learning", "Natural Language Processing"),
+            "Other (AI and Machine Learning)",
+        }
+    ),
+    "Compute": frozenset(
+        {
+            *("Containers", "End User Computing", "Quantum Compute", "Serverless Compute", "Virtual Machines"),
+            "Other (Compute)",
+        }
+    ),
+}
+
+# The units of time and count that the specification lists; data sizes are not charged for here. A unit of count that
+# is not listed may be introduced, capitalized.
+TIME_UNITS: Final = ("Years", "Months", "Days", "Hours", "Minutes", "Seconds")

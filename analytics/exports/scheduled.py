@@ -1,0 +1,185 @@
+"""Exports that nobody asks for each time: every day's costs as a FOCUS file, once, when the day is over.
+
+What was written stands in `exports.jsonl` beside the files, so that a file which was fetched and removed is not written
+again. A day whose sums have changed since (records that arrived late) is written anew under another name, which says
+what it takes the place of.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from analytics.cost.periods import split
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import cost_report
+from analytics.exports.files import write_csv, write_parquet
+from analytics.exports.focus_rules import focus_faults
+from analytics.exports.usage_export import LEVELS, charges_in, usage_export
+from analytics.scope import Period
+from backends.control.database import ControlDatabase
+from backends.control.leases import give_back, take_lease
+from backends.control.prices import load_cards
+from backends.store.client import StoreClient
+from contracts.errors import ConfigurationError, TollkeeperError
+
+_log = logging.getLogger(__name__)
+
+INDEX: Final = "exports.jsonl"
+LEASE: Final = "exports"
+_LEASE_LASTS: Final = timedelta(minutes=15)
+_MOST_DAYS: Final = 31  # that are caught up with after a pause
+_LATE_DAYS: Final = 3  # for which records may still arrive
+_FORMATS: Final = {"csv": write_csv, "parquet": write_parquet}
+
+
+class InvalidExport(TollkeeperError):
+    """A dataset breaks a rule of its own format, and is not handed to anybody."""
+
+    code = "invalid_export"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """Where to, in which form and calendar, and how long after a day's end it counts as complete."""
+
+    directory: Path
+    form: str = "csv"
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    settles_after: timedelta = timedelta(hours=1)
+    issuer: str = "Tollkeeper"
+
+    def __post_init__(self) -> None:
+        if self.form not in _FORMATS:
+            raise ConfigurationError(f"{self.form!r} is no form of an export; choose of {', '.join(_FORMATS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One line of the index: a day's file, what is in it, and the file that it replaces, if any."""
+
+    day: str
+    file: str
+    rows: int
+    requests: int
+    cost_pico_usd: int
+    unpriced_requests: int
+    sha256: str
+    written_at: str
+    replaces: str = ""
+
+
+class ScheduledExports:
+    """Writes what is due. For one thread at a time; of several processes one at a time, under a lease."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        store: StoreClient,
+        holder: str,
+        plan: ExportPlan,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._store = store
+        self._holder = holder
+        self._plan = plan
+        self._now = now
+
+    def write_due(self) -> int:
+        """Write the days that are complete and not written, or have changed since; give how many files that made.
+
+        Raises ConfigurationError where the directory cannot be written, StoreUnavailable, ControlUnavailable,
+        InvalidExport.
+        """
+        now = self._now()
+        with self._database.session() as session:
+            lease = take_lease(session, LEASE, self._holder, now, _LEASE_LASTS)
+        if lease is None:
+            return 0
+        try:
+            known = self._index()
+            return sum(self._write_if_due(day, known, now) for day in self._days(known, now))
+        except OSError as error:
+            raise ConfigurationError(
+                f"exports cannot be written to {self._plan.directory}: {error.strerror} (TOLLKEEPER_EXPORT_DIRECTORY)"
+            ) from error
+        finally:
+            with self._database.session() as session:
+                give_back(session, lease, now)
+
+    def _days(self, known: dict[str, Exported], now: datetime) -> Iterable[date]:
+        """Give the complete days to look at: those not written since the first, and the last few."""
+        last = (now - self._plan.settles_after).astimezone(self._plan.zone).date() - timedelta(days=1)
+        first = min((date.fromisoformat(day) for day in known), default=last)
+        count = min((last - first).days + 1, _MOST_DAYS)
+        days = [last - timedelta(days=number) for number in range(count)]
+        return sorted(day for number, day in enumerate(days) if number < _LATE_DAYS or day.isoformat() not in known)
+
+    def _write_if_due(self, day: date, known: dict[str, Exported], now: datetime) -> bool:
+        period = self._period(day)
+        total = cost_report(self._store, CostQuestion(period.start, period.end, asked_at=now)).total
+        before = known.get(day.isoformat())
+        sums = (total.requests, total.priced_pico_usd, total.unpriced_requests)
+        if before is not None and sums == (before.requests, before.cost_pico_usd, before.unpriced_requests):
+            return False
+        name, rows, digest = self._write(day, period, now, revision=0 if before is None else _revision(before) + 1)
+        written = now.astimezone(UTC).isoformat()
+        entry = Exported(day.isoformat(), name, rows, *sums, digest, written, before.file if before else "")
+        with (self._plan.directory / INDEX).open("a", encoding="utf-8") as index:
+            index.write(json.dumps(asdict(entry)) + "\n")
+        known[entry.day] = entry
+        _log.info("export_written", extra={"file": name, "rows": rows})
+        return True
+
+    def _write(self, day: date, period: Period, now: datetime, *, revision: int) -> tuple[str, int, str]:
+        """Write a day's file in one step; give its name, its rows and its digest."""
+        plan = self._plan
+        with self._database.session() as session:
+            cards = load_cards(session)
+        question = CostQuestion(period.start, period.end, LEVELS, "day", plan.zone, asked_at=now)
+        rows = usage_export(charges_in(self._store, question, cards), period, plan.zone, plan.issuer)
+        faults = focus_faults(rows)
+        if faults:
+            raise InvalidExport(
+                f"the export of {day} breaks {len(faults)} rules and is not written; first: {faults[0]}"
+            )
+        name = f"{day:%Y-%m}/focus-{day}{f'-{revision + 1}' if revision else ''}.{plan.form}"
+        path = plan.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        _FORMATS[plan.form](rows, fresh)
+        digest = sha256(fresh.read_bytes()).hexdigest()
+        fresh.replace(path)
+        return name, len(rows), digest
+
+    def _period(self, day: date) -> Period:
+        noon = datetime(day.year, day.month, day.day, 12, tzinfo=self._plan.zone).astimezone(UTC)
+        around = Period(noon - timedelta(days=1), noon + timedelta(days=1))
+        return next(part for part in split(around, "day", self._plan.zone) if part.start <= noon < part.end)
+
+    def _index(self) -> dict[str, Exported]:
+        """Read what was written, the latest of each day. A line that was cut off by a crash is left out."""
+        found: dict[str, Exported] = {}
+        path = self._plan.directory / INDEX
+        if not path.exists():
+            self._plan.directory.mkdir(parents=True, exist_ok=True)
+            return found
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                entry = Exported(**json.loads(line))
+            except (ValueError, TypeError):
+                _log.warning("export_index_line_unreadable", extra={"file": str(path)})
+                continue
+            found[entry.day] = entry
+        return found
+
+
+def _revision(entry: Exported) -> int:
+    stem = Path(entry.file).stem.removeprefix(f"focus-{entry.day}")
+    return int(stem.removeprefix("-")) - 1 if stem else 0

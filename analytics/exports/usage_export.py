@@ -1,0 +1,37 @@
+"""Priced usage of a range as FOCUS rows by day, each under its calendar month, whatever part of it was asked for."""
+
+from collections.abc import Iterable
+from zoneinfo import ZoneInfo
+
+from analytics.cost.periods import month_of, split
+from analytics.cost.question import CostQuestion
+from analytics.exports.charges import Charge, charges_of
+from analytics.exports.focus import usage_rows
+from analytics.exports.focus_columns import Row
+from analytics.prices.usage_groups import usage_groups
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.prices import AnyCard
+
+LEVELS = ("tenant", "team", "project", "key")
+
+
+def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[Charge]:
+    """Read the charges of a question. Raises InvalidRequest where the requests are gone, StoreUnavailable."""
+    cards = list(cards)
+    return charges_of(usage_groups(store, question, cards), cards)
+
+
+def usage_export(charges: list[Charge], period: Period, zone: ZoneInfo, issuer: str) -> list[Row]:
+    """Give charges by day of `zone`, within `period`, as rows. `issuer` is who invoices."""
+    rows: list[Row] = []
+    for month in split(period, "month", zone):
+        inside = [charge for charge in charges if month.start_s <= charge.period_start < month.end_s]
+        rows += usage_rows(inside, month_around(month, zone), split(month, "day", zone), issuer)
+    return rows
+
+
+def month_around(part: Period, zone: ZoneInfo) -> Period:
+    """Give the calendar month that a part of it begins in."""
+    local = part.start.astimezone(zone)
+    return month_of(local.year, local.month, zone)

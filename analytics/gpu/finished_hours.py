@@ -1,0 +1,131 @@
+"""The GPU ledger's hours, kept for good: written once, when an hour is over and its records have arrived."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from analytics.gpu.cost import device_models, tenant_use
+from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, gpu_ledger
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Period
+from backends.control.database import ControlDatabase
+from backends.control.leases import give_back, take_lease
+from backends.store.client import StoreClient
+from contracts.ledger import LedgerLines
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LEASE: Final = "gpu-hours"
+LINES: Final = (
+    *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
+    *("load_ns", "warmup_ns", "sleep_ns", "dead_ns"),
+)
+SETTLES_AFTER: Final = timedelta(hours=1)  # what an engine host tells later than that is on no finished hour
+_HOUR: Final = timedelta(hours=1)
+_REACHES_BACK: Final = STEPS_KEPT - timedelta(hours=1)
+_LEASE_LASTS: Final = timedelta(minutes=15)
+
+
+class FinishedHours:
+    """Writes the hours that are over. For one thread at a time; of several processes one at a time, under a lease."""
+
+    def __init__(self, database: ControlDatabase, store: StoreClient, holder: str, now: Callable[[], datetime]) -> None:
+        self._database = database
+        self._store = store
+        self._holder = holder
+        self._now = now
+
+    def write_due(self) -> int:
+        """Write each engine's hours that are over and not written; give how many. Each is stored once, also where
+        this is repeated after a crash. Raises StoreUnavailable, ControlUnavailable."""
+        now = self._now()
+        with self._database.session() as session:
+            lease = take_lease(session, LEASE, self._holder, now, _LEASE_LASTS)
+        if lease is None:
+            return 0
+        try:
+            due = _due(self._store, now)
+            for hour, engine in due:
+                write_hour(self._store, hour, engine, now)
+            return len(due)
+        finally:
+            with self._database.session() as session:
+                give_back(session, lease, now)
+
+
+def _due(store: StoreClient, now: datetime) -> list[tuple[datetime, str]]:
+    end = _whole_hour(now - SETTLES_AFTER)
+    parameters = {"start": int(_whole_hour(now - _REACHES_BACK).timestamp()), "end": int(end.timestamp())}
+    return [
+        (datetime.fromtimestamp(number_of(row["hour_start"]), UTC), text_of(row["engine_label"]))
+        for row in store.query(query("gpu_hours_due"), parameters)
+    ]
+
+
+def write_hour(store: StoreClient, hour: datetime, engine: str, now: datetime) -> None:
+    """Lay one engine's hour out from its steps and store its sums, once. Raises StoreUnavailable."""
+    period = Period(hour, hour + _HOUR)
+    ledger = gpu_ledger(store, period, asked_at=now, engine=engine)
+    if not ledger.minutes:  # its records around the hour do not reach into it
+        return
+    token = f"gpu hour {engine} {int(hour.timestamp())}"
+    store.insert_arrow("gpu_hours", _lines(ledger, device_models(store, period)), deduplication_token=token)
+    use = tenant_use(store, period, engine)
+    if use:
+        summed = {tenant: _sums(by_minute) for (_, tenant), by_minute in use.items()}
+        store.insert_arrow("gpu_tenant_hours", _uses(hour, engine, summed), deduplication_token=token)
+
+
+def _lines(ledger: GpuLedger, models: dict[str, str]) -> "pyarrow.Table":
+    import pyarrow as pa  # here, as readers of the ledger should not wait for it to load
+
+    lines: defaultdict[str, LedgerLines] = defaultdict(LedgerLines)
+    absent: defaultdict[str, int] = defaultdict(int)
+    for minute in ledger.minutes:
+        lines[minute.device] += minute.lines
+        absent[minute.device] += minute.no_engine_ns
+    fact = ledger.minutes[0]
+    devices = sorted(lines)
+    count = len(devices)
+    return pa.table(
+        {
+            "bucket": pa.array([ledger.period.start] * count, pa.timestamp("s", "UTC")),
+            "device": pa.array(devices, pa.string()),
+            "engine": pa.array([fact.engine] * count, pa.string()),
+            "model": pa.array([fact.model] * count, pa.string()),
+            "replica": pa.array([fact.replica] * count, pa.string()),
+            "device_model": pa.array([models.get(device, "") for device in devices], pa.string()),
+            "is_gpu": pa.array([fact.is_gpu] * count, pa.bool_()),
+            **{
+                name: pa.array([max(getattr(lines[device], name), 0) for device in devices], pa.uint64())
+                for name in LINES
+            },
+            "no_engine_ns": pa.array([absent[device] for device in devices], pa.uint64()),
+        }
+    )
+
+
+def _uses(hour: datetime, engine: str, summed: dict[str, tuple[int, int]]) -> "pyarrow.Table":
+    import pyarrow as pa  # as above
+
+    tenants = sorted(summed)
+    return pa.table(
+        {
+            "bucket": pa.array([hour] * len(tenants), pa.timestamp("s", "UTC")),
+            "tenant": pa.array(tenants, pa.string()),
+            "engine": pa.array([engine] * len(tenants), pa.string()),
+            "useful_ns": pa.array([summed[tenant][0] for tenant in tenants], pa.uint64()),
+            "wasted_ns": pa.array([summed[tenant][1] for tenant in tenants], pa.uint64()),
+        }
+    )
+
+
+def _sums(by_minute: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    return sum(useful for useful, _ in by_minute.values()), sum(wasted for _, wasted in by_minute.values())
+
+
+def _whole_hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

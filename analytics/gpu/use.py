@@ -1,0 +1,55 @@
+"""Whose requests the GPUs worked for, over time by tenant and team."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """GPU nanoseconds by tenant and team (empty where a key has none), one entry per step (starts, UTC).
+
+    A request's whole time counts in the step in which it began. `requests` took GPU time.
+    Not `is_complete` is one that is still being read.
+    """
+
+    step: timedelta
+    steps: tuple[datetime, ...]
+    teams: Mapping[tuple[str, str], tuple[int, ...]]
+    requests: Mapping[tuple[str, str], int]
+    is_complete: bool = True
+
+    @property
+    def total_ns(self) -> int:
+        """Add everybody's up."""
+        return sum(sum(by_step) for by_step in self.teams.values())
+
+
+def gpu_use(store: StoreClient, scope: Scope) -> GpuUse:
+    """Give the GPU time that a scope's requests were charged with, from the rollups. Raises StoreUnavailable."""
+    starts = scope.step_starts
+    places = {start: place for place, start in enumerate(starts)}
+    parameters = {
+        **scope.parameters(),
+        "rollup": f"requests_{scope.grain}",
+        "step": starts.step,
+        "origin": scope.step_origin,
+    }
+    teams: dict[tuple[str, str], list[int]] = {}
+    requests: dict[tuple[str, str], int] = {}
+    for row in store.query(query("gpu_use"), parameters):
+        payer = (text_of(row["tenant_label"]), text_of(row["team_label"]))
+        teams.setdefault(payer, [0] * len(starts))[places[number_of(row["step_start"])]] += number_of(row["gpu_sum"])
+        requests[payer] = requests.get(payer, 0) + number_of(row["request_count"])
+    ordered = sorted(teams, key=lambda payer: (-sum(teams[payer]), payer))
+    return GpuUse(
+        timedelta(seconds=starts.step),
+        tuple(datetime.fromtimestamp(start, UTC) for start in starts),
+        {payer: tuple(teams[payer]) for payer in ordered},
+        requests,
+    )

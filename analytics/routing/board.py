@@ -1,0 +1,58 @@
+"""Everything that the Routing page asks of the store, for one scope."""
+
+from dataclasses import dataclass
+
+from analytics.routing.hits import PrefixHits, prefix_hits
+from analytics.routing.regret import Decision, PolicyRegret, regret_by_pool, worst_decisions
+from analytics.routing.tries import Tries, read_tries
+from analytics.routing.use import UseLine, use_lines
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingBoard:
+    """The answers. All cover `scope.covered`."""
+
+    scope: Scope
+    lines: tuple[UseLine, ...]
+    tries: tuple[Tries, ...]
+    hits: tuple[PrefixHits, ...]
+    regret: tuple[PolicyRegret, ...]
+    decisions: tuple[Decision, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether no request reached a target."""
+        return not self.lines
+
+    @property
+    def failed_tries(self) -> int:
+        """Count the tries that a target failed and that were made up for."""
+        return sum(one.count for one in self.tries if one.has_failed)
+
+    @property
+    def samples(self) -> int:
+        """Count the sampled choices."""
+        return sum(one.samples for one in self.regret)
+
+    @property
+    def mean_regret_ms(self) -> float | None:
+        """Give the mean regret of all sampled choices in milliseconds; `None` where there is none."""
+        return sum(one.mean_ms * one.samples for one in self.regret) / self.samples if self.samples else None
+
+
+def routing_board(store: StoreClient, scope: Scope) -> RoutingBoard:
+    """Ask the store, with five reads; with one where no request reached a target. Raises StoreUnavailable."""
+    lines = use_lines(store, scope)
+    if not lines:
+        return RoutingBoard(scope, (), (), (), (), ())
+    regret = regret_by_pool(store, scope)
+    return RoutingBoard(
+        scope,
+        lines,
+        read_tries(store, scope),
+        prefix_hits(store, scope),
+        regret,
+        worst_decisions(store, scope) if regret else (),
+    )

@@ -1,0 +1,49 @@
+"""One line per target: how much of its pool's work it did, how often it failed, and what its cache had."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from analytics.routing.board import RoutingBoard
+from analytics.routing.tries import failed_by_target
+from analytics.routing.use import Use, by_target
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLine:
+    """A target in a scope. `pool_share` is of its pool's requests, 0 to 1.
+
+    `failed_tries` are tries of requests that went on elsewhere or were tried again; a request whose only try failed is
+    in `use.errors`. `commonest_error` is empty where nothing failed.
+    """
+
+    pool: str
+    target: str
+    use: Use
+    pool_share: float | None
+    failed_tries: int
+    commonest_error: str
+
+
+def target_lines(board: RoutingBoard) -> tuple[TargetLine, ...]:
+    """Give all targets that answered or failed, by pool, those with most requests first.
+
+    Requests that found no target at all stand under an empty one.
+    """
+    uses, failed = by_target(board.lines), failed_by_target(board.tries)
+    pools: Counter[str] = Counter()
+    for (pool, _), use in uses.items():
+        pools[pool] += use.requests
+    lines = []
+    for pool, target in {**uses, **failed}:
+        use, errors = uses.get((pool, target), Use()), failed.get((pool, target), Counter())
+        lines.append(
+            TargetLine(
+                pool,
+                target,
+                use,
+                use.requests / pools[pool] if pools[pool] else None,
+                errors.total(),
+                errors.most_common(1)[0][0] if errors else "",
+            )
+        )
+    return tuple(sorted(lines, key=lambda one: (one.pool, -one.use.requests, one.target)))

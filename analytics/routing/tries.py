@@ -1,0 +1,95 @@
+"""Tries beyond the first: retries, fallbacks, hedges, answers that went on elsewhere, and what failed before them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from analytics.queries import query
+from analytics.rows import money_of, number_of, text_of
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+
+_MOST_LINES: Final = 20_000
+FIRST: Final = "first"  # the reason of a try that nothing went before
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Tries of one kind in one step. Only requests with more than one try have rows of their tries.
+
+    `cost_usd` is what targets asked for them, so far as it is known.
+    """
+
+    step: datetime
+    pool: str
+    target: str
+    reason: str
+    outcome: str
+    error_code: str
+    count: int
+    cost_usd: Decimal
+
+    @property
+    def has_failed(self) -> bool:
+        """Say whether the target failed; a hedge's loser and a client that left did not."""
+        return self.outcome == "error"
+
+
+def read_tries(store: StoreClient, scope: Scope) -> tuple[Tries, ...]:
+    """Read the tries of requests that needed several, by step of the scope's charts. Raises StoreUnavailable."""
+    parameters = {
+        "team": None,
+        **scope.parameters(),
+        "step": scope.step_seconds,
+        "origin": scope.step_origin,
+        "row_limit": _MOST_LINES,
+    }
+    return tuple(
+        Tries(
+            datetime.fromtimestamp(number_of(row["step_start"]), UTC),
+            text_of(row["pool_label"]),
+            text_of(row["replica_label"]),
+            text_of(row["reason_label"]),
+            text_of(row["outcome_label"]),
+            text_of(row["error_label"]),
+            number_of(row["try_count"]),
+            money_of(row["cost_sum"]),
+        )
+        for row in store.query(query("routing_tries"), parameters)
+    )
+
+
+def further_by_reason(tries: Iterable[Tries]) -> dict[str, int]:
+    """Count tries beyond the first by their reason, the most frequent first."""
+    found: Counter[str] = Counter()
+    for one in tries:
+        if one.reason != FIRST:
+            found[one.reason] += one.count
+    return dict(found.most_common())
+
+
+def failed_by_target(tries: Iterable[Tries]) -> dict[tuple[str, str], Counter[str]]:
+    """Count failed tries by pool and target, and within these by error code."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for one in tries:
+        if one.has_failed:
+            found.setdefault((one.pool, one.target), Counter())[one.error_code] += one.count
+    return found
+
+
+def failed_by_step(tries: Iterable[Tries]) -> dict[tuple[str, str], dict[datetime, int]]:
+    """Count failed tries by pool and target, and within these by step."""
+    found: dict[tuple[str, str], dict[datetime, int]] = {}
+    for one in tries:
+        if one.has_failed:
+            steps = found.setdefault((one.pool, one.target), {})
+            steps[one.step] = steps.get(one.step, 0) + one.count
+    return found
+
+
+def lost_usd(tries: Iterable[Tries]) -> Decimal:
+    """Add up what tries cost that gave no answer to anybody, so far as targets said."""
+    return sum((one.cost_usd for one in tries if one.outcome != "ok"), Decimal(0))

@@ -1,0 +1,114 @@
+"""Who answered: requests by target and by route, with what their prompts found in caches."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+
+_MOST_LINES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Requests that reached a target. `retried` needed more than one try; tokens are of those that were reported."""
+
+    requests: int = 0
+    errors: int = 0
+    retried: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    ttft_count: int = 0
+    ttft_sum_ns: int = 0
+
+    def __add__(self, other: "Use") -> "Use":
+        return Use(
+            self.requests + other.requests,
+            self.errors + other.errors,
+            self.retried + other.retried,
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.ttft_count + other.ttft_count,
+            self.ttft_sum_ns + other.ttft_sum_ns,
+        )
+
+    @property
+    def error_share(self) -> float | None:
+        """Give failed over all requests, 0 to 1; `None` where there was none."""
+        return self.errors / self.requests if self.requests else None
+
+    @property
+    def retried_share(self) -> float | None:
+        """Give the share that needed more than one try, 0 to 1; `None` where there was none."""
+        return self.retried / self.requests if self.requests else None
+
+    @property
+    def cached_share(self) -> float | None:
+        """Give the share of prompt tokens found in a cache, 0 to 1; `None` where no input was reported."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
+
+    @property
+    def mean_ttft_ns(self) -> float | None:
+        """Give the mean time to first token in nanoseconds; `None` where none was measured."""
+        return self.ttft_sum_ns / self.ttft_count if self.ttft_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class UseLine:
+    """The use of one target by one model and route. Empty: the request named no route, or reached no target."""
+
+    pool: str
+    target: str
+    model: str
+    route: str
+    use: Use
+
+
+def use_lines(store: StoreClient, scope: Scope) -> tuple[UseLine, ...]:
+    """Read who answered in a scope, the most used first. Raises StoreUnavailable."""
+    parameters = {"team": None, **scope.parameters(), "row_limit": _MOST_LINES}
+    return tuple(
+        UseLine(
+            text_of(row["pool_label"]),
+            text_of(row["replica_label"]),
+            text_of(row["model_label"]),
+            text_of(row["route_label"]),
+            Use(
+                number_of(row["request_count"]),
+                number_of(row["error_count"]),
+                number_of(row["retried_count"]),
+                number_of(row["input_sum"]),
+                number_of(row["cached_sum"]),
+                number_of(row["ttft_count"]),
+                number_of(row["ttft_sum"]),
+            ),
+        )
+        for row in store.query(query("routing_use"), parameters)
+    )
+
+
+def total_of(lines: Iterable[UseLine]) -> Use:
+    """Add all lines up."""
+    return sum((line.use for line in lines), Use())
+
+
+def by_target(lines: Iterable[UseLine]) -> dict[tuple[str, str], Use]:
+    """Add lines up by pool and target; the target is empty for what reached none."""
+    found: defaultdict[tuple[str, str], Use] = defaultdict(Use)
+    for line in lines:
+        found[line.pool, line.target] += line.use
+    return dict(found)
+
+
+def by_route(lines: Iterable[UseLine]) -> dict[str, dict[str, Use]]:
+    """Add lines up by route and, within it, by the model that answered. Requests without a route are left out."""
+    found: defaultdict[str, dict[str, Use]] = defaultdict(dict)
+    for line in lines:
+        if line.route:
+            models = found[line.route]
+            models[line.model] = models.get(line.model, Use()) + line.use
+    return dict(found)

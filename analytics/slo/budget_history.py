@@ -1,0 +1,48 @@
+"""How an error budget was used up over its window, day by day."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from analytics.asked_at import AskedAt
+from analytics.slo.indicators import count_windows
+from analytics.slo.standings import Promises
+from backends.store.client import StoreClient
+from contracts.errors import NotFound
+from contracts.objectives import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPoint:
+    """What was left of the budget at a moment: 1 untouched, 0 used up, below 0 overspent; `None` before anything
+    counted.
+    """
+
+    at: datetime
+    counts: Counts
+    remaining_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetHistory:
+    """The points of one objective, the last of them now. The budget is that of the whole window's requests."""
+
+    objective_id: str
+    points: tuple[BudgetPoint, ...]
+
+
+def budget_history(store: StoreClient, promised: Promises, objective_id: str, asked: AskedAt) -> BudgetHistory:
+    """Give how the budget of one objective was used up, with one read. Raises NotFound, StoreUnavailable."""
+    objective = next((each for each in promised.objectives if each.id == objective_id), None)
+    if objective is None:
+        raise NotFound(f"objective {objective_id!r} does not exist; `tollkeeper slo list` shows those that do")
+    days = [timedelta(days=number) for number in range(1, objective.window_days + 1)]
+    since = count_windows(store, [objective], days, asked.moment)[objective_id]
+    whole = since[days[-1]]
+    allowed = whole.total * objective.bad_share
+    points = []
+    for day in (*reversed(days), timedelta()):
+        later = since.get(day, Counts())
+        used = Counts(whole.total - later.total, whole.bad - later.bad)
+        left = float(1 - used.bad / allowed) if used.total else None
+        points.append(BudgetPoint(asked.moment - day, used, left))
+    return BudgetHistory(objective_id, tuple(points))

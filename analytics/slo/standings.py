@@ -1,0 +1,30 @@
+"""Objectives as one value that two reads can compare, and how they stand: for pages, which keep answers by question."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy.orm import Session
+
+from analytics.asked_at import AskedAt
+from analytics.slo.report import Standing, slo_report
+from backends.control.slos import load_objectives
+from backends.store.client import StoreClient
+from contracts.objectives import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """Objectives, known by all that they say."""
+
+    objectives: tuple[Objective, ...] = field(compare=False, repr=False)
+    known_by: tuple[str, ...]
+
+
+def promises(session: Session, tenant: str | None = None) -> Promises:
+    """Read the objectives of one tenant, or all."""
+    objectives = tuple(load_objectives(session, tenant=tenant or ""))
+    return Promises(objectives, tuple(repr(each) for each in objectives))
+
+
+def standings(store: StoreClient, promised: Promises, asked: AskedAt) -> tuple[Standing, ...]:
+    """Say how objectives stand, as `tollkeeper slo report` does. Raises StoreUnavailable."""
+    return tuple(slo_report(store, promised.objectives, asked.moment))

@@ -1,0 +1,56 @@
+-- What the tries of requests came to that had more than one (retries, hedges, continuations, what a cascade set aside),
+-- and what the same requests were recorded to cost: the difference is what no payer was told. By the labels of the
+-- request ({by}) and by period: {starts} are the periods' first seconds, ascending. A try may begin a day later at most.
+SELECT
+    if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
+    if(has({by:Array(String)}, 'team'), team, '') AS team_label,
+    if(has({by:Array(String)}, 'project'), project, '') AS project_label,
+    if(has({by:Array(String)}, 'key'), key_id, '') AS key_label,
+    if(has({by:Array(String)}, 'user'), end_user, '') AS user_label,
+    if(has({by:Array(String)}, 'model'), model, '') AS model_label,
+    if(has({by:Array(String)}, 'provider'), provider, '') AS provider_label,
+    if(has({by:Array(String)}, 'adapter'), adapter, '') AS adapter_label,
+    if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
+    if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
+    if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
+    if(has({by:Array(String)}, 'tag:'), tags[{tag:String}], '') AS tag_label,
+    if(
+        has({by:Array(String)}, 'tags'),
+        arrayStringConcat(arraySort(arrayMap(pair -> concat(pair.1, '=', pair.2), CAST(tags, 'Array(Tuple(String, String))'))), ','),
+        ''
+    ) AS tags_label,
+    toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
+    toInt64(sum(tries.attempt_count)) - toInt64(count()) AS more_count,
+    sum(tries.attempt_sum) - sum(ifNull(cost_usd, toDecimal64(0, 12))) AS more_cost_sum,
+    toInt64(sum(tries.unpriced_count)) - toInt64(countIf(cost_usd IS NULL)) AS unpriced_more_count
+FROM
+(
+    SELECT
+        request_id, started_at, tenant, team, project, key_id, end_user, model, provider, adapter, prompt_name,
+        prompt_version, price_version, tags, cost_usd
+    FROM requests
+    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND requests.attempts > 1
+) AS tried
+INNER JOIN
+(
+    SELECT
+        request_id,
+        count() AS attempt_count,
+        sum(ifNull(cost_usd, toDecimal64(0, 12))) AS attempt_sum,
+        countIf(cost_usd IS NULL) AS unpriced_count
+    FROM attempts
+    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+        AND started_at < toDateTime64({end:UInt32} + 86400, 9, 'UTC')
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    GROUP BY request_id
+) AS tries USING (request_id)
+GROUP BY
+    tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
+    prompt_label, prompt_version_label, price_label, tag_label, tags_label, period_start
+LIMIT {line_limit:UInt32}

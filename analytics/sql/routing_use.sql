@@ -1,0 +1,32 @@
+-- Who answered: requests that reached a target, by pool, target, model and route. Kept answers reached none.
+SELECT
+    pool AS pool_label,
+    replica AS replica_label,
+    model AS model_label,
+    route AS route_label,
+    count() AS request_count,
+    countIf(outcome = 'error') AS error_count,
+    countIf(attempts > 1) AS retried_count,
+    sum(
+          ifNull(tokens_input_text, 0)
+        + ifNull(tokens_input_audio, 0)
+        + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_read_text, 0)
+        + ifNull(tokens_cache_read_audio, 0)
+        + ifNull(tokens_cache_write_5m, 0)
+        + ifNull(tokens_cache_write_1h, 0)
+    ) AS input_sum,
+    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
+    count(ttft_ns) AS ttft_count,
+    sum(ifNull(ttft_ns, 0)) AS ttft_sum
+FROM requests
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND outcome != 'rejected'
+    AND cache NOT IN ('hit', 'semantic_hit')
+GROUP BY pool_label, replica_label, model_label, route_label
+ORDER BY request_count DESC, pool_label, replica_label, model_label, route_label
+LIMIT {row_limit:UInt32}

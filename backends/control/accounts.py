@@ -1,0 +1,156 @@
+"""People who sign in: their accounts, each with one role, and what that role reaches."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from backends.control.admin_tokens import check_grant, check_reach
+from backends.control.changes import Author, begin_change
+from contracts.control import Role, RoleGrant, User, UserSession
+from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+
+MAX_EMAIL: Final = 320  # RFC 3696, errata 1690
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user with their role. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it."""
+
+    user: User
+    role: Role
+    tenant_id: str = ""
+    team_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    """An account to be made. `password_digest` is `None` for who signs in by an identity provider alone."""
+
+    email: str
+    name: str
+    role: Role
+    tenant_id: str = ""
+    team_id: str = ""
+    password_digest: str | None = None
+
+
+def create_user(session: Session, author: Author, granted_by: Role, new: NewUser) -> Account:
+    """Make an account. Raises PermissionDenied on a role above the author's own, InvalidRequest on a role that does not
+    go with what it reaches, NotFound on an unknown tenant or team, Conflict where the address has an account.
+    """
+    user_id = f"usr_{uuid7(unix_ns(author.at)).hex}"
+    email = plain_email(new.email)
+    detail: dict[str, object] = {"email": email, "role": new.role.value, "tenant": new.tenant_id, "team": new.team_id}
+    begin_change(session, author, "user.create", _subject(new.tenant_id, user_id), detail)
+    check_grant(granted_by, new.role)
+    check_reach(session, author, new.role, new.tenant_id, new.team_id)
+    if session.scalars(select(User.id).where(User.email == email)).first() is not None:
+        raise Conflict(f"an account of {email!r} exists already; change its role instead", param="email")
+    user = User(id=user_id, email=email, name=new.name, password_digest=new.password_digest, created_at=author.at)
+    user.is_active = True
+    session.add(user)
+    session.flush()
+    session.add(RoleGrant(user_id=user_id, tenant_id=new.tenant_id, team_id=new.team_id, role=new.role))
+    session.flush()
+    return Account(user, new.role, new.tenant_id, new.team_id)
+
+
+def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit: int = 100) -> list[Account]:
+    """Give up to `limit` accounts after an id, oldest first; of one tenant where it is not empty."""
+    wanted = (
+        select(User, RoleGrant)
+        .join(RoleGrant, RoleGrant.user_id == User.id)
+        .where(User.id > after)
+        .order_by(User.id)
+        .limit(limit)
+    )
+    if tenant_id:
+        wanted = wanted.where(RoleGrant.tenant_id == tenant_id)
+    return [Account(user, grant.role, grant.tenant_id, grant.team_id) for user, grant in session.execute(wanted)]
+
+
+def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
+    """Give an account by its id or e-mail address. Raises NotFound, also for one of another tenant than asked."""
+    by = User.id == user if user.startswith("usr_") else User.email == user.strip().lower()
+    found = session.execute(select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)).first()
+    if found is None or tenant_id not in ("", found[1].tenant_id):
+        raise NotFound(f"user {user!r} does not exist; `tollkeeper accounts list` shows those that do")
+    return Account(found[0], found[1].role, found[1].tenant_id, found[1].team_id)
+
+
+def find_account(session: Session, email: str) -> Account | None:
+    """Find the account of an e-mail address; `None` where there is none."""
+    try:
+        return get_account(session, plain_email(email))
+    except (InvalidRequest, NotFound):
+        return None
+
+
+def grant_role(
+    session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
+) -> Account:
+    """Give an account another role in place of its own. Raises as `create_user` does."""
+    account = get_account(session, user, tenant_id=author.tenant_id)
+    detail: dict[str, object] = {"role": role.value, "tenant": tenant_id, "team": team_id, "was": account.role.value}
+    begin_change(session, author, "user.grant", _subject(tenant_id, account.user.id), detail)
+    check_grant(granted_by, account.role)
+    check_grant(granted_by, role)
+    check_reach(session, author, role, tenant_id, team_id)
+    session.execute(delete(RoleGrant).where(RoleGrant.user_id == account.user.id))
+    session.add(RoleGrant(user_id=account.user.id, tenant_id=tenant_id, team_id=team_id, role=role))
+    session.flush()
+    return Account(account.user, role, tenant_id, team_id)
+
+
+def change_user(
+    session: Session,
+    author: Author,
+    granted_by: Role,
+    user: str,
+    *,
+    is_active: bool | None = None,
+    password_digest: str | None = None,
+) -> Account:
+    """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`."""
+    account = get_account(session, user, tenant_id=author.tenant_id)
+    detail: dict[str, object] = {"is_active": is_active, "password": password_digest is not None}
+    begin_change(session, author, "user.update", _subject(account.tenant_id, account.user.id), detail)
+    check_grant(granted_by, account.role)
+    if is_active is not None:
+        account.user.is_active = is_active
+    if password_digest is not None:
+        account.user.password_digest = password_digest
+    session.execute(delete(UserSession).where(UserSession.user_id == account.user.id))
+    session.flush()
+    return account
+
+
+def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
+    """Remove an account with its sessions, and give its id. Raises as `grant_role` does."""
+    account = get_account(session, user, tenant_id=author.tenant_id)
+    begin_change(session, author, "user.delete", _subject(account.tenant_id, account.user.id))
+    check_grant(granted_by, account.role)
+    for table in (UserSession, RoleGrant):  # SQLite cascades only where it is told to at each connection
+        session.execute(delete(table).where(table.user_id == account.user.id))
+    session.delete(account.user)
+    session.flush()
+    return account.user.id
+
+
+def plain_email(text: str) -> str:
+    """Give an address as accounts are found by: in small letters. Raises InvalidRequest on what is none."""
+    email = text.strip().lower()
+    local, at, domain = email.rpartition("@")
+    if not at or not local or "." not in domain.strip(".") and domain != "localhost" or len(email) > MAX_EMAIL:
+        raise InvalidRequest(f"{text[:80]!r} is no e-mail address; it looks like ada@example.com", param="email")
+    if any(letter.isspace() or not letter.isprintable() for letter in email):
+        raise InvalidRequest("an e-mail address has no blanks", param="email")
+    return email
+
+
+def _subject(tenant_id: str, user_id: str) -> str:
+    return f"{tenant_id}/{user_id}" if tenant_id else user_id

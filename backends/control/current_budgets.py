@@ -1,0 +1,79 @@
+"""Every budget with what has been used of it in the period that is now, read at once: for pages that show them all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.bounds import visible_rules
+from backends.control.budget_states import Spent
+from backends.control.rules import budget_spec
+from contracts.control import Budget, BudgetState, Tenant
+from contracts.errors import ConfigurationError
+from contracts.limits import BudgetSpec
+from contracts.moments import unix_ns, utc_moment
+from contracts.periods import budget_period
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentBudget:
+    """A budget and its period of now, in Unix nanoseconds; without a period before it begins and after it has ended.
+
+    `spent` is by subject; empty where no gateway has told of any use.
+    """
+
+    spec: BudgetSpec
+    created_ns: int
+    start_ns: int | None
+    end_ns: int | None
+    spent: Mapping[str, Spent]
+
+
+def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: str = "") -> list[CurrentBudget]:
+    """Give the budgets of one tenant, or of one of its teams, or of all tenants, in the order they were made.
+
+    Two reads, however many there are. A budget whose row cannot be read is left out: gateways name it.
+    """
+    wanted = select(Budget, Tenant.time_zone).join(Tenant).order_by(Budget.id)
+    if tenant:
+        wanted = wanted.where(visible_rules(Budget, tenant, team))
+    now_ns = unix_ns(now)
+    known: list[tuple[BudgetSpec, int, tuple[int, int | None] | None]] = []
+    for row, time_zone in session.execute(wanted):
+        try:
+            spec = budget_spec(row, time_zone)
+            known.append((spec, unix_ns(row.created_at), budget_period(spec, now_ns)))
+        except ConfigurationError:
+            continue
+    spent = _spent(session, {spec.id: bounds[0] for spec, _, bounds in known if bounds is not None}, tenant)
+    return [
+        CurrentBudget(spec, created_ns, bounds and bounds[0], bounds and bounds[1], spent.get(spec.id, {}))
+        for spec, created_ns, bounds in known
+    ]
+
+
+def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[str, dict[str, Spent]]:
+    """Give what is charged since each budget's period began, by budget and subject: the sum over gateways."""
+    if not starts_ns:
+        return {}
+    # As in `load_standings`: the oldest start bounds what is read; the periods of each budget are told apart below.
+    recent = [start_ns for start_ns in starts_ns.values() if start_ns]
+    columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
+    wanted = select(*columns, BudgetState.reserved, BudgetState.updated_at).join(
+        Budget, Budget.id == BudgetState.budget_id
+    )
+    if tenant:
+        wanted = wanted.where(Budget.tenant_id == tenant)
+    if len(recent) == len(starts_ns):  # else a total counts since Unix time began
+        wanted = wanted.where(BudgetState.period_start >= utc_moment(min(recent)))
+    found: dict[str, dict[str, Spent]] = {}
+    for budget_id, subject, period_start, settled, reserved, updated_at in session.execute(wanted):
+        if starts_ns.get(budget_id) != unix_ns(period_start):
+            continue
+        of_budget = found.setdefault(budget_id, {})
+        sofar = of_budget.get(subject, Spent())
+        since = updated_at if sofar.since is None else min(sofar.since, updated_at)
+        of_budget[subject] = Spent(sofar.settled + int(settled), sofar.reserved + int(reserved), since)
+    return found

@@ -1,0 +1,90 @@
+"""Sessions of people who signed in: begun with a proof, known by the digest of a secret, over by themselves."""
+
+import secrets as randomness
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from backends.control.accounts import Account
+from backends.control.changes import Author, begin_change
+from contracts.control import RoleGrant, User, UserSession
+from contracts.ids import uuid7
+from contracts.keys import KEY_PREFIX, KEY_RANDOM_BYTES, digest_of, is_well_formed
+from contracts.moments import unix_ns
+
+SESSION_PREFIX: Final = "tk-session-"
+MAX_SESSIONS: Final = 20  # of one user; the oldest ends where another begins
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session that works, with whose it is."""
+
+    id: str
+    account: Account
+    expires_at: datetime
+
+
+def new_secret() -> str:
+    """Make the secret of a session: 256 random bits."""
+    return SESSION_PREFIX + randomness.token_urlsafe(KEY_RANDOM_BYTES)
+
+
+def is_session_like(secret: str) -> bool:
+    """Say whether text has a session's form, so that nonsense costs no look-up."""
+    return secret.startswith(SESSION_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(SESSION_PREFIX))
+
+
+def begin_session(
+    session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
+) -> UserSession:
+    """Begin a session for who has proved to be the account's user. `author.at` is its first moment."""
+    begun = UserSession(
+        id=f"ses_{uuid7(unix_ns(author.at)).hex}",
+        user_id=account.user.id,
+        digest=digest_of(secret, pepper).hex(),
+        method=method,
+        address=author.address[:64],
+        created_at=author.at,
+        expires_at=author.at + length,
+    )
+    subject = f"{account.tenant_id}/{account.user.id}" if account.tenant_id else account.user.id
+    begin_change(session, author, "session.begin", subject, {"session": begun.id, "method": method})
+    mine = UserSession.user_id == account.user.id
+    session.execute(delete(UserSession).where(mine, UserSession.expires_at <= author.at))
+    kept = select(UserSession.id).where(mine).order_by(UserSession.id.desc()).offset(MAX_SESSIONS - 1)
+    session.execute(delete(UserSession).where(UserSession.id.in_(list(session.scalars(kept)))))
+    session.add(begun)
+    session.flush()
+    return begun
+
+
+def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> Found | None:
+    """Find the session of this secret; `None` where none works at this moment, or its user is kept out."""
+    digest = digest_of(secret, pepper).hex()
+    row = session.execute(
+        select(UserSession, User, RoleGrant)
+        .join(User, User.id == UserSession.user_id)
+        .join(RoleGrant, RoleGrant.user_id == User.id)
+        .where(UserSession.digest == digest)
+    ).first()
+    if row is None:
+        return None
+    found, user, grant = row
+    if found.ended_at is not None or found.expires_at <= now or not user.is_active:
+        return None
+    return Found(found.id, Account(user, grant.role, grant.tenant_id, grant.team_id), found.expires_at)
+
+
+def end_session(session: Session, author: Author, secret: str, pepper: bytes) -> None:
+    """End the session of this secret at once. One that has ended, or never was, stays so."""
+    digest = digest_of(secret, pepper).hex()
+    found = session.scalars(select(UserSession).where(UserSession.digest == digest)).first()
+    if found is None or found.ended_at is not None:
+        return
+    begin_change(session, author, "session.end", found.user_id, {"session": found.id})
+    found.ended_at = author.at
+    session.flush()

@@ -1,0 +1,1 @@
+"""What vLLM tells of its prefix cache, in our own names of blocks."""

@@ -1,0 +1,58 @@
+"""vLLM's own KV events (vllm/distributed/kv_events.py, 0.25.1): msgpack, a batch for a step that changed the cache."""
+
+from typing import Any, Final
+
+import msgspec
+
+from contracts.errors import InvalidRecord
+
+EngineHash = int | bytes  # vLLM's name of a block: the low 64 bits of its hash, or all of it
+
+
+class BlockStored(msgspec.Struct, tag=True, gc=False):
+    """Blocks that are cached from now on, one after another from their parent; `None`: from the first token.
+
+    `extra_keys` has an entry for each block: the adapter's name, images with their places, in the first block the salt.
+    """
+
+    block_hashes: list[EngineHash]
+    parent_block_hash: EngineHash | None
+    token_ids: list[int]
+    block_size: int
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[list[Any] | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, tag=True, gc=False):
+    """Blocks that have been evicted. Of two that were stored under one hash each is told by itself."""
+
+    block_hashes: list[EngineHash]
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, tag=True, gc=False):
+    """The cache is empty."""
+
+
+KvMessage = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    at_seconds: float
+    events: list[KvMessage]
+    data_parallel_rank: int | None = None
+
+
+_decoder: Final[msgspec.msgpack.Decoder[_Batch]] = msgspec.msgpack.Decoder(_Batch)
+
+
+def decode_events(payload: bytes) -> list[KvMessage]:
+    """Give a batch's events in order. Raises InvalidRecord where it is of no shape that is known."""
+    try:
+        return _decoder.decode(payload).events
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidRecord(f"vLLM's KV events cannot be read: {error}") from error

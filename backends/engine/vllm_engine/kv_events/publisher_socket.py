@@ -1,0 +1,52 @@
+"""The sockets to vLLM's event publisher, on this machine alone: events carry what people wrote."""
+
+import importlib
+from pathlib import Path
+from typing import Any, Final
+
+_MOST_WAITING: Final = 200_000  # batches; beyond, ZeroMQ drops them, which shows as missing numbers
+
+
+class PublisherSocket:
+    """Listens to a publisher that may not have begun yet. Used by one thread."""
+
+    def __init__(self, events: str, again: str) -> None:
+        """Take the addresses of the events and of those that are told again."""
+        # vLLM's own dependency: not in the environment that types are checked in, and needed here alone
+        self._zmq: Any = importlib.import_module("zmq")
+        self._context: Any = self._zmq.Context(1)
+        self._events = self._context.socket(self._zmq.SUB)
+        self._events.set(self._zmq.RCVHWM, _MOST_WAITING)
+        self._events.set(self._zmq.SUBSCRIBE, b"")
+        self._events.connect(events)
+        self._again = self._context.socket(self._zmq.DEALER)
+        self._again.set(self._zmq.RCVHWM, _MOST_WAITING)
+        self._again.connect(again)
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Give the next batch with its number, `None`: none has come."""
+        return self._next(self._events)
+
+    def ask_again(self, first: int) -> None:
+        """Ask for the batches from a number on once more."""
+        self._again.send_multipart((b"", first.to_bytes(8, "big")))
+
+    def receive_again(self) -> tuple[int, bytes] | None:
+        """Give the next batch of what was asked for; the last has the number -1."""
+        return self._next(self._again)
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self._context.destroy(linger=0)
+
+    def _next(self, socket: Any) -> tuple[int, bytes] | None:
+        while socket.get(self._zmq.EVENTS) & self._zmq.POLLIN:
+            parts = socket.recv_multipart(self._zmq.NOBLOCK)
+            if len(parts) == 3:  # a topic or a delimiter, the number, the batch
+                return int.from_bytes(parts[1], "big", signed=True), parts[2]
+        return None
+
+
+def addresses(folder: Path) -> tuple[str, str]:
+    """Give where vLLM publishes, and where it tells again, in a folder that only its owner may enter."""
+    return f"ipc://{folder / 'e'}", f"ipc://{folder / 'r'}"

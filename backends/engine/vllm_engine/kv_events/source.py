@@ -1,0 +1,167 @@
+"""What the engine asks of whoever follows vLLM's cache; and the answers of nobody, where it cannot be followed."""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from backends.engine.base import Facts
+from backends.engine.kv_frames import CachedBlocks
+from backends.engine.torch_engine.kv_events import KvEventLog
+from backends.engine.vllm_engine.kv_events.feed import KvFeed, KvWire
+from backends.engine.vllm_engine.kv_events.messages import decode_events
+from backends.engine.vllm_engine.kv_events.mirror import KvMirror
+from backends.engine.vllm_engine.kv_events.publisher_socket import PublisherSocket, addresses
+from contracts.errors import InvalidRecord, Unavailable
+from contracts.records import KvRecord
+
+_log = logging.getLogger(__name__)
+
+_BATCHES_KEPT: Final = 10_000  # by vLLM, to tell them again
+
+
+class KvSource(Protocol):
+    """One engine's cache, followed. Every call comes from the thread that steps the engine."""
+
+    def note_salt(self, salt: str, tenant: str) -> None:
+        """Know whose a salt is, before vLLM gets the request."""
+
+    def take(self) -> list[KvRecord]:
+        """Give the cache's changes since the last call. Never waits."""
+
+    def cached_blocks(self) -> CachedBlocks:
+        """Give what the cache holds. Raises Unavailable where that is not known."""
+
+    def forget(self) -> None:
+        """Note that vLLM was told to forget every prefix; its own word of it comes with its next step."""
+
+    def facts(self) -> Facts:
+        """Give counters."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+@dataclass(slots=True)
+class NoKvEvents:
+    """Knows nothing of the cache, and says why."""
+
+    why: str = "this engine does not tell what its cache holds"
+
+    def note_salt(self, salt: str, tenant: str) -> None:
+        """Note nothing."""
+
+    def take(self) -> list[KvRecord]:
+        """Give no changes."""
+        return []
+
+    def cached_blocks(self) -> CachedBlocks:
+        """Refuse: nobody knows."""
+        raise Unavailable(self.why, code="unsupported_call")
+
+    def forget(self) -> None:
+        """Forget nothing."""
+
+    def facts(self) -> Facts:
+        """Say nothing."""
+        return {}
+
+    def close(self) -> None:
+        """Stop nothing."""
+
+
+@dataclass(slots=True)
+class KvFollower:
+    """Follows vLLM's cache by what its publisher says."""
+
+    feed: KvFeed
+    mirror: KvMirror
+    end: Callable[[], None] = lambda: None
+    unreadable: int = 0
+
+    def note_salt(self, salt: str, tenant: str) -> None:
+        """Know whose a salt is."""
+        self.mirror.note_salt(salt, tenant)
+
+    def take(self) -> list[KvRecord]:
+        """Give the cache's changes since the last call."""
+        self._follow()
+        return self.mirror.log.take()
+
+    def cached_blocks(self) -> CachedBlocks:
+        """Give what the cache holds, as far as it was told of."""
+        self._follow()
+        log = self.mirror.log
+        return CachedBlocks(log.engine, log.sequence, log.block_size, self.mirror.hashes)
+
+    def forget(self) -> None:
+        """Hold nothing any more."""
+        self._follow()
+        self.mirror.clear()
+
+    def facts(self) -> Facts:
+        """Give counters: batches that were missing, those lost for good, blocks that could not be named."""
+        return {
+            "kv_events_gaps": self.feed.gaps,
+            "kv_events_lost": self.feed.lost,
+            "kv_events_unreadable": self.unreadable,
+            "kv_blocks_unnamed": self.mirror.unnamed,
+        }
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.feed.wire.close()
+        self.end()
+
+    def _follow(self) -> None:
+        for payload in self.feed.take():
+            if payload is None:
+                self._lose("some were lost")
+                continue
+            try:
+                messages = decode_events(payload)
+            except InvalidRecord as error:
+                self.unreadable += 1
+                self._lose(error.message)
+                continue
+            for message in messages:
+                self.mirror.apply(message)
+
+    def _lose(self, why: str) -> None:
+        """What was removed meanwhile is not known: hold nothing, and learn anew what is stored from now on."""
+        _log.warning("cache is not known any more: events of it are missing reason=%s", why)
+        self.mirror.clear()
+
+
+class KvPlace:
+    """Where vLLM is to publish, decided before it starts; `follow` gives who listens there, later."""
+
+    def __init__(self, wire: Callable[[str, str], KvWire] = PublisherSocket) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="kv-"))  # for its owner alone
+        self.events, self.again = addresses(self._folder)
+        self._wire = wire(self.events, self.again)  # before vLLM begins: what comes first is heard too
+
+    def config_fields(self) -> dict[str, Any]:
+        """Give the fields of vLLM's KVEventsConfig."""
+        return {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": self.events,
+            "replay_endpoint": self.again,
+            "buffer_steps": _BATCHES_KEPT,
+        }
+
+    def follow(self, log: KvEventLog) -> KvFollower:
+        """Begin to follow."""
+        return KvFollower(KvFeed(self._wire), KvMirror(log), self._remove)
+
+    def close(self) -> None:
+        """Give the place up: vLLM did not start."""
+        self._wire.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)

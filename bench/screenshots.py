@@ -1,0 +1,166 @@
+"""`python -m bench.screenshots`: a picture of every page of the dashboard, light and dark, of the showcase's records.
+
+Starts an installation of its own, fills it, looks at it with the system's Chromium and stops it; `--data DIR` looks at
+one that runs instead. Pictures are PNGs of at most 128 colours, which is all a dashboard has.
+"""
+
+import argparse
+import io
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+
+from bench.showcase import fill_showcase
+from tollkeeper.installation import Installation
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+OUT: Final = ROOT / "docs" / "screenshots"
+CHROMIUM: Final = Path("/usr/bin/chromium")
+FLAGS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-device-scale-factor=1",
+)
+# What each page is opened with; a path may stand for several pictures.
+PAGES: Final = {
+    "overview": "?range=24h",  # the first page has no path
+    "costs": "costs?range=7d",
+    "gpu": "gpu?range=1h",
+    "latency": "latency?range=1h",
+    "requests": "requests?range=1h",
+    "routing": "routing?range=1h",
+    "budgets": "budgets",
+    "planner": "planner",
+    "admin": "admin",
+    "admin-keys": "admin?section=keys&of=acme",
+}
+SETTLED: Final = """() => {
+    const app = document.querySelector('[data-testid="stApp"]');
+    return app && app.getAttribute('data-test-script-state') === 'notRunning'
+        && !document.querySelector('[data-testid="stSkeleton"]')
+        && document.querySelector('h1');
+}"""
+_MAX_HEIGHT: Final = 2_400
+_COLOURS: Final = 128
+_READY_SECONDS: Final = 150.0
+_SETTLE_SECONDS: Final = 8.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the pictures. Gives 1 where a page says that something failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.screenshots", description=__doc__)
+    parser.add_argument("--data", type=Path, help="the data directory of an installation that runs and is filled")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--width", type=int, default=1440)
+    parser.add_argument("--only", nargs="*", default=list(PAGES), choices=list(PAGES))
+    parser.add_argument("--schemes", nargs="*", default=["light", "dark"], choices=["light", "dark"])
+    asked = parser.parse_args(arguments)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with _installation(asked.data) as installation:
+        url = installation.address_of("dashboard")
+        if url is None:
+            print("the installation has no dashboard", file=sys.stderr)
+            return 1
+        failures = [
+            f"{name}: {said}" for name, said in take(url, asked.out, asked.only, asked.schemes, asked.width) if said
+        ]
+    print("\n".join(failures), file=sys.stderr)
+    return bool(failures)
+
+
+def take(url: str, out: Path, names: Sequence[str], schemes: Sequence[str], width: int) -> Iterator[tuple[str, str]]:
+    """Take each picture, and give its name with what the page says went wrong; empty where nothing did."""
+    from playwright.sync_api import sync_playwright  # here: only who looks at pages needs it
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        for scheme in schemes:
+            wanted: Any = scheme  # one of its words: the parser sees to that
+            context: Any = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=wanted)
+            page = context.new_page()
+            for name in names:
+                page.set_viewport_size({"width": width, "height": 900})
+                page.goto(f"{url}/{PAGES[name]}")
+                is_settled = settle(page)
+                page.set_viewport_size({"width": width, "height": min(_height(page), _MAX_HEIGHT)})
+                is_settled = settle(page) and is_settled
+                write_small(page.screenshot(), out / f"{name}-{scheme}.png")
+                said = "" if is_settled else f"still drawing after {_SETTLE_SECONDS:g} s"
+                if page.locator('[data-testid="stException"]').count():
+                    said = "a traceback"
+                yield f"{name}-{scheme}", said
+            context.close()
+        browser.close()
+
+
+def settle(page: Any) -> bool:
+    """Wait until a page has drawn all it has to say, charts too; gives whether it came to that."""
+    from playwright.sync_api import TimeoutError as Late  # here, as above
+
+    try:
+        page.wait_for_function(SETTLED, timeout=_SETTLE_SECONDS * 1000)
+        page.wait_for_timeout(700)  # charts and tables are drawn by the browser after the run's end
+        page.wait_for_function(SETTLED, timeout=_SETTLE_SECONDS * 1000)
+    except Late:
+        return False
+    return True
+
+
+def write_small(png: bytes, path: Path) -> None:
+    """Write a picture with a palette of its own colours."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    picture.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def _height(page: Any) -> int:
+    """Give the height that a page needs to be seen whole."""
+    return int(
+        page.evaluate(
+            """() => Math.max(900, ...[...document.querySelectorAll('[data-testid="stMain"]')]
+                .map(main => main.scrollHeight))"""
+        )
+    )
+
+
+@contextmanager
+def _installation(data: Path | None) -> Iterator[Installation]:
+    if data is not None:
+        yield Installation(data)
+        return
+    with tempfile.TemporaryDirectory(prefix="tollkeeper-") as home:
+        installation = Installation(Path(home) / "data")
+        log = (Path(home) / "up.log").open("w+")
+        command = [sys.executable, "-m", "tollkeeper", "up", "--no-engine", "--data", str(installation.data)]
+        process = subprocess.Popen([*command, "--port-base", "18400"], stdout=log, stderr=subprocess.STDOUT, cwd=home)
+        try:
+            _wait_until_ready(process, Path(log.name))
+            fill_showcase(installation)
+            yield installation
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while "Tollkeeper is ready" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the installation does not start:\n{log.read_text()[-3000:]}")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Fills an installation that runs with the showcase: three tenants, their limits, budgets, prices, a route, records."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from backends.secret_files import SecretFiles
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from backends.store.columns import arrow_batch
+from bench.showcase_rows import GPU, HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
+from contracts.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
+from tollkeeper.control_client import ControlClient
+from tollkeeper.installation import Installation
+
+_NAMES: Final = {"acme": "Acme Retail", "globex": "Globex Labs", "initech": "Initech"}
+_LEAVES: Final = ("input_text", "cache_read_text", "output_text")
+
+
+def fill_showcase(
+    installation: Installation, now: datetime | None = None, *, prefix: str = "", has_gpus: bool = True
+) -> ShowcaseRows:
+    """Make tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
+
+    Gives the rows. Names that exist already are refused by the control plane: `prefix` stands before tenants' names.
+    Without `has_gpus` there are no engine steps and no looks at GPUs, for an installation that has its own.
+    """
+    token = SecretFiles(installation.secrets).get("admin_token")
+    assert token is not None, "the installation was never started"
+    control_url = installation.address_of("control")
+    assert control_url is not None, "the installation does not run"
+    with ControlClient(control_url, token) as control:
+        keys = _configure(control, prefix)
+    rows = showcase_rows(now or datetime.now(UTC), keys, prefix=prefix)
+    store_url = installation.address_of("store")
+    assert store_url is not None
+    address = StoreAddress.resolve(store_url, "tollkeeper", "writer", SecretFiles(installation.secrets))
+    store = StoreClient(address)
+    for table, records in (
+        (REQUESTS, rows.requests),
+        (ATTEMPTS, rows.attempts),
+        (ENGINE_STEPS, rows.steps if has_gpus else []),
+        (GPU_SAMPLES, rows.devices if has_gpus else []),
+    ):
+        if not records:
+            continue
+        batch: Any = arrow_batch(table, records)
+        store.insert_arrow(table.name, batch, deduplication_token=f"{prefix}showcase-{table.name}")
+    store.close()
+    return rows
+
+
+def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str]:
+    _serve(control)
+    keys: dict[tuple[str, str], str] = {}
+    for name, teams in TENANTS.items():
+        tenant = prefix + name
+        base = f"/v1/tenants/{tenant}"
+        control.post("/v1/tenants", {"id": tenant, "name": _NAMES[name]})
+        for team in teams:
+            control.post(f"{base}/teams", {"id": team, "name": team.capitalize()})
+            made = control.post(f"{base}/keys", {"name": f"{team} service", "team": team})
+            keys[name, team] = str(made["id"])
+        limit = {"level": "tenant", "metric": "requests", "window": "minute", "amount": 600}
+        control.post(f"{base}/limits", limit)
+        control.post(f"{base}/limits", {**limit, "metric": "tokens", "amount": 200_000})
+        budget = {"level": "tenant", "period": "month", "amount_usd": "25.00", "thresholds": [50, 80, 100]}
+        control.post(f"{base}/budgets", budget)
+        for kind in ("budget_threshold", "slo_burn", "unpriced_usage"):
+            rule = {"id": f"{tenant}-{kind.replace('_', '-')}", "tenant": tenant, "kind": kind}
+            control.post("/v1/alert-rules", rule)
+    control.post(f"/v1/tenants/{prefix}acme/teams/search/projects", {"id": "web", "name": "Web search"})
+    for name, indicator, thresholds, target in (
+        ("acme", "ttft", {"ttft": "500"}, "95"),
+        ("globex", "availability", {}, "99"),
+    ):
+        slo = {"tenant": prefix + name, "indicator": indicator, "thresholds_ms": thresholds, "target_percent": target}
+        control.put(f"/v1/slos/{prefix}{name}-{indicator}", slo)
+    return keys
+
+
+def _serve(control: ControlClient) -> None:
+    for model, (pool, targets) in POOLS.items():
+        control.post("/v1/pools", {"id": pool})
+        for target in targets:
+            control.post(f"/v1/pools/{pool}/targets", {"id": target, "kind": "scripted", "provider": "openai"})
+        control.post("/v1/models", {"id": model, "pool": pool, "description": f"Showcase, {len(targets)} targets"})
+        rates = dict(zip(_LEAVES, RATES[model], strict=True))
+        control.post("/v1/prices", {"model": model, "version": f"{model}/showcase", "usd_per_mtok": rates})
+    choose = [{"model": OWN, "weight": 9}, {"model": HOSTED, "weight": 1, "label": "canary"}]
+    rules = {"choose": choose, "fallbacks": [{"model": "scripted-1"}]}
+    control.post("/v1/routes", {"id": ROUTE, "rules": rules})
+    rate = {"ownership": "reserved", "usd_per_hour": "2.40"}
+    control.post("/v1/rates", {"kind": "gpu", "subject": GPU, "version": "showcase", "rate": rate})

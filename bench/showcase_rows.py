@@ -1,0 +1,259 @@
+"""Made-up records of three tenants for pictures and for the walk over the dashboard: the same for the same seed.
+
+They are of two models: one of our own on two replicas, one of a provider with an account that fails now and then.
+"""
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from contracts.identity import Identity
+from contracts.ids import uuid7
+from contracts.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord, pack_gaps
+from contracts.usage import Usage
+
+GPU: Final = "NVIDIA H100 80GB HBM3"
+OWN, HOSTED, ROUTE = "chat-8b", "hosted-large", "assistant"
+# USD per million tokens (input, cached input, output), as the price cards of the showcase say.
+RATES: Final = {OWN: ("0.20", "0.05", "0.60"), HOSTED: ("2.50", "1.25", "10.00")}
+_PICO_PER_TOKEN: Final = {OWN: (200_000, 50_000, 600_000), HOSTED: (2_500_000, 1_250_000, 10_000_000)}
+POOLS: Final = {OWN: ("chat", ("gpu-0", "gpu-1")), HOSTED: ("hosted", ("eu-west", "eu-north"))}
+TENANTS: Final = {"acme": ("search", "support"), "globex": ("research",), "initech": ("apps",)}
+_SHARES: Final = (("acme", 0.55), ("globex", 0.3), ("initech", 0.15))
+_FEATURES: Final = ("summary", "chat", "extraction")
+_SECOND: Final = 10**9
+_MS: Final = 10**6
+HISTORY_DAYS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShowcaseRows:
+    """All rows, ready for the store."""
+
+    requests: list[RequestRecord]
+    attempts: list[AttemptRecord]
+    steps: list[StepRecord]
+    devices: list[DeviceRecord]
+
+
+def showcase_rows(
+    now: datetime, keys: Mapping[tuple[str, str], str], *, prefix: str = "", seed: int = 7
+) -> ShowcaseRows:
+    """Make the rows of the twenty days before `now`; the last hour has as many as an earlier day.
+
+    `keys` gives the id of each tenant's and team's key; `prefix` stands before tenants' names.
+    """
+    source = random.Random(seed)
+    made = [_request(source, at, keys, prefix) for at in sorted(_moments(source, now))]
+    requests = [request for request, _ in made]
+    attempts = [attempt for _, tries in made for attempt in tries]
+    return ShowcaseRows(requests, attempts, list(_steps(source, now)), list(_devices(source, now)))
+
+
+def _moments(source: random.Random, now: datetime) -> Iterator[int]:
+    for day in range(HISTORY_DAYS, 0, -1):
+        busy = 0.5 if (now - timedelta(days=day)).weekday() >= 5 else 1.0
+        for _ in range(int(150 * busy * (1 + 0.02 * (HISTORY_DAYS - day)))):
+            yield _ns(now - timedelta(days=day, seconds=-source.random() * 86_400))
+    for _ in range(160):
+        yield _ns(now - timedelta(seconds=60 + source.random() * 3_540))
+
+
+def _ns(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000) * _MS
+
+
+def _request(
+    source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str
+) -> tuple[RequestRecord, list[AttemptRecord]]:
+    who = _payer(source, keys, prefix)
+    model = OWN if source.random() < 0.7 else HOSTED
+    routed = source.random() < 0.4
+    fresh, cached = int(source.lognormvariate(6.3, 0.7)) + 5, int(source.lognormvariate(5.5, 0.9))
+    produced = min(int(source.lognormvariate(4.2, 0.6)) + 2, 400)
+    gaps = _gaps(source, model, produced)
+    pool, targets = POOLS[model]
+    fate = source.random()
+    outcome = "rejected" if fate < 0.02 else "error" if fate < 0.03 else "cancelled" if fate < 0.04 else "ok"
+    tries, ttft = [], int((60 + fresh * (0.05 if model == OWN else 0.2)) * source.lognormvariate(0, 0.3) * _MS)
+    request_id = uuid7(at).bytes
+    chosen = targets[source.random() < 0.45]
+    if outcome == "ok" and model == HOSTED and source.random() < 0.12:
+        tries, chosen = _tries(source, request_id, at, who, model, pool, targets), targets[1]
+        ttft += 400 * _MS
+    rate = _PICO_PER_TOKEN[model]
+    is_served = outcome in ("ok", "cancelled")
+    usage = Usage(input_text=fresh, cache_read_text=cached, output_text=produced) if is_served else Usage()
+    cost = fresh * rate[0] + cached * rate[1] + produced * rate[2] if is_served else None
+    return RequestRecord(
+        request_id=request_id,
+        started_at_ns=at,
+        duration_ns=ttft + sum(gaps) * 10_000 if is_served else 5 * _MS,
+        who=who,
+        api="chat.completions",
+        outcome=outcome,  # type: ignore[arg-type]  # one of its names
+        status={"rejected": 429, "error": 502, "cancelled": 499}.get(outcome, 200),
+        error_code={"rejected": "rate_limit_exceeded", "error": "upstream_error"}.get(outcome, ""),
+        finish_reason="stop" if outcome == "ok" else "",
+        stream=True,
+        requested_model=ROUTE if routed else model,
+        route=ROUTE if routed else "",
+        model="" if outcome == "rejected" else model,
+        provider="" if outcome == "rejected" else ("tollkeeper" if model == OWN else "openai"),
+        pool="" if outcome == "rejected" else pool,
+        replica="" if outcome == "rejected" else chosen,
+        gateway="gw-1",
+        ttft_ns=ttft if is_served else None,
+        admission_ns=source.randrange(30_000, 90_000),
+        wait_ns=int(source.expovariate(1 / 4) * _MS) if model == OWN else None,
+        queue_ns=int(source.expovariate(1 / 9) * _MS) if model == OWN else None,
+        gaps=pack_gaps(gaps) if is_served else b"",
+        gap_clock="engine" if model == OWN else "gateway",
+        usage=usage,
+        count_method="exact" if model == OWN else "reported",
+        engine_output_tokens=produced if model == OWN and is_served else None,
+        cost_pico_usd=cost,
+        cost_basis="price_card" if is_served else "unpriced",
+        price_version=f"{model}/showcase" if is_served else "",
+        charged_pico_usd=cost,
+        gpu=_gpu(fresh, produced) if model == OWN and is_served else None,
+        attempts=len(tries) or 1,
+        max_tokens=512,
+        request_bytes=fresh * 4,
+        response_bytes=produced * 240,
+        route_decision=_decision(source, model, targets, chosen, fresh + cached, cached, ttft) if is_served else "",
+        conversation_id=f"talk-{source.randrange(40)}" if source.random() < 0.5 else "",
+        priority="interactive" if source.random() < 0.6 else "standard",
+    ), tries
+
+
+def _payer(source: random.Random, keys: Mapping[tuple[str, str], str], prefix: str) -> Identity:
+    tenant = source.choices([name for name, _ in _SHARES], [share for _, share in _SHARES])[0]
+    team = source.choice(TENANTS[tenant])
+    return Identity(
+        prefix + tenant, team, "web" if team == "search" else "", keys.get((tenant, team), "key_demo"),
+        f"user-{source.randrange(12)}", {"feature": source.choice(_FEATURES)},
+    )  # fmt: skip
+
+
+def _gaps(source: random.Random, model: str, produced: int) -> list[int]:
+    gap = (1_150 if model == OWN else 1_900) * source.uniform(0.9, 1.2)
+    gaps = [max(int(source.lognormvariate(0, 0.25) * gap), 1) for _ in range(produced - 1)]
+    if gaps and source.random() < 0.03:
+        gaps[len(gaps) // 2] += source.randrange(30_000, 90_000)  # one token that was slow
+    return gaps
+
+
+def _gpu(fresh: int, produced: int) -> GpuShare:
+    return GpuShare(int(fresh * 0.03 * _MS), produced * 3 * _MS, 0, 0, produced / 40, "steptime-as/1", 0.94)
+
+
+def _tries(
+    source: random.Random, request_id: bytes, at: int, who: Identity, model: str, pool: str, targets: tuple[str, ...]
+) -> list[AttemptRecord]:
+    code = source.choice(("upstream_timeout", "upstream_error", "upstream_rate_limited"))
+    first = AttemptRecord(
+        request_id=request_id, number=1, started_at_ns=at, duration_ns=400 * _MS, who=who, outcome="error", status=502,
+        error_code=code, model=model, provider="openai", pool=pool, replica=targets[0], gateway="gw-1",
+    )  # fmt: skip
+    second = AttemptRecord(
+        request_id=request_id, number=2, started_at_ns=at + 400 * _MS, duration_ns=900 * _MS, who=who,
+        reason="fallback" if source.random() < 0.8 else "retry", status=200, model=model, provider="openai",
+        pool=pool, replica=targets[1], gateway="gw-1",
+    )  # fmt: skip
+    return [first, second]
+
+
+def _decision(
+    source: random.Random, model: str, targets: tuple[str, ...], chosen: str, tokens: int, cached: int, ttft: int
+) -> str:
+    if model != OWN or source.random() > 0.25:
+        return ""
+    came = ttft / _MS
+    own = round(came * source.uniform(0.7, 1.1), 3)
+    other = round(own * source.uniform(0.85, 2.2), 3)
+    beside = next(target for target in targets if target != chosen)
+    predicted = dict(sorted({chosen: own, beside: other}.items(), key=lambda one: one[1]))
+    outcome = {
+        "replica": chosen, "ttft_ms": round(came, 3), "cached_tokens": cached, "error_ms": round(came - own, 3),
+        "regret_ms": round(max(came - min(predicted.values()), 0.0), 3),
+    }  # fmt: skip
+    said = {
+        "policy": "cost", "chosen": chosen, "prompt_tokens": tokens, "predicted_ms": predicted,
+        "cached_tokens": {chosen: cached}, "outcome": outcome,
+    }  # fmt: skip
+    return json.dumps({"replica": said}, separators=(",", ":"))
+
+
+def _steps(source: random.Random, now: datetime) -> Iterator[StepRecord]:
+    """Make half an hour of steps of half a second on two replicas, with idle stretches between."""
+    for place, replica in enumerate(POOLS[OWN][1]):
+        at, until, sequence = _ns(now - timedelta(minutes=30)), _ns(now), 0
+        while at < until:
+            sequence += 1
+            is_idle = source.random() < 0.06
+            busy = 0 if is_idle else int(source.uniform(0.35, 0.6) * _SECOND)
+            gap = int(source.uniform(0.6, 2.0) * _SECOND) if is_idle else int(source.uniform(2, 14) * _MS)
+            rows = 0 if is_idle else source.randrange(3, 12)
+            shares = [busy // rows] * (rows - 1) + [busy - busy // rows * (rows - 1)] if rows else []
+            yield StepRecord(
+                engine=f"showcase-{replica}",
+                sequence=sequence,
+                started_at_ns=at + gap,
+                busy_ns=busy,
+                gap_ns=gap,
+                kind="idle" if is_idle else "step",
+                gap_cause="idle" if is_idle else "host",
+                model=OWN,
+                replica=replica,
+                gateway="gw-1",
+                devices=[f"GPU-showcase-{place}"],
+                running=rows,
+                waiting=source.randrange(3),
+                kv_blocks_used=200 + rows * 60,
+                kv_blocks_total=1_200,
+                method="steptime-as/1" if rows else "",
+                confidence=0.94 if rows else None,
+                request_ids=[uuid7(at + row).bytes for row in range(rows)],
+                tenants=[source.choices([n for n, _ in _SHARES], [s for _, s in _SHARES])[0] for _ in range(rows)],
+                scheduled=[source.choice((1, 1, 1, 1, 256)) for _ in range(rows)],
+                context=[source.randrange(200, 1500) for _ in range(rows)],
+                cached=[source.choice((0, 0, 128)) for _ in range(rows)],
+                phases=[int(source.random() < 0.8) for _ in range(rows)],
+                gpu_ns=shares,
+            )
+            at += gap + busy
+
+
+def _devices(source: random.Random, now: datetime) -> Iterator[DeviceRecord]:
+    """Make half an hour of looks at two GPUs, one every ten seconds."""
+    for place, replica in enumerate(POOLS[OWN][1]):
+        for sequence in range(180):
+            load = 0.55 + 0.25 * random.Random(sequence // 20 + place).random() + source.uniform(-0.05, 0.05)
+            yield DeviceRecord(
+                host=f"showcase-{replica}",
+                sequence=sequence + 1,
+                at_ns=_ns(now - timedelta(seconds=10 * (180 - sequence))),
+                device=f"GPU-showcase-{place}",
+                device_model=GPU,
+                device_index=place,
+                vendor="nvidia",
+                replica=replica,
+                gateway="gw-1",
+                memory_total_bytes=80 * 2**30,
+                memory_used_bytes=int((62 + 4 * load) * 2**30),
+                power_watts=round(180 + 420 * load, 1),
+                energy_joules=1e6 + sequence * 10 * (180 + 420 * load),
+                temperature_celsius=round(38 + 30 * load, 1),
+                sm_clock_mhz=1_755,
+                kernel_activity=min(load + 0.15, 1.0),
+                sm_activity=load,
+                sm_occupancy=load * 0.5,
+                tensor_activity=load * 0.4,
+                dram_activity=min(load * 1.1, 1.0),
+                other_processes=0,
+                is_shared=False,
+            )

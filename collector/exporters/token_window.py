@@ -1,0 +1,87 @@
+"""How far the store has gone on since an insert was planned: it remembers a token for so many inserts, not for ever."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from backends.slot_file import SlotFile
+from contracts.errors import StoreRefused
+
+_log = logging.getLogger(__name__)
+
+REMEMBERED_INSERTS: Final = 10_000  # of each table: `non_replicated_deduplication_window` in migrations/clickhouse
+_MARGIN: Final = 1_000  # others insert between the look and the insert; and an insert may take several numbers
+_MARK_SECONDS: Final = 60.0
+# A plain MergeTree gives every part that is inserted the table's next number, as it gives its token a place.
+_BLOCKS: Final = (
+    "SELECT table, max(max_block_number) AS block FROM system.parts WHERE database = currentDatabase() GROUP BY table"
+)
+
+
+class AskedStore(Protocol):
+    """The part of the store's client that is needed to ask."""
+
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Give a query's rows; raises what StoreClient does."""
+
+
+class TokenWindow:
+    """Where every table of the store was before an insert, on disk, and whether it has gone too far since.
+
+    The window is each table's own, a rollup's as well: a late batch takes a place there for each day it touches. Where
+    the store does not let its writer ask, nothing is known, and every token is taken to be remembered.
+    Raises ConfigurationError where the file cannot be made, OSError where it cannot be written, and what the store's
+    client does.
+    """
+
+    def __init__(
+        self,
+        store: AskedStore,
+        path: Path,
+        *,
+        remembered: int = REMEMBERED_INSERTS - _MARGIN,
+        is_synced: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._file = SlotFile.of_installation(path)
+        self._remembered = remembered
+        self._is_synced = is_synced
+        self._clock = clock
+        self._mark_at = 0.0
+
+    def mark(self) -> None:
+        """Note where the tables are, before an insert is begun; an earlier mark of the last minute will do."""
+        if self._file.value is None or self._clock() >= self._mark_at:
+            self._file.write(msgspec.msgpack.encode(self._blocks()), sync=self._is_synced)
+            self._mark_at = self._clock() + _MARK_SECONDS
+
+    def has_passed(self) -> bool:
+        """Say whether a token used after the last mark may be forgotten by now; False where no mark was ever made."""
+        if self._file.value is None:
+            return False
+        try:
+            then = msgspec.msgpack.decode(self._file.value, type=dict[str, int])
+        except msgspec.MsgspecError:
+            return False
+        now = self._blocks()
+        if not now.keys() & then.keys():  # a cluster's tables have their parts under other names, and other windows
+            return False
+        # A number that fell is of a table that was emptied, or of another store: nothing is known of its tokens.
+        tables = then.keys() | now.keys()
+        return any(not 0 <= now.get(table, 0) - then.get(table, 0) < self._remembered for table in tables)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _blocks(self) -> dict[str, int]:
+        try:
+            return {str(row["table"]): int(row["block"]) for row in self._store.query(_BLOCKS)}
+        except StoreRefused as error:  # a server whose writer has no such right
+            _log.warning("tokens are taken to be remembered code=%s reason=%s", error.error_code, error.message)
+            return {}

@@ -1,0 +1,53 @@
+"""The page's address is where all choices are kept: a link shows the same, and the back button undoes one choice."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import streamlit as st
+
+# What travels from page to page; all other parameters are a page's own.
+TRAVELLING: Final = ("range", "from", "to", "compare", "tenant", "team", "project", "key", "model")
+_PAGES_KEY: Final = "frame_pages"  # by path; set by the frame in each run
+
+
+def get(name: str) -> str | None:
+    """Give a parameter of the address; `None` where it is missing or empty."""
+    return st.query_params.get(name) or None
+
+
+def change(changes: Mapping[str, str | None]) -> None:
+    """Change the address in one step; `None` and empty remove. The run that follows reads it."""
+    address = {**st.query_params.to_dict(), **changes}
+    st.query_params.from_dict({name: value for name, value in address.items() if value})
+
+
+def travelling() -> dict[str, str]:
+    """Give the filters of the address, which a link to another page carries."""
+    address = st.query_params.to_dict()
+    return {name: address[name] for name in TRAVELLING if address.get(name)}
+
+
+def page_link(
+    path: str, label: str, parameters: Mapping[str, str | None] | None = None, *, icon: str = "", help: str = ""
+) -> None:
+    """Draw a link to another page that keeps the filters; `parameters` add to them, or remove where `None`.
+
+    A page that this installation or viewer does not have is plain text.
+    """
+    page = st.session_state.get(_PAGES_KEY, {}).get(path)
+    if page is None:
+        st.markdown(label, help=help or None)
+        return
+    wanted = {**travelling(), **(parameters or {})}
+    st.page_link(
+        page,
+        label=label,
+        icon=icon or None,
+        help=help or None,
+        query_params={name: value for name, value in wanted.items() if value},
+    )
+
+
+def remember_pages(pages: Mapping[str, object]) -> None:
+    """Tell `page_link` of the pages of this run, by path."""
+    st.session_state[_PAGES_KEY] = dict(pages)

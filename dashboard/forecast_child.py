@@ -1,0 +1,25 @@
+"""`python -m dashboard.forecast_child`: makes one forecast of what stands on its input, and writes it on its output.
+
+A process of its own: the models take seconds and a hundred megabytes to load, and the pages of all viewers share one
+core and a small process.
+"""
+
+import os
+import sys
+
+import msgspec
+
+from analytics.forecast.outlook import OutlookTask
+
+_NICENESS = 10  # pages go first
+
+
+def main() -> None:
+    """Make the forecast."""
+    os.nice(_NICENESS)
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=OutlookTask)
+    sys.stdout.buffer.write(msgspec.json.encode(task.forecast()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Forecasts for pages: read here, made in a process of their own, which ends when it has answered."""
+
+import subprocess
+import sys
+from typing import Final
+
+import msgspec
+
+from analytics.asked_at import AskedAt
+from analytics.forecast.outlook import outlook_task
+from analytics.forecast.spend import SpendForecast
+from backends.store.client import StoreClient
+from contracts.errors import TollkeeperError
+
+_PATIENCE_SECONDS: Final = 60
+
+
+class ForecastFailed(TollkeeperError):
+    """The process that makes forecasts did not answer."""
+
+    code = "forecast_failed"
+
+
+def spend_outlook(
+    store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
+) -> SpendForecast | None:
+    """Give the forecast of all tenants together, of one, or of one of its teams; `None` without anything to go on.
+
+    For the background: takes seconds. Raises StoreUnavailable, ForecastFailed.
+    """
+    task = outlook_task(store, asked, tenant, team)
+    if task is None:
+        return None
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "dashboard.forecast_child"],
+            input=msgspec.json.encode(task),
+            capture_output=True,
+            timeout=_PATIENCE_SECONDS,
+            check=True,
+        )
+        return msgspec.json.decode(child.stdout, type=SpendForecast)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        raise ForecastFailed("the forecast could not be made; `tollkeeper forecast` says why") from error

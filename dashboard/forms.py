@@ -1,0 +1,39 @@
+"""What becomes of a change: the control plane's own message where it says no, a fresh page where it is made."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+
+from contracts.errors import AuthenticationFailed, ControlUnavailable, TollkeeperError
+from dashboard.reader import forget_control_answers
+from dashboard.states import escaped
+
+
+@contextmanager
+def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
+    """Make a change inside, by `visit.control`: afterwards say `done` and draw the page anew, or say why not.
+
+    Example: `with outcome("Budget created"): visit.control.post("/v1/tenants/acme/budgets", body)`
+    """
+    try:
+        yield
+    except TollkeeperError as error:
+        show_refusal(error)
+        return
+    st.toast(done, icon=":material/check:")
+    if redraws:
+        forget_control_answers()
+        st.rerun()
+
+
+def show_refusal(error: TollkeeperError) -> None:
+    """Say why a change was not made, in the control plane's words."""
+    said = error.message if not error.param or error.param in error.message else f"{error.param}: {error.message}"
+    words = escaped(said[:1].upper() + said[1:])
+    if isinstance(error, ControlUnavailable):
+        st.error(f"{words}.", icon=":material/cloud_off:")
+    elif isinstance(error, AuthenticationFailed):
+        st.error(f"{words}. Sign in again; what you typed is still here.", icon=":material/lock:")
+    else:
+        st.error(f"{words}.", icon=":material/error:")

@@ -1,0 +1,213 @@
+"""The frame around every page: who looks, navigation, title, filter bar, refresh, and a sentence where pages fail."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+import streamlit as st
+
+from contracts.errors import InvalidRequest, PermissionDenied, TollkeeperError
+from dashboard import address, states
+from dashboard.arrival import arrive
+from dashboard.filter_bar import WHOSE, Who, filter_bar
+from dashboard.filters import MONTHS, Filters, read_filters
+from dashboard.formats import Formats
+from dashboard.oidc import go_on_signing_in
+from dashboard.page import Page
+from dashboard.reader import settings
+from dashboard.share import share_menu
+from dashboard.slow_answers import slow_answers
+from dashboard.viewer import Viewer
+from dashboard.visit import REFRESH_SECONDS, Visit, now_of, seen_by
+
+_SLOW_POLL_SECONDS: Final = 1.5
+_SKELETON_PIXELS: Final = 320
+# Streamlit leaves five times as much at the sides of a wide page, makes columns narrower than what is in them, and
+# writes white on the button's colour, which is a light one where the page is dark.
+STYLE: Final = """<style>
+[data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; max-width: 1760px; }
+[class*="st-key-figures_"] [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
+[class*="st-key-figures_"] [data-testid="stColumn"] { flex: 1 1 8.75rem; min-width: 8.75rem; }
+[data-testid^="stBaseButton-primary"], [data-testid^="stBaseButton-primary"] p { color: light-dark(#fff, #0f141b); }
+</style>"""
+Offered = dict[Who, list[str]]
+
+
+def run(pages: Sequence[Page]) -> None:
+    """Draw the page that the address names, for whoever has come; the first where it names none."""
+    try:
+        viewer = arrive()
+    except TollkeeperError as error:
+        states.show_failure(error)
+        return
+    if viewer is None:
+        if not go_on_signing_in():
+            states.show_signed_out()
+        return
+    made = {
+        page.path: st.Page(
+            _drawer(page, viewer), title=page.title, icon=page.icon, url_path=page.path, default=page is pages[0]
+        )
+        for page in pages
+    }
+    address.remember_pages(made)
+    chosen = st.navigation(list(made.values()), position="hidden")
+    with st.sidebar:
+        _navigation([page for page in pages if viewer.role in page.roles], viewer)
+    chosen.run()
+
+
+def _drawer(page: Page, viewer: Viewer) -> Callable[[], None]:
+    def draw() -> None:
+        _draw(page, viewer)
+
+    draw.__name__ = page.path
+    return draw
+
+
+def _navigation(pages: Sequence[Page], viewer: Viewer) -> None:
+    for page in pages:
+        address.page_link(page.path, page.title, icon=page.icon)
+    sign_out = "" if viewer.is_local else '<br><a href="/sign-out" target="_self">Sign out</a>'
+    st.html(
+        f"{STYLE}"
+        '<div style="font-size:0.86rem;line-height:1.6;margin-top:0.75rem;padding-top:0.75rem;'
+        'border-top:1px solid color-mix(in srgb, currentColor 15%, transparent)">'
+        f"<strong>{escape(viewer.name)}</strong><br>{escape(viewer.standing)}{sign_out}</div>"
+    )
+
+
+def _draw(page: Page, viewer: Viewer) -> None:
+    """Draw one page: title and bar once, its contents again while its range is live."""
+    if viewer.role not in page.roles:
+        states.show_forbidden(PermissionDenied(f"the page {page.title} is not for the role {viewer.standing}"))
+        return
+    try:
+        filters, problem = _filters_of(page), None
+    except InvalidRequest as error:
+        filters, problem = Filters(), error
+    offered = _offered(page, viewer, filters)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.html(
+            f'<h1 style="margin:0;padding:0;font-size:1.5rem" title="{escape(page.about)}">{escape(page.title)}</h1>',
+            width="content",
+        )
+        with st.container(horizontal=True, vertical_alignment="center", width="content", gap="small"):
+            filter_bar(page.filters, filters, viewer, offered or {}, months="compare" in page.filters)
+            share_menu(filters, viewer)
+    if problem is not None:
+        states.show_invalid(problem)
+        return
+    unknown = _unknown(page, filters, offered)
+    if unknown is not None:
+        states.show_unknown(*unknown)
+        return
+    rhythm = REFRESH_SECONDS.get(filters.range) if page.is_live else None
+    st.fragment(_contents, run_every=rhythm)(page, viewer, _Bar(filters, offered), rhythm, [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """What the bar was drawn from."""
+
+    filters: Filters
+    offered: Offered | None
+
+    def is_stale(self, page: Page, viewer: Viewer, filters: Filters) -> bool:
+        """Say whether a choice below the bar has changed its filters, or the store knows a new tenant or is back."""
+        return replace(filters, by=self.filters.by) != self.filters or _offered(page, viewer, filters) != self.offered
+
+
+def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: list[datetime]) -> None:
+    """Draw what the page has to say at this moment, or why it has nothing.
+
+    The address is read here again: a choice within this fragment changes it without a run of the whole page.
+    `drawn` is when this fragment was drawn before.
+    """
+    clock = datetime.now(UTC)
+    drawn.append(clock)
+    slow_answers().begin_page()
+    try:
+        filters = _filters_of(page)
+        # A session may have ended since, or its role have changed: then the whole page is drawn anew, or not at all.
+        if drawn[1:] and (arrive() != viewer or bar.is_stale(page, viewer, filters)):
+            st.rerun()
+        visit = visit_of(page, viewer, filters, clock)
+        with _skeleton(is_refresh=len(drawn) > 1):
+            page.draw(visit)
+    except TollkeeperError as error:
+        states.show_failure(error, rhythm)
+    if slow_answers().page_waits:
+        st.fragment(_look_again, run_every=_SLOW_POLL_SECONDS)([])
+
+
+@contextmanager
+def _skeleton(*, is_refresh: bool) -> Iterator[None]:
+    """Show a skeleton where nothing has come after half a second. A refresh leaves what is there, and the skeleton's
+    place empty: the browser knows elements by their places.
+    """
+    if is_refresh:
+        st.empty()
+        yield
+        return
+    with st.skeleton(height=_SKELETON_PIXELS):
+        yield
+
+
+def _look_again(drawn: list[bool]) -> None:
+    """Draw the page anew after a moment: something that it asked for in the background was not there yet."""
+    drawn.append(True)
+    if len(drawn) > 1:
+        st.rerun()
+
+
+def visit_of(page: Page, viewer: Viewer, filters: Filters, clock: datetime) -> Visit:
+    """Build the visit of a moment. Raises InvalidRequest on a range that makes no sense, NotFound on whom the viewer
+    does not reach.
+    """
+    now = now_of(filters, clock)
+    scope = filters.scope(now, viewer.zone, viewer.reach)
+    rate = settings().dashboard_usd_rate
+    formats = Formats(viewer.locale, viewer.zone, viewer.currency, rate)
+    return Visit(page, viewer, filters, now, scope, filters.before(scope), formats)
+
+
+def _filters_of(page: Page) -> Filters:
+    """Read the filters that the page uses; what others have left in the address narrows nothing here."""
+    asked = st.query_params.to_dict()
+    dropped = {name for name in (*WHOSE, "compare") if name not in page.filters}
+    if "range" not in page.filters:
+        dropped |= {"range", "from", "to"}
+    elif asked.get("range") in MONTHS and "compare" not in page.filters:
+        asked["range"] = "30d"  # the nearest that a page of shorter ranges has
+    asked = {name: value for name, value in asked.items() if name not in dropped}
+    if not {"range", "from", "to"}.intersection(asked):
+        asked["range"] = page.default_range
+    return read_filters(asked)
+
+
+def _offered(page: Page, viewer: Viewer, filters: Filters) -> Offered | None:
+    """List what the bar's filters can choose from; `None` where the store cannot say, which the page says below."""
+    now = datetime.now(UTC)
+    tenant = viewer.tenant or filters.tenant
+    found: Offered = {}
+    try:
+        for name, (_, kind) in WHOSE.items():
+            if name in page.filters:
+                own = None if name in ("tenant", "model") and viewer.team is None else tenant
+                found[name] = [seen.value for seen in seen_by(viewer, kind, own, now)]
+    except TollkeeperError:
+        return None
+    return found
+
+
+def _unknown(page: Page, filters: Filters, offered: Offered | None) -> tuple[str, str] | None:
+    """Give the first filter, and its value, that nothing recorded carries."""
+    for name in WHOSE:
+        value = getattr(filters, name)
+        if offered is not None and value is not None and name in page.filters and value not in offered[name]:
+            return name, value
+    return None

@@ -1,0 +1,95 @@
+"""What a gateway says of its targets right now, at `GET /ready`: the one thing on the pages that no record tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+import streamlit as st
+
+from dashboard.reader import settings
+
+_PATIENCE_SECONDS: Final = 1.0
+_KEPT_SECONDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A target that is not called in its turn. `seconds` is how long that lasts at least, 0 where it is tried now."""
+
+    state: str
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """When a target was left alone, or called again. `why` is empty for the latter."""
+
+    at: datetime
+    target: str
+    is_left_alone: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What a gateway knows of a replica that it chooses by a policy."""
+
+    running: int
+    predicted_wait_ms: float
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayState:
+    """The answer, by "pool/target". `problem` says why there is none; what it names is then empty, not well."""
+
+    away: Mapping[str, Away] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    replicas: Mapping[str, Replica] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+@st.cache_data(ttl=_KEPT_SECONDS, max_entries=1, show_spinner=False)
+def read_gateway_state() -> GatewayState:
+    """Ask the gateway; never raises. Waits a second at most, and what it says is shared for two."""
+    url = settings().public_gateway_url()
+    try:
+        # No proxy from the environment: it is a process of this installation.
+        reply = httpx.get(f"{url}/ready", timeout=_PATIENCE_SECONDS, trust_env=False)
+        said: dict[str, Any] = reply.json()  # of status 503, too: a gateway that takes nothing still tells
+        return _state(said)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return GatewayState(problem=f"the gateway does not answer at {url}; TOLLKEEPER_GATEWAY_URL says where to ask")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return GatewayState(problem=f"{url} answers, but not as a gateway of this version")
+
+
+def _state(said: Mapping[str, Any]) -> GatewayState:
+    pools = said["routing"]["pools"]
+    return GatewayState(
+        away={
+            name: Away(str(one["state"]), float(one["seconds"]), str(one["why"]))
+            for name, one in said["targets_away"].items()
+        },
+        changes=tuple(
+            Change(
+                datetime.fromtimestamp(one["at_ms"] / 1000, UTC),
+                str(one["target"]),
+                one["change"] == "left_alone",
+                str(one["why"]),
+            )
+            for one in said.get("target_changes", ())
+        ),
+        replicas={
+            f"{pool}/{target}": Replica(
+                int(replica["running"]), float(replica["predicted_wait_ms"]), str(replica["cache"])
+            )
+            for pool, fleet in pools.items()
+            for target, replica in fleet["replicas"].items()
+        },
+        policies={pool: str(fleet["policy"]) for pool, fleet in pools.items()},
+    )

@@ -1,0 +1,116 @@
+"""Signing in by an identity provider: Streamlit's own login asks it, the control plane verifies what it says.
+
+The answer comes to a page run, which cannot set a cookie; so the run leaves the session's token under a ticket, good
+once and for half a minute, and sends the browser to the address that takes it.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from contracts.errors import TollkeeperError
+from dashboard.control_plane import ControlPlane
+from dashboard.reader import control_connections, settings
+from dashboard.reader import secrets as secret_files
+from dashboard.settings import DashboardSettings
+from dashboard.states import escaped
+
+START_PARAMETER: Final = "signing_in"
+PROVIDER_COOKIE: Final = "_streamlit_user"  # Streamlit's: present once the provider has sent somebody back
+TICKET_PATH: Final = "/sign-in/ticket"
+_TICKET_SECONDS: Final = 30.0
+_MAX_TICKETS: Final = 1_000
+
+
+class Tickets:
+    """Session tokens on their way to a cookie. Safe between threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[str, tuple[float, str]] = {}
+
+    def leave(self, token: str) -> str:
+        """Take a token and give its ticket."""
+        ticket = secrets.token_urlsafe(32)
+        with self._lock:
+            now = self._clock()
+            self._waiting = {key: kept for key, kept in self._waiting.items() if kept[0] > now}
+            if len(self._waiting) >= _MAX_TICKETS:
+                self._waiting.clear()  # who waits signs in again
+            self._waiting[ticket] = (now + _TICKET_SECONDS, token)
+        return ticket
+
+    def take(self, ticket: str) -> str | None:
+        """Give a ticket's token, once; `None` where it is unknown, used or too old."""
+        with self._lock:
+            until, token = self._waiting.pop(ticket, (0.0, ""))
+        return token if token and until > self._clock() else None
+
+
+@st.cache_resource(show_spinner=False)
+def tickets() -> Tickets:
+    """Give this process's tickets."""
+    return Tickets()
+
+
+def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
+    """Give what Streamlit's login is to be told, nothing where no provider is set up."""
+    if not chosen.oidc_metadata_url:
+        return {}
+    secret = "" if chosen.oidc_client_secret is None else chosen.oidc_client_secret.get_secret_value()
+    address = chosen.dashboard_url.rstrip("/") or f"http://127.0.0.1:{chosen.dashboard_port}"
+    return {
+        "auth": {
+            "redirect_uri": f"{address}/oauth2callback",
+            "cookie_secret": secret_files().get_or_create("dashboard_cookie"),
+            "client_id": chosen.oidc_client_id,
+            "client_secret": secret,
+            "server_metadata_url": chosen.oidc_metadata_url,
+            "expose_tokens": ["id"],
+        }
+    }
+
+
+def is_signing_in(parameters: str, cookies: dict[str, str]) -> bool:
+    """Say whether a page may load so that its run can go on with the provider's login."""
+    return bool(settings().oidc_metadata_url) and (START_PARAMETER in parameters or PROVIDER_COOKIE in cookies)
+
+
+def go_on_signing_in() -> bool:
+    """Go on with a login of the provider in this page run; say whether there was one to go on with."""
+    if not settings().oidc_metadata_url:
+        return False
+    wants_anew = START_PARAMETER in st.query_params
+    token = st.user.tokens.get("id") if st.user.is_logged_in and not wants_anew else None
+    if token is None:
+        if wants_anew:
+            st.login()
+        return wants_anew
+    body = {"id_token": token, "hours": settings().dashboard_session_hours, "address": st.context.ip_address or ""}
+    try:
+        begun = ControlPlane(control_connections(), None).post("/sign-in/oidc", body)
+    except TollkeeperError as error:
+        with st.container(border=True):
+            st.markdown("#### You could not be signed in")
+            st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+            st.html(f'<a href="/?{START_PARAMETER}=1" target="_self">Sign in again</a>')
+        return True
+    ticket = tickets().leave(str(begun["token"]))
+    st.html(f"<script>window.location.replace('{TICKET_PATH}?t={ticket}')</script>", unsafe_allow_javascript=True)
+    return True
+
+
+def take_ticket(request: Request, with_session: Callable[[Request, Response, str], Response]) -> Response:
+    """Make the ticket in the address a session's cookie. A link from another site signs nobody in as somebody else."""
+    is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    token = tickets().take(request.query_params.get("t", "")) if is_ours else None
+    if token is None:
+        return RedirectResponse("/sign-in", status_code=303)
+    return with_session(request, RedirectResponse("/", status_code=303), token)

@@ -1,0 +1,14 @@
+"""Which pages there are, in the order of the navigation. What a page is: `dashboard/page.py`."""
+
+from dashboard.views.admin import ADMIN
+from dashboard.views.budgets import BUDGETS
+from dashboard.views.costs import COSTS
+from dashboard.views.gpu import GPU
+from dashboard.views.latency import LATENCY
+from dashboard.views.overview import OVERVIEW
+from dashboard.views.planner import PLANNER
+from dashboard.views.preferences import PREFERENCES
+from dashboard.views.requests import REQUESTS
+from dashboard.views.routing import ROUTING
+
+PAGES = (OVERVIEW, COSTS, GPU, LATENCY, REQUESTS, ROUTING, BUDGETS, PLANNER, ADMIN, PREFERENCES)

@@ -1,0 +1,150 @@
+"""What pages are made of: key figures, charts and tables, each with a title, a unit, an explanation and exports."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from contracts.errors import TollkeeperError
+from dashboard import formats
+from dashboard.exports import FrameSource, export_menu, image_config
+from dashboard.states import escaped, show_failure_in_panel
+
+Tone = Literal["good", "warn", "bad"]
+_TONES: Final[dict[Tone | None, str]] = {None: "off", "good": "green", "warn": "orange", "bad": "red"}
+_VISIBLE_ROWS: Final = 12
+_SCROLLED_PIXELS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One key figure: its value and what stands beside it as people read them, and how it is computed (`help`).
+
+    `tone` colours what stands beside it.
+    """
+
+    label: str
+    value: str
+    beside: str = ""
+    help: str = ""
+    tone: Tone | None = None
+
+
+def show_figures(figures: Sequence[Figure]) -> None:
+    """Draw key figures in a row, equally wide; in several where the window is narrow (`frame.STYLE`)."""
+    if not figures:
+        return
+    with st.container(key=figures_key(figures)):
+        for column, figure in zip(st.columns(len(figures), gap="small"), figures, strict=True):
+            column.metric(
+                figure.label,
+                figure.value,
+                figure.beside or " ",
+                delta_color=_TONES[figure.tone],  # type: ignore[arg-type]  # its names are Streamlit's
+                delta_arrow="off",
+                border=True,
+                help=figure.help or None,
+            )
+
+
+def figures_key(figures: Sequence[Figure]) -> str:
+    """Name a row of figures by its labels; styles find all of them by how the name begins."""
+    return "figures_" + "_".join("".join(filter(str.isalnum, figure.label)) for figure in figures)
+
+
+@contextmanager
+def panel(title: str, *, unit: str = "", help: str = "") -> Iterator[None]:
+    """Draw a card with a title. What fails inside is said in this card; the rest of the page stands."""
+    with st.container(border=True):
+        _heading(title, unit, help)
+        with contained():
+            yield
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Say what fails inside in its place; the rest of the page stands."""
+    try:
+        yield
+    except TollkeeperError as error:
+        show_failure_in_panel(error)
+
+
+def show_chart(
+    title: str,
+    figure: go.Figure,
+    *,
+    key: str,
+    unit: str = "",
+    help: str = "",
+    data: FrameSource | None = None,
+    alt: str = "",
+    on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
+) -> Any:
+    """Draw a card with a chart: its unit beside the title, its numbers as CSV and Parquet, its picture as PNG.
+
+    `data` are the numbers in it, or what makes them when they are asked for. Gives Plotly's selection where
+    `on_select` is not "ignore".
+    """
+    with st.container(border=True):
+        _heading(title, unit, help, None if data is None else (key, data))
+        return st.plotly_chart(
+            figure, key=key, config=image_config(key), alt=alt or _spoken(title, unit), on_select=on_select
+        )
+
+
+def show_table(
+    title: str,
+    frame: pd.DataFrame,
+    *,
+    key: str,
+    columns: Mapping[str, Any] | None = None,
+    help: str = "",
+    data: FrameSource | None = None,
+    on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
+    selection_mode: Literal["single-row", "multi-row"] = "single-row",
+    empty: str = "Nothing here.",
+) -> Any:
+    """Draw a card with a table and its exports (`data` where these are to hold more than is shown).
+
+    Gives Streamlit's selection where `on_select` is not "ignore". Missing cells are dashes.
+    """
+    with st.container(border=True):
+        _heading(title, "", help, (key, frame if data is None else data))
+        if frame.empty:
+            st.caption(empty)
+            return None
+        return st.dataframe(
+            frame,
+            key=key,
+            hide_index=True,
+            height="content" if len(frame) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
+            placeholder=formats.UNKNOWN,
+            column_config=dict(columns or {}),
+            alt=title,
+            on_select=on_select,
+            selection_mode=selection_mode,
+        )
+
+
+def note(sentence: str) -> None:
+    """Draw one grey sentence."""
+    st.caption(sentence)
+
+
+def _heading(title: str, unit: str, help: str, export: tuple[str, FrameSource] | None = None) -> None:
+    words = f"**{escaped(title)}**" + (f" :gray[{escaped(unit)}]" if unit else "")
+    if export is None:
+        st.markdown(words, help=help or None)
+        return
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", wrap=False):
+        st.markdown(words, help=help or None, width="content")
+        export_menu(*export)
+
+
+def _spoken(title: str, unit: str) -> str:
+    return f"{title}, in {unit}" if unit else title

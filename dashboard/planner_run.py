@@ -1,0 +1,116 @@
+"""A plan under way in a process of its own: how far it is, what it came to, and its end where it is not wanted."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+from analytics.planner.question import PlanJob
+from contracts.errors import Unavailable
+
+MAX_RUNS: Final = 2  # at once, of all viewers: each takes a core
+MAX_SECONDS: Final = 600.0
+COMMAND: Final = (sys.executable, "-P", "-m", "dashboard.planner_child")
+
+
+class PlannerRun:
+    """One plan. `stages` are those begun so far; `answer` and `refused` are `None` until it has ended."""
+
+    def __init__(self, job: PlanJob, command: Sequence[str], clock: Callable[[], float], on_end: Callable[[], None]):
+        self.job = job
+        self.stages: list[str] = []
+        self.answer: dict[str, Any] | None = None
+        self.refused: str | None = None
+        self._clock = clock
+        self._began = clock()
+        self._ended: float | None = None
+        self._on_end = on_end
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._limit = threading.Timer(MAX_SECONDS, self._stop, [f"it took longer than {MAX_SECONDS:g} seconds"])
+        self._limit.daemon = True
+        self._limit.start()
+        self._listener = threading.Thread(target=self._listen, name="planner-run", daemon=True)
+        self._listener.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether it has ended, well or not."""
+        return self._ended is not None
+
+    @property
+    def seconds(self) -> float:
+        """Give how long it has run."""
+        return (self._clock() if self._ended is None else self._ended) - self._began
+
+    def cancel(self) -> None:
+        """End it at once."""
+        self._stop("it was cancelled")
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for its end. Gives whether it came."""
+        self._listener.join(timeout_seconds)
+        return self.is_over
+
+    def _stop(self, why: str) -> None:
+        if not self.is_over:
+            self.refused = self.refused or why
+            self._process.kill()
+
+    def _listen(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            with self._process.stdin as asked:
+                asked.write(self.job.as_bytes())
+            with self._process.stdout as told:
+                for line in told:
+                    self._take(json.loads(line))
+        except (OSError, ValueError):
+            pass  # it was killed in the middle of a line, and `refused` says why
+        finally:
+            self._process.wait()
+            self._limit.cancel()
+            if self.answer is None and self.refused is None:
+                self.refused = f"the planner ended without an answer (status {self._process.returncode})"
+            self._ended = self._clock()
+            self._on_end()
+
+    def _take(self, said: dict[str, Any]) -> None:
+        if "stage" in said:
+            self.stages.append(said["stage"])
+        self.answer = said.get("answer", self.answer)
+        self.refused = said.get("refused", self.refused)
+
+
+class PlannerRuns:
+    """Begins plans, a few at a time."""
+
+    def __init__(
+        self, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic, most: int = MAX_RUNS
+    ) -> None:
+        self._command = command
+        self._clock = clock
+        self._most = most
+        self._places = threading.BoundedSemaphore(most)
+
+    def begin(self, job: PlanJob) -> PlannerRun:
+        """Begin a plan. Raises Unavailable where as many run as may."""
+        if not self._places.acquire(blocking=False):
+            raise Unavailable(f"{self._most} plans are being played, and no more may at once; try again in a moment")
+        try:
+            return PlannerRun(job, self._command, self._clock, self._places.release)
+        except OSError as error:
+            self._places.release()
+            raise Unavailable(f"the planner cannot be started: {error.strerror}") from error
+
+
+@st.cache_resource(show_spinner=False)
+def planner_runs() -> PlannerRuns:
+    """Give this process's plans."""
+    return PlannerRuns()

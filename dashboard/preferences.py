@@ -1,0 +1,71 @@
+"""What a viewer has chosen for this browser: time zone, locale and currency, in a cookie that holds nothing else."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+COOKIE: Final = "tollkeeper_preferences"
+LOCALES: Final = {
+    "en_US": "English (United States)",
+    "en_GB": "English (United Kingdom)",
+    "de_DE": "Deutsch (Deutschland)",
+    "de_CH": "Deutsch (Schweiz)",
+    "fr_FR": "Français (France)",
+    "es_ES": "Español (España)",
+    "it_IT": "Italiano (Italia)",
+    "nl_NL": "Nederlands (Nederland)",
+    "pl_PL": "Polski (Polska)",
+    "pt_BR": "Português (Brasil)",
+    "sv_SE": "Svenska (Sverige)",
+    "ja_JP": "日本語 (日本)",
+    "zh_CN": "中文 (中国)",
+}
+DEFAULT_LOCALE: Final = "en_US"
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """Empty: what the browser says, or the installation's setting. `currency` is "USD" or the installation's."""
+
+    zone: str = ""
+    locale: str = ""
+    currency: str = ""
+
+    @classmethod
+    def of_cookie(cls, text: str) -> Self:
+        """Read a cookie's value. What is not usable is left out: anybody may write cookies."""
+        zone, locale, currency = (*text.split("|"), "", "", "")[:3]
+        zone = zone.replace("+", "/")
+        return cls(
+            zone if zone in available_timezones() else "",
+            locale if locale in LOCALES else "",
+            currency if len(currency) == 3 and currency.isascii() and currency.isalpha() else "",
+        )
+
+    def as_cookie(self) -> str:
+        """Write the cookie's value: letters, digits and `_+|-` alone."""
+        return "|".join((self.zone.replace("/", "+"), self.locale, self.currency))
+
+
+def zone_of(*names: str | None) -> ZoneInfo:
+    """Give the first of these time zones that exists, UTC where none does."""
+    for name in names:
+        try:
+            if name:
+                return ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            continue
+    return ZoneInfo("UTC")
+
+
+def locale_of(*names: str | None) -> str:
+    """Give the first of these locales that numbers can be written in: `de`, `de-DE` and `de_DE` are all de_DE."""
+    for name in names:
+        wanted = (name or "").replace("-", "_")
+        if wanted in LOCALES:
+            return wanted
+        language = wanted.partition("_")[0]
+        known = next((one for one in LOCALES if language and one.startswith(f"{language}_")), None)
+        if known is not None:
+            return known
+    return DEFAULT_LOCALE

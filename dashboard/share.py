@@ -1,0 +1,46 @@
+"""A link to what is seen: filters and choices, never permissions; who opens it sees what their own role may see."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import streamlit as st
+
+from contracts.errors import TollkeeperError
+from dashboard.filters import Filters, written
+from dashboard.viewer import Viewer
+from dashboard.visit import now_of
+
+
+def share_menu(filters: Filters, viewer: Viewer) -> None:
+    """Draw the menu with the links: one that moves with the clock, one that stands still."""
+    menu = st.popover(
+        "", icon=":material/link:", type="tertiary", help="Share this view", key="share", on_change="rerun"
+    )
+    if not menu.open:
+        return
+    with menu:
+        st.caption("The link carries the filters. Who opens it sees what their own role may see.")
+        st.code(link(st.context.url or "", st.query_params.to_dict()), language=None, wrap_lines=True)
+        frozen = _frozen(filters, viewer)
+        if frozen:
+            st.caption("With the dates of now, as a record:")
+            st.code(link(st.context.url or "", {**st.query_params.to_dict(), **frozen}), language=None, wrap_lines=True)
+
+
+def link(page_url: str, parameters: Mapping[str, str | None]) -> str:
+    """Give the URL of a page with these parameters; `None` and empty are left out."""
+    parts = urlsplit(page_url)
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+
+
+def _frozen(filters: Filters, viewer: Viewer) -> dict[str, str | None]:
+    """Give the parameters that hold a moving range still; none where it stands still or cannot be read."""
+    if filters.start is not None:
+        return {}
+    try:
+        scope = filters.scope(now_of(filters, datetime.now(UTC)), viewer.zone, viewer.reach)
+    except TollkeeperError:
+        return {}
+    return {"range": None, "from": written(scope.start), "to": written(scope.end)}

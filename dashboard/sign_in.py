@@ -1,0 +1,216 @@
+"""Signing in and out: the one place that sets the session's cookie, and the gate that asks for it."""
+
+from typing import Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from contracts.errors import TollkeeperError
+from dashboard.arrival import SESSION_COOKIE, is_at_this_machine
+from dashboard.control_plane import ControlPlane
+from dashboard.neighbours import is_another_user
+from dashboard.oidc import PROVIDER_COOKIE, TICKET_PATH, is_signing_in, take_ticket
+from dashboard.reader import control_answers, control_connections, settings
+from dashboard.sign_in_page import sign_in_page
+from gateway.identity.caller_address import TrustedProxies
+
+_MAX_FORM_BYTES: Final = 4_096
+_POLICY_VIOLATION: Final = 1008  # RFC 6455, section 7.4.1
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+# What a page of the dashboard is made of, and what says that the process is well: nothing of anybody's numbers.
+_OPEN: Final = ("/sign-in", "/sign-out", "/static/", "/_stcore/health", "/_stcore/host-config", "/favicon")
+_OPEN_TO_PROVIDER: Final = ("/auth/", "/oauth2callback")
+
+
+async def show(request: Request) -> Response:
+    """Ask who it is."""
+    return _page(_inward(request.query_params.get("next")))
+
+
+async def sign_in(request: Request) -> Response:
+    """Take e-mail address and password, ask the control plane, and set the cookie of the session it begins."""
+    if not _is_from_here(request):
+        return PlainTextResponse("this form was sent by another site", status_code=403, headers=_HEADERS)
+    body = await _short_body(request)
+    if body is None:
+        return PlainTextResponse("the form is too large", status_code=413, headers=_HEADERS)
+    form = {name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()}
+    email, next_path = form.get("email", ""), _inward(form.get("next"))
+    wanted = {
+        "email": email[:320],
+        "password": form.get("password", "")[:256],
+        "hours": settings().dashboard_session_hours,
+        "address": _caller_of(request),
+    }
+    try:
+        begun = await run_in_threadpool(ControlPlane(control_connections(), None).post, "/sign-in", wanted)
+    except TollkeeperError as error:
+        said = error.message[:1].upper() + error.message[1:] + "."
+        return _page(next_path, problem=said, email=email[:320], status=error.status)
+    return with_session(request, RedirectResponse(next_path, status_code=303), str(begun["token"]))
+
+
+async def sign_out(request: Request) -> Response:
+    """End the session, here and at the control plane, and forget it in this browser."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return RedirectResponse("/", status_code=303, headers=_HEADERS)  # another site's link signs nobody out
+    token = request.cookies.get(SESSION_COOKIE)
+    if token:
+        try:
+            await run_in_threadpool(ControlPlane(control_connections(), token).delete, "/v1/sessions/current")
+        except TollkeeperError:
+            pass  # it has ended already, or ends by itself; this browser forgets it in any case
+        control_answers().clear()
+    response = RedirectResponse("/sign-in", status_code=303, headers=_HEADERS)
+    for name in (SESSION_COOKIE, *(each for each in request.cookies if each.startswith(PROVIDER_COOKIE))):
+        response.delete_cookie(name, path="/")
+    return response
+
+
+async def ticket(request: Request) -> Response:
+    """Set the cookie of a session that the identity provider's login began."""
+    return take_ticket(request, with_session)
+
+
+def with_session(request: Request, response: Response, token: str) -> Response:
+    """Add the session's cookie: not for scripts, not for requests that other sites begin."""
+    response.headers["Cache-Control"] = "no-store"
+    is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+    response.set_cookie(
+        SESSION_COOKIE,
+        token,
+        max_age=settings().dashboard_session_hours * 3_600,
+        path="/",
+        secure=is_https,
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+class Gate:
+    """ASGI middleware: pages lead to the sign-in where nobody has signed in, and files are for signed-in people alone.
+
+    A page's own numbers come over its WebSocket, whose every run asks `arrive` again.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and await run_in_threadpool(_is_intruder, scope):
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+            return
+        if scope["type"] != "http" or scope["path"].startswith((*_OPEN, *_OPEN_TO_PROVIDER)):
+            await self.app(scope, receive, send)
+            return
+        if await run_in_threadpool(_may_pass, scope):
+            await self.app(scope, receive, _in_no_frame(send))
+            return
+        if "text/html" in Headers(scope=scope).get("accept", ""):
+            query = scope["query_string"].decode("latin-1")
+            wanted = quote(scope["path"] + (f"?{query}" if query else ""), safe="/")
+            refusal: Response = RedirectResponse(f"/sign-in?next={wanted}", status_code=303, headers=_HEADERS)
+        else:
+            refusal = PlainTextResponse("sign in first", status_code=401, headers=_HEADERS)
+        await refusal(scope, receive, send)
+
+
+def _in_no_frame(send: Send) -> Send:
+    """Forbid other sites to show a page within theirs, where a click could be led to a form of ours; and tell them
+    nothing of the address, which names tenants, where a link leads to them.
+    """
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            added = [(b"content-security-policy", b"frame-ancestors 'self'"), (b"referrer-policy", b"same-origin")]
+            message = {**message, "headers": [*message.get("headers", []), *added]}
+        await send(message)
+
+    return send_with_headers
+
+
+def _may_pass(scope: Scope) -> bool:
+    request = Request(scope)
+    if is_signing_in(request.url.query, request.cookies) and not scope["path"].startswith("/media"):
+        return True
+    is_here = is_at_this_machine(dict(request.headers)) and not is_another_user(scope["client"])
+    return is_here or _has_session(request.cookies.get(SESSION_COOKIE))
+
+
+def _is_intruder(scope: Scope) -> bool:
+    """Say whether another user of this machine wants a page's numbers without a session: `arrive` cannot see that."""
+    headers = Headers(scope=scope)
+    if SESSION_COOKIE in headers.get("cookie", "") or not is_at_this_machine(dict(headers)):
+        return False
+    return is_another_user(scope["client"])
+
+
+def _has_session(token: str | None) -> bool:
+    if not token:
+        return False
+    try:
+        control_answers().get(
+            ("session", token),
+            5.0,
+            lambda: ControlPlane(control_connections(), token).get("/v1/sessions/current"),
+        )
+    except TollkeeperError as error:
+        return error.status >= 500  # the page says that the control plane does not answer
+    return True
+
+
+def _page(next_path: str, *, problem: str = "", email: str = "", status: int = 200) -> Response:
+    provider = settings().oidc_name if settings().oidc_metadata_url else ""
+    words = sign_in_page(next_path=next_path, problem=problem, email=email, provider=provider)
+    return HTMLResponse(words, status_code=status, headers=_HEADERS)
+
+
+def _is_from_here(request: Request) -> bool:
+    """Say whether a form was sent by a page of ours: else another site could sign somebody in as somebody else."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        return site == "same-origin"
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+def _caller_of(request: Request) -> str:
+    """Give where the browser is, for the bound on guesses: behind a proxy all would else share the proxy's."""
+    peer = request.client.host if request.client else ""
+    proxies = TrustedProxies(settings().trusted_proxies)
+    return str(proxies.caller_of(peer, request.headers.get("x-forwarded-for", "")) or peer)
+
+
+def _inward(path: str | None) -> str:
+    """Give a path of this dashboard; its first page where what was asked for leads elsewhere."""
+    wanted = path or "/"
+    is_inward = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
+    return wanted if is_inward and not urlsplit(wanted).netloc else "/"
+
+
+async def _short_body(request: Request) -> bytes | None:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MAX_FORM_BYTES:
+            return None
+    return body
+
+
+ROUTES: Final = (
+    Route("/sign-in", show, methods=["GET"]),
+    Route("/sign-in", sign_in, methods=["POST"]),
+    Route("/sign-out", sign_out, methods=["GET"]),
+    Route(TICKET_PATH, ticket, methods=["GET"]),
+)

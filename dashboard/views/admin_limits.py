@@ -1,0 +1,152 @@
+"""Limits: how much of something a scope may use in any window of a length."""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, get_args
+
+import pandas as pd
+import streamlit as st
+
+from contracts.errors import InvalidRequest
+from contracts.limits import Level, WhenAway, WhenUnpriced, Window
+from contracts.rule_words import MetricWord
+from dashboard.forms import outcome, show_refusal
+from dashboard.panels import panel
+from dashboard.views.admin_parts import ask_first, chosen_tenant, form, pick, quoted, submit, tenant_path
+from dashboard.visit import Visit
+
+_text = st.column_config.TextColumn
+_MONEY: Final = "usd"
+_UNITS: Final[Mapping[str, str]] = {
+    "requests": "requests",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "tokens": "tokens",
+    "concurrency": "requests at once",
+    "gpu_ms": "GPU milliseconds",
+    "usd": "USD",
+}
+_COLUMNS: Final[dict[str, Any]] = {
+    "At most": _text(help="In any window of that length, wherever it begins"),
+    "Of": _text(help="What is counted"),
+    "In any": _text(width="small"),
+    "Level": _text(width="small", help="What it counts by"),
+    "Whom": _text(help="*: each on its own"),
+    "Model": _text(help="Counts this model alone; empty: all together"),
+    "Counters away": _text(width="small", help="While shared counters are away: each gateway's share, or refuse"),
+    "Without a price": _text(width="small", help="Of limits in USD: a model that has no price is refused, or allowed"),
+    "Limit": _text(help="Its id: refusals name it"),
+}
+
+
+def draw_limits(visit: Visit) -> None:
+    """Draw a tenant's limits."""
+    tenant = chosen_tenant(visit)
+    if tenant is None:
+        return
+    rows = visit.control.get_all(tenant_path(tenant, "limits"))
+    frame = pd.DataFrame(
+        [
+            {
+                "At most": _amount(row),
+                "Of": _UNITS[row["metric"]],
+                "In any": row["window"],
+                "Level": row["level"],
+                "Whom": row["subject"] or (tenant if row["level"] == "tenant" else ""),
+                "Model": row["model"],
+                "Counters away": row["when_away"],
+                "Without a price": row["when_unpriced"] if row["metric"] == _MONEY else None,
+                "Limit": row["id"],
+            }
+            for row in rows
+        ]
+    )
+    chosen = pick(
+        f"Limits of {tenant}",
+        rows,
+        frame,
+        key="admin_limits",
+        columns=_COLUMNS,
+        help="What is charged in any window stays below; what does not fit is refused with when it will. Budgets are "
+        "under Budgets & alerts. Choose a line to change or delete it.",
+        empty="This tenant has no limit: it may use what budgets and models allow.",
+    )
+    _new_limit(visit, tenant)
+    if chosen is not None:
+        _limit(visit, tenant, chosen)
+
+
+def _amount(row: Mapping[str, Any]) -> str:
+    return f"{row['amount']:,}" if row["amount_usd"] is None else f"${row['amount_usd']}"
+
+
+def _new_limit(visit: Visit, tenant: str) -> None:
+    with form("New limit", "new_limit", visit) as may:
+        left, middle, right = st.columns(3)
+        amount = left.text_input("At most", help="A whole number; of USD decimals")
+        metric = middle.selectbox("Of", get_args(MetricWord), format_func=lambda name: _UNITS[name])
+        window = right.selectbox(
+            "In any", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
+            format_func=lambda name: name or "(none: concurrency, conversation)",
+        )  # fmt: skip
+        level = left.selectbox("Level", get_args(Level), help="What it counts by")
+        subject = middle.text_input(
+            "Whom", max_chars=300, help="team; team/project; key id; user; tag as name=value. * counts each on its own"
+        )
+        model = right.text_input("Model", placeholder="all together", max_chars=200)
+        away = left.selectbox("While counters are away", get_args(WhenAway), help="Each gateway's share, or refuse")
+        unpriced = middle.selectbox("Models without a price", get_args(WhenUnpriced), help="Of limits in USD")
+        if submit("Create limit", may=may):
+            try:
+                amounts = _written(metric, amount)
+            except InvalidRequest as error:
+                show_refusal(error)
+                return
+            body: dict[str, object] = {
+                "level": level,
+                "subject": subject.strip(),
+                "metric": metric,
+                "window": window or None,
+                "when_away": away,
+                "when_unpriced": unpriced,
+                **amounts,
+            }
+            body |= {"model": model.strip()} if model.strip() else {}
+            with outcome("Limit created"):
+                visit.control.post(tenant_path(tenant, "limits"), body)
+
+
+def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
+    path, may = tenant_path(tenant, "limits", str(limit["id"])), visit.viewer.can_write
+    with panel(f"{_amount(limit)} {_UNITS[limit['metric']]}", unit=str(limit["id"])):
+        with st.form(f"change_{limit['id']}", border=False, enter_to_submit=False):
+            plain = str(limit["amount"] if limit["amount_usd"] is None else limit["amount_usd"])
+            amount = st.text_input("At most", plain, help="The count goes on under the new amount")
+            if submit("Save", may=may):
+                try:
+                    amounts = _written(str(limit["metric"]), amount)
+                except InvalidRequest as error:
+                    show_refusal(error)
+                    return
+                with outcome("Limit changed"):
+                    visit.control.patch(path, amounts)
+        if st.button("Delete", icon=":material/delete:", disabled=not may, key="delete_limit"):
+            ask_first(
+                "Delete this limit?",
+                f"{quoted(_amount(limit))} {_UNITS[limit['metric']]} of {quoted(limit['subject'] or tenant)} are no "
+                "longer held to; what it has counted is forgotten.",
+                "Delete",
+                lambda: visit.control.delete(path),
+                "Limit deleted",
+            )
+
+
+def _written(metric: str, amount: str) -> dict[str, object]:
+    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is no number."""
+    text = amount.strip().replace(",", "").removeprefix("$")
+    try:
+        if metric == _MONEY:
+            return {"amount_usd": format(Decimal(text), "f")}
+        return {"amount": int(text)}
+    except (ValueError, InvalidOperation) as error:
+        raise InvalidRequest(f"{amount[:40]!r} is no number of {_UNITS[metric]}", param="amount") from error

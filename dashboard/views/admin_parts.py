@@ -1,0 +1,129 @@
+"""What the admin page's sections share: the choice of a tenant, a table with one line chosen, asking before an act."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from contracts.errors import TollkeeperError
+from dashboard import controls
+from dashboard.control_plane import path_segment
+from dashboard.forms import outcome, show_refusal
+from dashboard.panels import show_table
+from dashboard.states import escaped
+from dashboard.visit import Visit
+
+Rows = Sequence[Mapping[str, Any]]
+_READ_ONLY: Final = "Your role may look at this, and change nothing here."
+
+
+def chosen_tenant(visit: Visit) -> str | None:
+    """Draw the choice of a tenant and give its id; `None`, with a sentence, where there is none."""
+    tenants = [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
+    if not tenants:
+        st.caption("There is no tenant yet: make one under Tenants & teams.")
+        return None
+    if len(tenants) == 1:
+        return tenants[0]
+    travelled = visit.filters.tenant
+    default = travelled if travelled in tenants else tenants[0]
+    return controls.select("of", "Tenant", tenants, default=default, help="Whose")
+
+
+def tenant_path(tenant: str, *parts: str) -> str:
+    """Give the path of something of a tenant, each part written as one segment."""
+    return "/".join(("/v1/tenants", path_segment(tenant), *map(path_segment, parts)))
+
+
+def pick(
+    title: str, rows: Rows, frame: pd.DataFrame, *, key: str, columns: Mapping[str, Any], help: str, empty: str
+) -> Mapping[str, Any] | None:
+    """Draw a table whose lines can be chosen, and give the row of the chosen one."""
+    picked = show_table(
+        title, frame, key=key, columns=columns, help=help, empty=empty, on_select="rerun"
+    )  # fmt: skip
+    places = [] if picked is None else picked.selection.rows
+    return rows[places[0]] if places and places[0] < len(rows) else None
+
+
+@contextmanager
+def form(title: str, key: str, visit: Visit, *, icon: str = ":material/add:") -> Iterator[bool]:
+    """Draw a form that opens under its title; gives whether the viewer may fill it in."""
+    with st.expander(title, icon=icon):
+        if not visit.viewer.can_write:
+            st.caption(_READ_ONLY)
+        with st.form(key, border=False, enter_to_submit=False):
+            yield visit.viewer.can_write
+
+
+def submit(label: str, *, may: bool) -> bool:
+    """Draw a form's button; gives whether it was pressed."""
+    return st.form_submit_button(label, type="primary", disabled=not may)
+
+
+def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], done: str, *, typed: str = "") -> None:
+    """Ask before something that cannot be taken back; with `typed`, its name has to be written first.
+
+    What the control plane refuses is said where it was asked.
+    """
+
+    @st.dialog(title)
+    def asked() -> None:
+        st.markdown(sentence)
+        written = st.text_input(f"Write {typed} to go on", key="ask_first_typed") if typed else ""
+        yes, no = st.columns(2)
+        if no.button("Cancel", width="stretch", key="ask_first_no"):
+            st.rerun()
+        if yes.button(word, type="primary", width="stretch", key="ask_first_yes", disabled=written != typed):
+            with outcome(done):
+                act()
+
+    asked()
+
+
+def show_secret(title: str, secret: str, sentence: str) -> None:
+    """Show a secret this once: it is in nobody's session, and gone when the dialog is closed."""
+
+    @st.dialog(title, dismissible=True, on_dismiss="rerun")
+    def shown() -> None:
+        st.markdown(sentence)
+        st.code(secret, language=None, wrap_lines=True)
+        st.caption("It is kept as a digest alone: whoever loses it needs a new one.")
+        if st.button("I have copied it", type="primary", width="stretch", key="secret_copied"):
+            st.rerun()
+
+    shown()
+
+
+def made_secret(act: Callable[[], Mapping[str, Any]]) -> str | None:
+    """Make something with a secret and give that; `None`, with the control plane's words, where it refuses."""
+    try:
+        return str(act()["secret"])
+    except TollkeeperError as error:
+        show_refusal(error)
+        return None
+
+
+def moment(visit: Visit, text: object) -> datetime | None:
+    """Give a time of the control plane's as the viewer's clock has it, without a zone, as tables show it."""
+    if not text:
+        return None
+    return datetime.fromisoformat(str(text)).astimezone(visit.viewer.zone).replace(tzinfo=None)
+
+
+def utc_of(visit: Visit, local: datetime | None) -> str | None:
+    """Give a time that the viewer typed, in their zone, as the control plane takes it."""
+    return None if local is None else local.replace(tzinfo=visit.viewer.zone).astimezone(UTC).isoformat()
+
+
+def quoted(name: object) -> str:
+    """Write a name in bold, whatever stands in it."""
+    return f"**{escaped(str(name))}**"
+
+
+def when_column(help: str = "") -> Any:
+    """Give a table's column of times."""
+    return st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm", help=help or None)

@@ -1,0 +1,176 @@
+"""Price cards and standard cost cards. A card is never edited: it is ended, and the next one begins."""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from contracts.errors import InvalidRequest
+from dashboard.control_plane import path_segment
+from dashboard.forms import outcome, show_refusal
+from dashboard.panels import panel
+from dashboard.views.admin_parts import form, moment, pick, submit, utc_of, when_column
+from dashboard.visit import Visit
+
+_text = st.column_config.TextColumn
+_LEAVES: Final[Mapping[str, str]] = {
+    "input_text": "Input",
+    "cache_read_text": "Cached input",
+    "output_text": "Output",
+}
+_COLUMNS: Final[dict[str, Any]] = {
+    "Model": _text(),
+    "Version": _text(help="Stands on every row that it priced"),
+    "Input": _text(width="small", help="USD per million tokens of text"),
+    "Cached input": _text(width="small", help="USD per million tokens read from a cache"),
+    "Output": _text(width="small", help="USD per million tokens of text"),
+    "Besides": _text(help="Other kinds of tokens, tiers and batches that the card prices"),
+    "For": _text(help="Provider and tenant that it holds for; empty: any"),
+    "From": when_column(),
+    "Until": when_column("Empty: until it is ended"),
+}
+
+
+def draw_prices(visit: Visit) -> None:
+    """Draw what hosted models cost, and what models of one's own are charged at."""
+    rows = _cards(visit, "/v1/prices")
+    frame = pd.DataFrame([_price_row(visit, row) for row in rows], columns=list(_COLUMNS))
+    chosen = pick(
+        "Price cards",
+        rows,
+        frame,
+        key="admin_prices",
+        columns=_COLUMNS,
+        help="What models cost, in USD per million tokens, from a date on. Choose a line to end it.",
+        empty="There is no price card: all usage is unpriced.",
+    )
+    if visit.viewer.tenant is None:
+        _new_price(visit)
+    if chosen is not None:
+        _end(visit, chosen, "/v1/prices")
+    costs = _cards(visit, "/v1/standard-costs")
+    costs_frame = pd.DataFrame([_cost_row(visit, row) for row in costs], columns=list(_COLUMNS))
+    picked = pick(
+        "Standard cost cards",
+        costs,
+        costs_frame,
+        key="admin_standard_costs",
+        columns={**_COLUMNS, "Besides": _text(help="Whether an operator set it, or analytics fitted it")},
+        help="What models of one's own are charged at, the same for all, whatever a request really cost.",
+        empty="There is no standard cost card.",
+    )
+    if picked is not None:
+        _end(visit, picked, "/v1/standard-costs")
+
+
+def _cards(visit: Visit, path: str) -> list[dict[str, Any]]:
+    """Read all cards: their lists go on after a version, which is what cards are known by."""
+    rows: list[dict[str, Any]] = []
+    while True:
+        after = {"after": rows[-1]["version"]} if rows else {}
+        page = visit.control.get(path, limit=1000, **after)
+        rows.extend(page["data"])
+        if not page["has_more"]:
+            return sorted(rows, key=lambda row: (row["valid_to"] is not None, row["model"], row["valid_from"]))
+
+
+def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
+    card = row["card"]
+    rates = card.get("usd_per_mtok", card)
+    others = [leaf for leaf in rates if leaf not in _LEAVES] if isinstance(rates, Mapping) else []
+    others += [name for name in ("tiers", "batch_usd_per_mtok") if card.get(name)]
+    return {
+        "Model": row["model"],
+        "Version": row["version"],
+        **{title: _usd(rates.get(leaf)) for leaf, title in _LEAVES.items()},
+        "Besides": ", ".join(others),
+        "For": ", ".join(filter(None, (row["provider"], row["tenant_id"]))),
+        "From": moment(visit, row["valid_from"]),
+        "Until": moment(visit, row["valid_to"]),
+    }
+
+
+def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "Model": row["model"],
+        "Version": row["version"],
+        "Input": _usd(row["input_usd_per_mtok"]),
+        "Cached input": _usd(row["cached_input_usd_per_mtok"]),
+        "Output": _usd(row["output_usd_per_mtok"]),
+        "Besides": row["origin"],
+        "For": "",
+        "From": moment(visit, row["valid_from"]),
+        "Until": moment(visit, row["valid_to"]),
+    }
+
+
+def _usd(text: object) -> str | None:
+    return None if text is None else f"${Decimal(str(text)).normalize():f}"
+
+
+def _new_price(visit: Visit) -> None:
+    with form("New price card", "new_price", visit) as may:
+        left, middle, right = st.columns(3)
+        model = left.text_input("Model", max_chars=200)
+        version = middle.text_input("Version", max_chars=120, help="Stands on every row it priced; never used again")
+        begins = right.datetime_input("From", None, help=f"{visit.viewer.zone.key}; empty: from the beginning")
+        rates = {
+            leaf: column.text_input(f"{title}, USD per million tokens")
+            for column, (leaf, title) in zip((left, middle, right), _LEAVES.items(), strict=True)
+        }
+        provider = left.text_input("Provider", max_chars=63, help="Holds for its targets alone; empty: any")
+        tenant = middle.text_input("Tenant", max_chars=63, help="Holds for it alone, before the general card")
+        standard = right.checkbox("A standard cost card of a model of our own")
+        if submit("Create card", may=may):
+            try:
+                body = _body(visit, model, version, begins, rates, provider, tenant, is_standard=standard)
+            except InvalidRequest as error:
+                show_refusal(error)
+                return
+            with outcome(f"Card {version} created"):
+                visit.control.post("/v1/standard-costs" if standard else "/v1/prices", body)
+
+
+def _body(
+    visit: Visit,
+    model: str,
+    version: str,
+    begins: Any,
+    rates: Mapping[str, str],
+    provider: str,
+    tenant: str,
+    *,
+    is_standard: bool,
+) -> dict[str, object]:
+    written = {leaf: _rate(leaf, text) for leaf, text in rates.items() if text.strip()}
+    body: dict[str, object] = {"model": model.strip(), "version": version.strip()}
+    body |= {} if begins is None else {"valid_from": utc_of(visit, begins)}
+    if is_standard:
+        if len(written) < len(_LEAVES):
+            raise InvalidRequest("a standard cost card prices input, cached input and output; write all three")
+        names = ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok")
+        return body | dict(zip(names, written.values(), strict=True))
+    body |= {"usd_per_mtok": written, "provider": provider.strip()}
+    return body | ({"tenant": tenant.strip()} if tenant.strip() else {})
+
+
+def _rate(leaf: str, text: str) -> str:
+    try:
+        return format(Decimal(text.strip().removeprefix("$")), "f")
+    except InvalidOperation as error:
+        raise InvalidRequest(f"{text[:40]!r} is no price of {_LEAVES[leaf].lower()}; write USD such as 0.15") from error
+
+
+def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:
+    may = visit.viewer.can_write and card["valid_to"] is None and visit.viewer.tenant is None
+    with panel(f"Card {card['version']}", unit=str(card["model"])):
+        with st.form(f"end_{card['version']}", border=False, enter_to_submit=False):
+            ends = st.datetime_input(
+                "Ends", moment(visit, visit.now.isoformat()), disabled=not may, help=f"{visit.viewer.zone.key}"
+            )
+            st.caption("What runs from then on has no price until another card begins.")
+            if submit("End this card", may=may):
+                with outcome(f"Card {card['version']} ends"):
+                    visit.control.patch(f"{path}/{path_segment(card['version'])}", {"valid_to": utc_of(visit, ends)})

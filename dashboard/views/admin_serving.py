@@ -1,0 +1,213 @@
+"""Models, and the pools of targets that serve them."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, get_args
+
+import pandas as pd
+import streamlit as st
+
+from contracts.configuration import PolicyName
+from contracts.errors import InvalidRequest
+from dashboard.control_plane import path_segment
+from dashboard.forms import outcome, show_refusal
+from dashboard.panels import panel, show_table
+from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, submit, when_column
+from dashboard.visit import Visit
+
+_text = st.column_config.TextColumn
+_KINDS: Final = ("openai_http", "engine", "litellm", "scripted")
+_MODELS: Final[dict[str, Any]] = {
+    "Model": _text(help="The name that applications ask for"),
+    "Pool": _text(help="Which targets serve it"),
+    "Description": _text(),
+    "Context": st.column_config.NumberColumn(format="localized", help="Tokens of prompt and answer together"),
+    "Offered": st.column_config.CheckboxColumn(help="Where not, applications do not have it"),
+    "Made": when_column(),
+}
+_POOLS: Final[dict[str, Any]] = {
+    "Pool": _text(),
+    "Policy": _text(help="How its targets are ranked for a request (docs/replicas.md)"),
+    "Region": _text(help="Where its targets stand; empty: in none"),
+    "Targets": _text(help="Its replicas"),
+    "Made": when_column(),
+}
+_TARGETS: Final[dict[str, Any]] = {
+    "Target": _text(),
+    "Kind": _text(width="small"),
+    "Address": _text(help="Where it listens"),
+    "Model there": _text(help="Its name there; empty: the one applications use"),
+    "Provider": _text(width="small", help="Whose prices hold"),
+    "Credential": _text(help="Where it lies; it is never shown"),
+    "Weight": st.column_config.NumberColumn(width="small"),
+}
+
+
+def draw_serving(visit: Visit) -> None:
+    """Draw models, pools and, of the pool that is chosen, targets."""
+    _models(visit)
+    rows = visit.control.get_all("/v1/pools")
+    targets = {row["id"]: visit.control.get(f"/v1/pools/{path_segment(row['id'])}/targets")["data"] for row in rows}
+    frame = pd.DataFrame(
+        [
+            {
+                "Pool": row["id"],
+                "Policy": row["policy"],
+                "Region": row["region"],
+                "Targets": ", ".join(target["id"] for target in targets[row["id"]]) or "none",
+                "Made": moment(visit, row["created_at"]),
+            }
+            for row in rows
+        ]
+    )
+    chosen = pick(
+        "Pools",
+        rows,
+        frame,
+        key="admin_pools",
+        columns=_POOLS,
+        help="Interchangeable targets. Choose a line for its targets.",
+        empty="There is no pool.",
+    )
+    with form("New pool", "new_pool", visit) as may:
+        left, middle, right = st.columns(3)
+        name = left.text_input("Id", max_chars=63)
+        policy = middle.selectbox("Policy", get_args(PolicyName))
+        region = right.text_input("Region", max_chars=63)
+        if submit("Create pool", may=may):
+            with outcome(f"Pool {name} created"):
+                visit.control.post("/v1/pools", {"id": name, "policy": policy, "region": region})
+    if chosen is not None:
+        _pool(visit, str(chosen["id"]), targets[chosen["id"]])
+
+
+def _models(visit: Visit) -> None:
+    rows = visit.control.get_all("/v1/models")
+    frame = pd.DataFrame(
+        [
+            {
+                "Model": row["id"],
+                "Pool": row["pool_id"],
+                "Description": row["description"],
+                "Context": row["context_tokens"],
+                "Offered": row["is_active"],
+                "Made": moment(visit, row["created_at"]),
+            }
+            for row in rows
+        ]
+    )
+    chosen = pick(
+        "Models",
+        rows,
+        frame,
+        key="admin_models",
+        columns=_MODELS,
+        help="What applications ask for by name. Choose a line to withdraw or delete it.",
+        empty="There is no model.",
+    )
+    with form("New model", "new_model", visit) as may:
+        left, middle, right = st.columns(3)
+        name = left.text_input("Name", max_chars=200)
+        pool = middle.selectbox("Pool", [row["id"] for row in visit.control.get_all("/v1/pools")])
+        context = right.number_input("Context, tokens", 1, None, None, placeholder="not stated")
+        description = st.text_input("Description", max_chars=500)
+        if submit("Create model", may=may):
+            body: dict[str, object] = {"id": name, "pool": pool, "description": description}
+            body |= {} if context is None else {"context_tokens": int(context)}
+            with outcome(f"Model {name} created"):
+                visit.control.post("/v1/models", body)
+    if chosen is not None:
+        _model(visit, chosen)
+
+
+def _model(visit: Visit, model: Mapping[str, Any]) -> None:
+    name, may = str(model["id"]), visit.viewer.can_write
+    path = f"/v1/models/{path_segment(name)}"
+    with panel(f"Model {name}"), st.container(horizontal=True):
+        word = "Withdraw" if model["is_active"] else "Offer again"
+        if st.button(word, disabled=not may, key="model_offer"):
+            with outcome(f"Model {name} changed"):
+                visit.control.patch(path, {"is_active": not model["is_active"]})
+        if st.button("Delete", icon=":material/delete:", disabled=not may, key="model_delete"):
+            ask_first(
+                "Delete this model?",
+                f"Applications that ask for {quoted(name)} are refused within a second. Its records and prices stay.",
+                "Delete",
+                lambda: visit.control.delete(path),
+                f"Model {name} deleted",
+                typed=name,
+            )
+
+
+def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
+    path, may = f"/v1/pools/{path_segment(pool)}", visit.viewer.can_write
+    frame = pd.DataFrame(
+        [
+            {
+                "Target": target["id"],
+                "Kind": target["kind"],
+                "Address": target["url"],
+                "Model there": target["model"],
+                "Provider": target["provider"],
+                "Credential": target["key_ref"],
+                "Weight": target["weight"],
+            }
+            for target in targets
+        ]
+    )
+    show_table(f"Targets of {pool}", frame, key="admin_targets", columns=_TARGETS, empty="It has no target.")
+    _new_target(visit, pool, path)
+    with panel(f"Pool {pool}"), st.container(horizontal=True):
+        for target in targets:
+            if st.button(f"Remove {target['id']}", icon=":material/delete:", disabled=not may, key=f"t_{target['id']}"):
+                ask_first(
+                    "Remove this target?",
+                    f"{quoted(target['id'])} gets no request from now on; its last stream is let end.",
+                    "Remove",
+                    partial(visit.control.delete, f"{path}/targets/{path_segment(target['id'])}"),
+                    f"Target {target['id']} removed",
+                )
+        if st.button(f"Delete pool {pool}", icon=":material/delete:", disabled=not may, key="pool_delete"):
+            ask_first(
+                "Delete this pool?",
+                f"{quoted(pool)} goes with its targets. It is refused while the pool serves a model.",
+                "Delete",
+                lambda: visit.control.delete(path),
+                f"Pool {pool} deleted",
+                typed=pool,
+            )
+
+
+def _new_target(visit: Visit, pool: str, path: str) -> None:
+    with form("New target", "new_target", visit) as may:
+        left, middle, right = st.columns(3)
+        name = left.text_input("Id", max_chars=63)
+        kind = middle.selectbox("Kind", _KINDS)
+        weight = right.number_input("Weight", 1, 1000, 1)
+        url = left.text_input("Address", max_chars=500, placeholder="http://127.0.0.1:8000/v1")
+        model = middle.text_input("Model there", max_chars=200)
+        provider = right.text_input("Provider", max_chars=63)
+        key_ref = left.text_input("Credential", max_chars=200, placeholder="env:NAME or file:/PATH")
+        settings = st.text_area("Settings, as JSON", "{}", height=90, help="docs/targets.md has what there is")
+        if submit("Add target", may=may):
+            try:
+                body = {
+                    "id": name, "kind": kind, "weight": weight, "url": url, "model": model, "provider": provider,
+                    "key_ref": key_ref, "settings": _settings(settings),
+                }  # fmt: skip
+            except InvalidRequest as error:
+                show_refusal(error)
+                return
+            with outcome(f"Target {name} added to {pool}"):
+                visit.control.post(f"{path}/targets", body)
+
+
+def _settings(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidRequest(f"the settings are no JSON: {error}", param="settings") from error
+    if not isinstance(found, dict):
+        raise InvalidRequest("the settings are a JSON object", param="settings")
+    return found

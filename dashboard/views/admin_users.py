@@ -1,0 +1,215 @@
+"""Who may sign in, with which role; and the tokens of programs that use the control plane."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from contracts.control import Role
+from dashboard.control_plane import path_segment
+from dashboard.forms import outcome
+from dashboard.panels import panel
+from dashboard.views.admin_parts import (
+    ask_first,
+    form,
+    made_secret,
+    moment,
+    pick,
+    quoted,
+    show_secret,
+    submit,
+    utc_of,
+    when_column,
+)
+from dashboard.visit import Visit
+
+_text = st.column_config.TextColumn
+_USERS: Final[dict[str, Any]] = {
+    "E-mail": _text(help="What the user signs in with"),
+    "Name": _text(),
+    "Role": _text(width="small", help="What may be seen and changed (docs/dashboard.md)"),
+    "Reaches": _text(width="small", help="The tenant, or team, that is seen; all: the whole platform"),
+    "Signs in by": _text(width="small", help="A password of this installation, or the identity provider alone"),
+    "Let in": st.column_config.CheckboxColumn(help="Where not, nobody signs in with it"),
+    "Made": when_column(),
+}
+_TOKENS: Final[dict[str, Any]] = {
+    "Token": _text(help="Its id"),
+    "Name": _text(help="Whose it is; the audit shows it"),
+    "Ends in": _text(width="small", help="The last characters of its secret"),
+    "Role": _text(width="small"),
+    "Reaches": _text(width="small"),
+    "State": _text(width="small"),
+    "Made": when_column(),
+    "Ends": when_column(),
+}
+
+
+def draw_users(visit: Visit) -> None:
+    """Draw the accounts of people and the tokens of programs."""
+    rows = visit.control.get_all("/v1/accounts")
+    frame = pd.DataFrame(
+        [
+            {
+                "E-mail": row["email"],
+                "Name": row["name"],
+                "Role": _spoken(row["role"]),
+                "Reaches": _reach(row),
+                "Signs in by": "password" if row["has_password"] else "identity provider",
+                "Let in": row["is_active"],
+                "Made": moment(visit, row["created_at"]),
+            }
+            for row in rows
+        ],
+        columns=list(_USERS),
+    )
+    chosen = pick(
+        "Users",
+        rows,
+        frame,
+        key="admin_users",
+        columns=_USERS,
+        help="People who sign in to this dashboard. Choose a line to change or remove one.",
+        empty="Nobody has an account: who sits at this machine sees everything, and nobody else gets in.",
+    )
+    _new_user(visit)
+    if chosen is not None:
+        _user(visit, chosen)
+    _tokens(visit)
+
+
+def _spoken(role: str) -> str:
+    return role.replace("_", " ")
+
+
+def _reach(row: Mapping[str, Any]) -> str:
+    return "/".join(filter(None, (row["tenant_id"], row["team_id"]))) or "all"
+
+
+def _role_fields(key: str, row: Mapping[str, Any] | None = None) -> dict[str, object]:
+    """Draw the choice of a role and what it reaches, and give them as the control plane takes them."""
+    left, middle, right = st.columns(3)
+    roles = [role.value for role in Role]
+    role = left.selectbox(
+        "Role",
+        roles,
+        index=roles.index(row["role"]) if row else roles.index(Role.TEAM_LEAD.value),
+        format_func=_spoken,
+        key=f"{key}_role",
+        help="owner and admin change everything, finance reads money, a team lead has one team",
+    )
+    tenant = middle.text_input(
+        "Tenant", row["tenant_id"] if row else "", max_chars=63, key=f"{key}_tenant", placeholder="all"
+    )
+    team = right.text_input(
+        "Team", row["team_id"] if row else "", max_chars=63, key=f"{key}_team", placeholder="for team leads"
+    )
+    return {"role": role, "tenant": tenant.strip() or None, "team": team.strip() or None}
+
+
+def _new_user(visit: Visit) -> None:
+    with form("New user", "new_user", visit) as may:
+        left, middle, right = st.columns(3)
+        email = left.text_input("E-mail", max_chars=320)
+        name = middle.text_input("Name", max_chars=200)
+        password = right.text_input(
+            "Password",
+            type="password",
+            help="Empty: signs in by the identity provider alone",
+            autocomplete="new-password",
+        )
+        role = _role_fields("new_user")
+        if submit("Create user", may=may):
+            body: dict[str, object] = {"email": email, "name": name, **role}
+            body |= {"password": password} if password else {}
+            with outcome(f"{email} may sign in"):
+                visit.control.post("/v1/accounts", body)
+
+
+def _user(visit: Visit, user: Mapping[str, Any]) -> None:
+    email, may = str(user["email"]), visit.viewer.can_write
+    path = f"/v1/accounts/{path_segment(str(user['id']))}"
+    with panel(str(user["name"]), unit=email):
+        with st.form(f"role_{user['id']}", border=False, enter_to_submit=False):
+            role = _role_fields(str(user["id"]), user)
+            if submit("Give this role", may=may):
+                with outcome(f"{email} is {_spoken(str(role['role']))}"):
+                    visit.control.patch(path, role)
+        with st.form(f"password_{user['id']}", border=False, enter_to_submit=False):
+            password = st.text_input("New password", type="password", autocomplete="new-password")
+            if submit("Set it and end all sessions", may=may):
+                with outcome(f"{email} has a new password"):
+                    visit.control.patch(path, {"password": password})
+        with st.container(horizontal=True):
+            if user["is_active"]:
+                if st.button("Keep out", icon=":material/block:", disabled=not may, key="user_out"):
+                    ask_first(
+                        "Keep this user out?",
+                        f"All sessions of {quoted(email)} end, and none begins until you let them in again.",
+                        "Keep out",
+                        lambda: visit.control.patch(path, {"is_active": False}),
+                        f"{email} is kept out",
+                    )
+            elif st.button("Let in again", disabled=not may, key="user_in"):
+                with outcome(f"{email} is let in"):
+                    visit.control.patch(path, {"is_active": True})
+            if st.button("Remove", icon=":material/delete:", disabled=not may, key="user_remove"):
+                ask_first(
+                    "Remove this account?",
+                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit.",
+                    "Remove",
+                    lambda: visit.control.delete(path),
+                    f"{email} removed",
+                )
+
+
+def _tokens(visit: Visit) -> None:
+    rows = visit.control.get_all("/v1/tokens")
+    frame = pd.DataFrame(
+        [
+            {
+                "Token": row["id"],
+                "Name": row["name"],
+                "Ends in": row["hint"],
+                "Role": _spoken(row["role"]),
+                "Reaches": _reach(row),
+                "State": "revoked" if row["revoked_at"] is not None else "works",
+                "Made": moment(visit, row["created_at"]),
+                "Ends": moment(visit, row["expires_at"]),
+            }
+            for row in rows
+        ],
+        columns=list(_TOKENS),
+    )
+    chosen = pick(
+        "Tokens of programs",
+        rows,
+        frame,
+        key="admin_tokens",
+        columns=_TOKENS,
+        help="What programs and the command line use the control plane and the analytics process with.",
+        empty="There is none but the owner's, which lies in the data directory.",
+    )
+    with form("New token", "new_token", visit) as may:
+        left, right = st.columns(2)
+        name = left.text_input("Name", max_chars=120, help="Whose it is")
+        ends = right.datetime_input("Ends", None, help=f"{visit.viewer.zone.key}; empty: never")
+        role = _role_fields("new_token")
+        if submit("Create token", may=may):
+            body: dict[str, object] = {"name": name, "expires_at": utc_of(visit, ends), **role}
+            secret = made_secret(lambda: visit.control.post("/v1/tokens", body))
+            if secret is not None:
+                show_secret("The new token", secret, f"{quoted(name)}, {_spoken(str(role['role']))}.")
+    if chosen is not None and chosen["revoked_at"] is None:
+        path = f"/v1/tokens/{path_segment(str(chosen['id']))}"
+        if st.button(
+            f"Revoke {chosen['name']}", icon=":material/block:", disabled=not visit.viewer.can_write, key="token_revoke"
+        ):
+            ask_first(
+                "Revoke this token?",
+                f"{quoted(chosen['name'])} is refused at once, and cannot be brought back.",
+                "Revoke",
+                lambda: visit.control.delete(path),
+                f"Token {chosen['name']} revoked",
+            )

@@ -1,0 +1,118 @@
+"""Channels: where notices go, and a test of each."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from contracts.alerts import CHANNEL_KINDS
+from dashboard import address
+from dashboard.control_plane import path_segment
+from dashboard.formats import UNKNOWN
+from dashboard.forms import outcome
+from dashboard.panels import note, panel, show_table
+from dashboard.views.alert_notices import notices_frame
+from dashboard.views.budget_forms import tenant_choice
+from dashboard.visit import Visit
+
+_TABLE: Final = "channels_table"
+_PATH: Final = "/v1/alert-channels"
+_ON_THE_WAY: Final = ("waiting", "sending")
+_POLL_SECONDS: Final = 2.0
+_KINDS: Final = {"webhook": "Webhook", "slack": "Slack", "email": "E-mail", "pagerduty": "PagerDuty"}
+
+
+def draw_channels(visit: Visit) -> None:
+    """Draw all channels the viewer may see, the chosen one, and the form for another."""
+    channels = visit.control.get_all(_PATH)
+    show_table(
+        "Channels",
+        pd.DataFrame(
+            [
+                {
+                    "Channel": row["id"],
+                    "Kind": _KINDS.get(row["kind"], row["kind"]),
+                    "Whose": row["tenant_id"] or "the platform's",
+                    "Address": row["address"],
+                    "Made": visit.formats.moment(pd.Timestamp(row["created_at"]).to_pydatetime()),
+                }
+                for row in channels
+            ]
+        ),
+        key=_TABLE,
+        columns={"Address": st.column_config.TextColumn(help="As much of it as may be shown")},
+        help="Choose a row to send a test to it or to delete it. Addresses are never shown whole.",
+        on_select=partial(_open_row, [str(row["id"]) for row in channels]),
+        empty="No channel yet: rules have nobody to tell.",
+    )
+    chosen = address.get("channel")
+    channel = next((row for row in channels if row["id"] == chosen), None)
+    if channel is not None and visit.viewer.can_write:
+        _detail(visit, channel)
+    if visit.viewer.can_write:
+        _create(visit)
+
+
+def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
+    path = f"{_PATH}/{path_segment(channel['id'])}"
+    with panel(f"Channel {channel['id']}", unit=_KINDS.get(channel["kind"], "")):
+        with st.container(horizontal=True):
+            if st.button("Send a test", icon=":material/send:", type="primary", key="channel_test"):
+                with outcome("A test is on its way"):
+                    visit.control.post(f"{path}/test", {})
+            with st.popover("Delete", icon=":material/delete:"):
+                st.markdown("Only a channel that no rule names can be deleted.")
+                if st.button("Delete this channel", type="primary", key="channel_delete"):
+                    with outcome("Channel deleted"):
+                        visit.control.delete(path)
+                        address.change({"channel": None})
+            st.button("Close", on_click=address.change, args=({"channel": None},), key="channel_close")
+        _latest(visit, str(channel["id"]))
+
+
+def _latest(visit: Visit, channel: str) -> None:
+    """Draw the channel's latest notices, again every two seconds while one is on its way."""
+
+    def draw() -> None:
+        rows = [row for row in visit.control.get("/v1/alert-deliveries")["data"] if row["channel"] == channel][:5]
+        if not rows:
+            note("Nothing was sent to it yet.")
+            return
+        st.dataframe(notices_frame(visit, rows), hide_index=True, placeholder=UNKNOWN, key="channel_notices")
+        if rows[0]["state"] in _ON_THE_WAY:
+            note("It is sent by the analytics process; this looks again every two seconds.")
+
+    is_waiting = any(
+        row["channel"] == channel and row["state"] in _ON_THE_WAY
+        for row in visit.control.get("/v1/alert-deliveries")["data"]
+    )
+    st.fragment(draw, run_every=_POLL_SECONDS if is_waiting else None)()
+
+
+def _create(visit: Visit) -> None:
+    with (
+        st.expander("New channel", icon=":material/add:", expanded=address.get("new") == "channel"),
+        st.form("new_channel", border=False, enter_to_submit=False),
+    ):
+        first, second, third = st.columns(3)
+        name = first.text_input("Id", key="new_channel_id", help="1 to 63 of a-z, 0-9 and -; it never changes")
+        kind = second.selectbox("Kind", CHANNEL_KINDS, key="new_channel_kind", format_func=lambda kind: _KINDS[kind])
+        with third:
+            tenant = tenant_choice(visit, "new_channel_tenant", platform="the platform")
+        where = st.text_input(
+            "Address",
+            key="new_channel_address",
+            type="password",
+            help="A URL, an e-mail address, or PagerDuty's routing key. It is kept sealed and not shown again.",
+        )
+        if st.form_submit_button("Create channel", type="primary"):
+            body = {"id": name.strip(), "kind": kind, "tenant": tenant, "address": where.strip()}
+            with outcome("Channel created; send a test to it"):
+                visit.control.post(_PATH, body)
+
+
+def _open_row(ids: Sequence[str]) -> None:
+    rows = st.session_state[_TABLE].selection.rows
+    address.change({"channel": ids[rows[0]] if rows and rows[0] < len(ids) else None})

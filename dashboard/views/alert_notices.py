@@ -1,0 +1,52 @@
+"""Notices: what was sent to whom, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.panels import show_table
+from dashboard.visit import Visit
+
+_STATES: Final = {
+    "waiting": "waiting",
+    "sending": "being sent",
+    "delivered": "delivered",
+    "unknown": "may have arrived",
+    "given_up": "given up",
+}
+_MOST: Final = 500
+
+
+def draw_notices(visit: Visit) -> None:
+    """Draw the latest notices to channels that the viewer may see."""
+    rows = visit.control.get("/v1/alert-deliveries", limit=_MOST)["data"]
+    show_table(
+        "Notices",
+        notices_frame(visit, rows),
+        key="notices_table",
+        columns={
+            "State": st.column_config.TextColumn(help="Given up after a day; may have arrived: nobody knows"),
+            "Last fault": st.column_config.TextColumn(width="large"),
+        },
+        help=f"The latest {_MOST}, as `tollkeeper alerts deliveries` has them.",
+        empty="Nothing was sent yet.",
+    )
+
+
+def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Give the table's rows."""
+    return pd.DataFrame(
+        [
+            {
+                "Written": visit.formats.moment(pd.Timestamp(row["created_at"]).to_pydatetime()),
+                "Channel": row["channel"],
+                "Event": row["event"],
+                "State": _STATES.get(row["state"], row["state"]),
+                "Tries": row["attempts"],
+                "Last fault": row["last_error"] or None,
+            }
+            for row in rows
+        ]
+    )

@@ -1,0 +1,26 @@
+"""Alerts in words: kinds of rules, and how long something lasts."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+KIND_WORDS: Final[Mapping[str, str]] = {
+    "budget_threshold": "Budget threshold",
+    "budget_forecast": "Budget will be exceeded",
+    "spend_anomaly": "Unusual spending",
+    "slo_burn": "Error budget burns",
+    "saturation": "Engine saturated",
+    "gpu_fault": "GPU fault",
+    "telemetry_loss": "Records missing",
+    "ledger_mismatch": "Books do not match",
+    "unpriced_usage": "Usage without a price",
+}
+
+
+def since_words(began: str, ended: str | None, now: datetime) -> str:
+    """Write how long something lasted, or has lasted by now: 3 min, 5 h, 2 days."""
+    until = now if ended is None else datetime.fromisoformat(ended)
+    minutes = max(int((until - datetime.fromisoformat(began)).total_seconds() // 60), 0)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 2_880 else f"{minutes // 1_440} days"

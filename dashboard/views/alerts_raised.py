@@ -1,0 +1,147 @@
+"""Alerts that are open or over: what happened, who has taken it up, and a silence for what is known."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.alerts.raised import AlertFacts, raised_alerts
+from contracts.control import Role
+from dashboard import address
+from dashboard.control_plane import path_segment
+from dashboard.controls import toggle
+from dashboard.formats import UNKNOWN
+from dashboard.forms import outcome
+from dashboard.panels import contained, note, panel, show_table
+from dashboard.views.alert_words import KIND_WORDS, since_words
+from dashboard.visit import Visit
+
+_TABLE: Final = "alerts_table"
+_MOST: Final = 500
+_SILENCE_HOURS: Final = (1, 4, 8, 24, 72, 168)
+
+
+def draw_alerts(visit: Visit) -> None:
+    """Draw the alerts of the chosen tenant or team; open ones, or with the history all."""
+    scope = visit.scope
+    with_past = toggle("past", "With past alerts", help=f"The latest {_MOST}; alerts are kept for 400 days")
+    alerts: Sequence[AlertFacts] = visit.read_control(raised_alerts, scope.tenant, scope.team, not with_past, _MOST)
+    show_table(
+        "Alerts" if with_past else "Open alerts",
+        alerts_frame(visit, alerts),
+        key=_TABLE,
+        columns=_columns(),
+        help="As `tollkeeper alerts list` has them, the latest first. An alert is open for as long as its condition "
+        "holds. Choose a row to take it up or to silence it.",
+        data=lambda: pd.DataFrame([_exported(alert) for alert in alerts]),
+        on_select=partial(_open_row, [str(alert["id"]) for alert in alerts]),
+        empty="No alert is open." if not with_past else "No alert was ever raised. Rules say what raises one.",
+    )
+    chosen = address.get("alert")
+    alert = next((alert for alert in alerts if alert["id"] == chosen), None)
+    if alert is not None:
+        with contained():
+            _detail(visit, alert)
+    elif chosen is not None:
+        note("The alert that the address names is not among these: it may be over (With past alerts shows it).")
+
+
+def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> pd.DataFrame:
+    """Give the table's rows."""
+    formats = visit.formats
+    return pd.DataFrame(
+        [
+            {
+                "State": _state(alert),
+                "Severity": alert["severity"],
+                "What": alert["summary"],
+                "Kind": KIND_WORDS.get(alert["kind"], alert["kind"]),
+                "Tenant": alert["tenant"] or "the platform",
+                "Team": alert["team"],
+                "Since": formats.moment(datetime.fromisoformat(alert["opened_at"])),
+                "For": since_words(alert["opened_at"], alert["resolved_at"], visit.now),
+                "Taken up by": alert["acknowledged_by"],
+                "Rule": alert["rule"],
+            }
+            for alert in alerts
+        ]
+    )
+
+
+def _state(alert: AlertFacts) -> str:
+    if alert["resolved_at"] is not None:
+        return "over"
+    if alert["acknowledged_at"] is not None:
+        return "taken up"
+    return "silenced" if alert["is_silenced"] else "open"
+
+
+def _detail(visit: Visit, alert: AlertFacts) -> None:
+    formats = visit.formats
+    whose = alert["tenant"] or "the platform"
+    with panel(str(alert["summary"]), unit=f"{alert['severity']}, {whose}, rule {alert['rule']}"):
+        told = "nobody was told: it is silenced, or its rule names no channel" if alert["is_silenced"] else "told"
+        lines = [
+            f"Open since {formats.moment(datetime.fromisoformat(alert['opened_at']))}; {told}.",
+            "It is not over." if alert["resolved_at"] is None else "It is over.",
+        ]
+        if alert["acknowledged_at"] is not None:
+            at = formats.moment(datetime.fromisoformat(alert["acknowledged_at"]))
+            lines.append(f"Taken up by {alert['acknowledged_by']} on {at}.")
+        note(" ".join(lines))
+        facts = [{"Fact": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
+        if facts:
+            st.dataframe(pd.DataFrame(facts), hide_index=True, placeholder=UNKNOWN, key="alert_facts")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if alert["acknowledged_at"] is None and visit.viewer.token is not None:
+                if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):
+                    with outcome("Taken up"):
+                        visit.control.post(f"/v1/alerts/{path_segment(str(alert['id']))}/acknowledge", {})
+            if alert["resolved_at"] is None and visit.viewer.role in (Role.OWNER, Role.ADMIN):
+                _silence(visit, alert)
+            st.button("Close", on_click=address.change, args=({"alert": None},), key="alert_close")
+
+
+def _silence(visit: Visit, alert: AlertFacts) -> None:
+    with st.popover("Silence", icon=":material/notifications_off:"), st.form("silence_alert", border=False):
+        hours = st.selectbox(
+            "For", _SILENCE_HOURS, index=2, key="silence_hours", format_func=lambda hours: f"{hours} hours"
+        )
+        comment = st.text_input("Why", key="silence_why", help="For others", max_chars=200)
+        if st.form_submit_button("Silence this alert", type="primary"):
+            with outcome("Silenced"):
+                # A silence belongs to whose the rule is: a tenant's does not hold for the platform's rules.
+                rule = visit.control.get(f"/v1/alert-rules/{path_segment(str(alert['rule']))}")
+                ends_at = datetime.now(UTC) + timedelta(hours=int(hours))
+                visit.control.post(
+                    "/v1/alert-silences",
+                    {
+                        "tenant": rule["tenant_id"],
+                        "rule": alert["rule"],
+                        "subject": str(alert["fingerprint"])[:300],
+                        "comment": comment.strip(),
+                        "ends_at": ends_at.isoformat(),
+                    },
+                )
+
+
+def _exported(alert: AlertFacts) -> Mapping[str, object]:
+    return {**alert, "facts": ", ".join(f"{name}={value}" for name, value in alert["facts"].items())}
+
+
+def _columns() -> dict[str, Any]:
+    return {
+        "State": st.column_config.TextColumn(help="open, taken up, silenced (nobody was told), or over"),
+        "Severity": st.column_config.TextColumn(help="page: now; ticket: in working hours"),
+        "What": st.column_config.TextColumn(width="large"),
+        "Team": st.column_config.TextColumn(),
+        "For": st.column_config.TextColumn(help="How long it has been open, or was"),
+    }
+
+
+def _open_row(ids: Sequence[str]) -> None:
+    rows = st.session_state[_TABLE].selection.rows
+    address.change({"alert": ids[rows[0]] if rows and rows[0] < len(ids) else None})

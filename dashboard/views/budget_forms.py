@@ -1,0 +1,164 @@
+"""Forms that make, change and delete budgets. What is typed goes to the control plane as it is: it judges it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import streamlit as st
+
+from dashboard import address
+from dashboard.control_plane import path_segment
+from dashboard.forms import outcome
+from dashboard.visit import Visit
+
+LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
+PERIODS: Final = ("month", "week", "day", "total")
+_SUBJECT_HELP: Final = (
+    "Whom it covers, by level: a team's id; team/project; a key's id; an end user; name=value for a tag. * counts "
+    "each one on its own. Empty for the tenant as a whole."
+)
+_USD, _GPU = "USD", "GPU milliseconds"
+
+
+def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
+    """Draw the choice of a tenant that the viewer may name; `platform` is offered first where it is not empty."""
+    own = visit.viewer.tenant
+    ids = [own] if own is not None else [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
+    options = [*([""] if platform and own is None else []), *ids]
+    chosen = visit.scope.tenant
+    return str(
+        st.selectbox(
+            "Tenant",
+            options,
+            index=options.index(chosen) if chosen in options else 0,
+            key=key,
+            format_func=lambda name: name or platform,
+        )
+    )
+
+
+def create_form(visit: Visit) -> None:
+    """Draw the form for a new budget."""
+    with (
+        st.expander("New budget", icon=":material/add:", expanded=address.get("new") == "budget"),
+        st.form("new_budget", border=False, enter_to_submit=False),
+    ):
+        first, second, third, fourth = st.columns(4)
+        with first:
+            tenant = tenant_choice(visit, "new_budget_tenant")
+        level = second.selectbox("Level", LEVELS, key="new_budget_level", help="Who shares the amount")
+        subject = third.text_input("Subject", key="new_budget_subject", help=_SUBJECT_HELP)
+        model = fourth.text_input("Model", key="new_budget_model", help="Counts this model alone; empty: all together")
+        first, second, third, fourth = st.columns(4)
+        amount = first.text_input("Amount", key="new_budget_amount", placeholder="50.00")
+        unit = second.selectbox("Unit", (_USD, _GPU), key="new_budget_unit")
+        period = third.selectbox(
+            "Period", PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
+        )
+        kind = fourth.selectbox(
+            "Kind", ("hard", "soft"), key="new_budget_kind", help="Hard: never overspent. Soft: only told"
+        )
+        rest = _rest("new_budget", {})
+        if not st.form_submit_button("Create budget", type="primary"):
+            return
+        body = {
+            "level": level,
+            "subject": subject.strip(),
+            "model": model.strip() or None,
+            "period": period,
+            "is_hard": kind == "hard",
+            **_amount(amount, unit),
+            **{name: value for name, value in rest.items() if value not in (None, "")},
+        }
+        with outcome("Budget created"):
+            visit.control.post(f"/v1/tenants/{path_segment(tenant)}/budgets", body)
+
+
+def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
+    """Draw the form that changes a budget; what has been counted stays."""
+    with st.popover("Change", icon=":material/edit:"), st.form(f"change_{shown['id']}", border=False):
+        unit = _USD if shown["amount_usd"] is not None else _GPU
+        written = shown["amount_usd"] if unit == _USD else str(shown["gpu_milliseconds"])
+        key = f"change_{shown['id']}"
+        amount = st.text_input(f"Amount in {unit}", value=written, key=f"{key}_amount")
+        kinds = ("hard", "soft")
+        kind = st.selectbox("Kind", kinds, index=0 if shown["is_hard"] else 1, key=f"{key}_kind")
+        rest = _rest(key, shown)
+        if not st.form_submit_button("Save", type="primary"):
+            return
+        changed = {} if amount.strip() == written else _amount(amount, unit)
+        body = {**changed, "is_hard": kind == "hard", **rest}
+        with outcome("Budget changed"):
+            visit.control.patch(path, body)
+
+
+def delete_button(visit: Visit, path: str, whom: str) -> None:
+    """Draw the button that deletes a budget, which asks first."""
+    with st.popover("Delete", icon=":material/delete:"):
+        st.markdown(
+            "What it has counted and the thresholds it passed go with it, and nothing is refused by it any more."
+        )
+        if st.button("Delete this budget", type="primary", key="budget_delete"):
+            with outcome(f"Budget of {whom} deleted"):
+                visit.control.delete(path)
+                address.change({"budget": None})
+
+
+def percents(text: str) -> list[int | str]:
+    """Read percents with commas between; what is no whole number goes on as it is, to be refused by name."""
+    words = [word.strip().removesuffix("%").strip() for word in text.split(",")]
+    return [int(word) if word.isdecimal() else word for word in words if word]
+
+
+def _amount(amount: str, unit: str) -> dict[str, object]:
+    text = amount.strip()
+    if unit == _USD:
+        return {"amount_usd": text}
+    return {"gpu_milliseconds": int(text) if text.isdecimal() else text}
+
+
+def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw the fields that a new and a changed budget share, and give them as the control plane takes them."""
+    first, second = st.columns(2)
+    thresholds = first.text_input(
+        "Tell at, in per cent",
+        value=", ".join(f"{percent}" for percent in shown.get("thresholds", [50, 80, 100])),
+        key=f"{key}_thresholds",
+        help="Percent of the amount, rising, such as 50, 80, 100. Each is told once in a period.",
+    )
+    webhook = second.text_input(
+        "Webhook",
+        value=shown.get("webhook_url", ""),
+        key=f"{key}_webhook",
+        placeholder="https://",
+        help="Told of thresholds by a signed POST. Alert rules tell channels as well.",
+    )
+    first, second, third = st.columns(3)
+    ends_at = first.text_input(
+        "Ends",
+        value=shown.get("ends_at") or "",
+        key=f"{key}_ends",
+        placeholder="2027-01-31T00:00:00Z",
+        help="Nothing from then on counts; empty: without end",
+    )
+    away, unpriced = ("refuse", "share"), ("refuse", "allow")
+    when_away = second.selectbox(
+        "While counters are away",
+        away,
+        index=away.index(shown.get("when_away", "refuse")),
+        key=f"{key}_away",
+        help="While the shared counters cannot be reached: refuse, or let each gateway use its share",
+    )
+    when_unpriced = third.selectbox(
+        "Where a model has no price",
+        unpriced,
+        index=unpriced.index(shown.get("when_unpriced", "refuse")),
+        key=f"{key}_unpriced",
+        help="Refuse such requests, or allow them uncounted",
+    )
+    return {
+        "thresholds": percents(thresholds),
+        "webhook_url": webhook.strip(),
+        "ends_at": ends_at.strip() or None,
+        "when_away": when_away,
+        "when_unpriced": when_unpriced,
+    }

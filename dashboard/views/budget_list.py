@@ -1,0 +1,227 @@
+"""Budgets as a table with their standing; the chosen one in detail, to be changed or deleted."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.asked_at import AskedAt
+from analytics.budget_bars import BudgetBar, budget_bars
+from contracts.rule_words import exact_text
+from dashboard import address
+from dashboard.control_plane import path_segment
+from dashboard.formats import UNKNOWN
+from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
+from dashboard.views.budget_forms import change_form, create_form, delete_button
+from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS, allowed, amount, whom
+from dashboard.visit import Visit
+
+_TABLE: Final = "budgets_table"
+_EVENT_COLUMNS: Final = ("At", "Threshold", "Whom", "Spent", "Of", "Webhook")
+
+
+def draw_budgets(visit: Visit) -> None:
+    """Draw all budgets of the chosen tenant or team, the one that is chosen, and the form for another."""
+    scope = visit.scope
+    bars: Sequence[BudgetBar] = visit.read_control(budget_bars, AskedAt(visit.now), scope.tenant, scope.team)
+    _figures(bars)
+    show_table(
+        "Budgets",
+        budgets_frame(visit, bars),
+        key=_TABLE,
+        columns=_columns(),
+        help="What gateways have charged in the period that is now, a few seconds old. Choose a row to see, change or "
+        "delete a budget.",
+        data=lambda: export_frame(bars),
+        on_select=partial(_open_row, [bar.spec.id for bar in bars]),
+        empty="No budget yet. A budget says how much money or GPU time may be used in a day, week or month.",
+    )
+    chosen = address.get("budget")
+    bar = next((bar for bar in bars if bar.spec.id == chosen), None)
+    if chosen is not None and bar is None:
+        note(f"There is no budget {chosen} here: it was deleted, or is another tenant's.")
+    elif bar is not None:
+        with contained():
+            _detail(visit, bar)
+    if visit.viewer.can_write:
+        with contained():
+            create_form(visit)
+
+
+def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> pd.DataFrame:
+    """Give the table's rows."""
+    formats = visit.formats
+    return pd.DataFrame(
+        [
+            {
+                "Whom": whom(bar),
+                "Allows": f"{amount(formats, bar.spec, bar.spec.amount)} {PERIOD_WORDS[bar.spec.period]}",
+                "Used": bar.used_share,
+                "Spent": amount(formats, bar.spec, bar.used),
+                "Reserved": amount(formats, bar.spec, bar.reserved),
+                "At this pace": amount(formats, bar.spec, bar.projected),
+                "Until": None if bar.period_end is None else formats.moment(bar.period_end),
+                "Kind": "hard" if bar.spec.is_hard else "soft",
+                "State": STATE_WORDS[bar.state],
+            }
+            for bar in bars
+        ]
+    )
+
+
+def export_frame(bars: Sequence[BudgetBar]) -> pd.DataFrame:
+    """Give the bars for a file, amounts exactly, as `tollkeeper budgets show` writes them."""
+    return pd.DataFrame(
+        [
+            {
+                "id": bar.spec.id,
+                "tenant": bar.spec.scope.tenant,
+                "level": bar.spec.scope.level,
+                "subject": bar.subject,
+                "model": bar.spec.scope.model,
+                "period": bar.spec.period,
+                "unit": "usd" if bar.spec.metric == "pico_usd" else "gpu_milliseconds",
+                "amount": exact_text(bar.spec.metric, bar.spec.amount),
+                "spent": exact_text(bar.spec.metric, bar.used),
+                "reserved": exact_text(bar.spec.metric, bar.reserved),
+                "projected": None if bar.projected is None else exact_text(bar.spec.metric, bar.projected),
+                "state": bar.state,
+            }
+            for bar in bars
+        ]
+    )
+
+
+def _figures(bars: Sequence[BudgetBar]) -> None:
+    counts = {state: sum(bar.state == state for bar in bars) for state in STATE_WORDS}
+    show_figures(
+        [
+            Figure(
+                "Budgets",
+                str(len(bars)),
+                "counted now",
+                "Budgets by whom they count: one that each has of its own counts as up to five.",
+            ),
+            Figure(
+                "Used up",
+                str(counts["used_up"]),
+                "nothing left" if counts["used_up"] else "none",
+                "The amount is spent. A hard budget refuses further requests with 429 until its period ends.",
+                STATE_TONES["used_up"] if counts["used_up"] else None,
+            ),
+            Figure(
+                "Close to their limit",
+                str(counts["near"]),
+                "80 % or more, or will be exceeded" if counts["near"] else "none",
+                "80 % of the amount or more is spent, or it is exceeded by the period's end at the present pace.",
+                STATE_TONES["near"] if counts["near"] else None,
+            ),
+            Figure(
+                "Within",
+                str(counts["fine"]),
+                "below 80 %",
+                "Less than 80 % of the amount is spent, and the present pace lasts the period.",
+            ),
+        ]
+    )
+
+
+def _detail(visit: Visit, bar: BudgetBar) -> None:
+    formats, spec = visit.formats, bar.spec
+    path = f"/v1/tenants/{path_segment(spec.scope.tenant)}/budgets/{path_segment(spec.id)}"
+    with panel(whom(bar), unit=f"{allowed(formats, spec)}; {spec.id}"):
+        shown = visit.control.get(path)
+        state = shown["state"]
+        show_figures(
+            [
+                Figure("Spent", amount(formats, spec, bar.used), formats.percent(bar.used_share), "In this period."),
+                Figure("Reserved", amount(formats, spec, bar.reserved), "by requests under way", "On top of spent."),
+                Figure(
+                    "Remaining",
+                    amount(formats, spec, max(spec.amount - bar.used - bar.reserved, 0)),
+                    _until(visit, bar),
+                    "Neither spent nor reserved.",
+                ),
+                Figure(
+                    "At this pace",
+                    amount(formats, spec, bar.projected),
+                    _pace_words(visit, bar),
+                    "What the period comes to at the mean pace since it began, or since the budget was made; told "
+                    "once a tenth of it has been counted.",
+                    STATE_TONES[bar.state],
+                ),
+            ]
+        )
+        if state is None:
+            note("It counts nothing now: it has not begun, or it has ended.")
+        _events(visit, shown["events"])
+        if visit.viewer.can_write:
+            with st.container(horizontal=True, vertical_alignment="center"):
+                change_form(visit, path, shown)
+                delete_button(visit, path, whom(bar))
+                st.button("Close", on_click=address.change, args=({"budget": None},), key="budget_close")
+
+
+def _pace_words(visit: Visit, bar: BudgetBar) -> str:
+    if bar.state == "used_up":
+        return "used up"
+    if bar.exhausted_at is not None:
+        return f"used up on {visit.formats.moment(bar.exhausted_at)}"
+    if bar.projected is None:
+        return "too early to tell" if bar.period_end is not None else "without end"
+    return "lasts the period"
+
+
+def _until(visit: Visit, bar: BudgetBar) -> str:
+    return "without end" if bar.period_end is None else f"until {visit.formats.moment(bar.period_end)}"
+
+
+def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
+    if not events:
+        note("No threshold was passed yet.")
+        return
+    rows = [
+        {
+            "At": visit.formats.moment(pd.Timestamp(event["at"]).to_pydatetime()),
+            "Threshold": f"{event['threshold_percent']} %",
+            "Whom": event["subject"] or "the tenant",
+            "Spent": event["spent"],
+            "Of": event["amount"],
+            "Webhook": _told(event),
+        }
+        for event in events
+    ]
+    st.markdown("**Thresholds passed**, the latest first")
+    st.dataframe(
+        pd.DataFrame(rows, columns=list(_EVENT_COLUMNS)), hide_index=True, placeholder=UNKNOWN, key="budget_events"
+    )
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    if event["delivered_at"]:
+        return "told"
+    return f"{event['attempts']} tries: {event['last_error']}" if event["last_error"] else "—"
+
+
+def _columns() -> dict[str, Any]:
+    return {
+        "Whom": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
+        "Allows": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
+        "Used": st.column_config.ProgressColumn(
+            format="percent", min_value=0, max_value=1, help="Spent part of the amount"
+        ),
+        "Spent": st.column_config.TextColumn(help="Charged in this period, at the standard rate"),
+        "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),
+        "At this pace": st.column_config.TextColumn(
+            help="What the period comes to at the mean pace since it began; a dash before a tenth of it was counted"
+        ),
+        "Until": st.column_config.TextColumn(help="End of the period"),
+        "Kind": st.column_config.TextColumn(help="Hard: never overspent. Soft: only told"),
+    }
+
+
+def _open_row(ids: Sequence[str]) -> None:
+    rows = st.session_state[_TABLE].selection.rows
+    address.change({"budget": ids[rows[0]] if rows and rows[0] < len(ids) else None})

@@ -1,0 +1,48 @@
+"""Budgets in words: whom they cover, how much they allow, and how they stand."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from analytics.budget_bars import BudgetBar, State
+from contracts.limits import EACH, BudgetSpec
+from contracts.money import usd
+from dashboard.formats import UNKNOWN, Formats
+from dashboard.panels import Tone
+
+STATE_WORDS: Final[Mapping[State, str]] = {
+    "fine": "within",
+    "near": "close to its limit",
+    "used_up": "used up",
+    "not_counting": "not counting now",
+}
+STATE_TONES: Final[Mapping[State, Tone | None]] = {
+    "fine": "good",
+    "near": "warn",
+    "used_up": "bad",
+    "not_counting": None,
+}
+PERIOD_WORDS: Final = {"day": "per day", "week": "per week", "month": "per month", "total": "in all"}
+
+
+def whom(bar: BudgetBar) -> str:
+    """Say whom a bar is about: "acme", "acme / team search", "acme / key key_1 (each)"."""
+    scope = bar.spec.scope
+    subject = bar.subject
+    parts = [scope.tenant]
+    if scope.level != "tenant":
+        parts.append(f"every {scope.level}" if subject == EACH else f"{scope.level} {subject}")
+    if scope.model:
+        parts.append(scope.model)
+    return " / ".join(parts)
+
+
+def amount(formats: Formats, spec: BudgetSpec, value: int | None) -> str:
+    """Write an amount of a budget's unit: money, or GPU time."""
+    if value is None:
+        return UNKNOWN
+    return formats.money(usd(value)) if spec.metric == "pico_usd" else f"{formats.duration(value)} GPU"
+
+
+def allowed(formats: Formats, spec: BudgetSpec) -> str:
+    """Write what a budget allows: "$50.00 per month, hard"."""
+    return f"{amount(formats, spec, spec.amount)} {PERIOD_WORDS[spec.period]}, {'hard' if spec.is_hard else 'soft'}"

@@ -1,0 +1,195 @@
+"""The costs page: who spent how much on what, down from the tenants to a key and a model, and how that is made up."""
+
+from typing import Final
+
+import streamlit as st
+
+from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange, completed, cost_breakdown, cost_range
+from analytics.cost.sums import CostSum
+from analytics.cost.unit_costs import unit_costs
+from dashboard import address
+from dashboard.controls import segmented
+from dashboard.page import Page
+from dashboard.panels import Figure, note, show_figures
+from dashboard.slow_answers import Pending
+from dashboard.views.costs_breakdown import draw_breakdown
+from dashboard.views.costs_compare import draw_comparison
+from dashboard.views.costs_savings import draw_savings
+from dashboard.views.costs_standard import draw_standard
+from dashboard.views.costs_units import draw_unit_costs
+from dashboard.views.costs_words import LEVEL_NAMES, label_of, plural, unpriced_sentence
+from dashboard.visit import Visit
+
+_VIEWS: Final = {
+    "breakdown": "Breakdown",
+    "compare": "Compare",
+    "units": "Unit costs",
+    "savings": "Savings",
+    "standard": "Standard against actual",
+}
+_NOT_IN_SUMS: Final = ("feature", "key")
+KEEP_SECONDS: Final = 60
+
+
+def draw(visit: Visit) -> None:
+    """Draw where one stands in the tree, what it comes to, and the view that is chosen."""
+    place, within = _place(visit), cost_range(visit.scope, visit.viewer.zone)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        _breadcrumbs(visit, place)
+        view = segmented("view", "View", tuple(_VIEWS), default="breakdown", format_func=_VIEWS.__getitem__)
+    levels = place.open_levels
+    if view in ("savings", "standard"):
+        (draw_savings if view == "savings" else draw_standard)(visit, place, within)
+        return
+    figures = st.container()
+    level = _level(levels)
+    answer = _read(visit, place, within, level)
+    if view != "compare":  # which has both periods' figures
+        with figures:
+            _figures(visit, None if isinstance(answer, Pending) else answer.total)
+    if isinstance(answer, Pending):
+        note("Features and keys are read from single requests; this takes a few seconds and appears by itself.")
+        return
+    if view == "compare":
+        draw_comparison(visit, place, within, level)
+    elif view == "units":
+        draw_unit_costs(visit, place, answer)
+    else:
+        draw_breakdown(visit, place, answer)
+    note(f"{visit.formats.period(within.period.start, within.period.end)}. {unpriced_sentence(visit, answer.total)}")
+
+
+def is_raw(place: CostPlace, level: CostLevel | None) -> bool:
+    """Say whether a break-down is read from single requests, which takes longer than a page may."""
+    return level in _NOT_IN_SUMS or place.feature is not None or place.key is not None
+
+
+def _read(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | None) -> CostBreakdown | Pending:
+    """Read a break-down: from sums at once, and in the background what sums do not tell."""
+    if is_raw(place, level):
+        return visit.read_slow(cost_breakdown, place, within, level, keep_seconds=KEEP_SECONDS)
+    quick = visit.read(cost_breakdown, place, within, level, True)
+    if not quick.total.unpriced_requests:
+        return quick
+    whole = visit.read_slow(cost_breakdown, place, within, level, keep_seconds=KEEP_SECONDS)
+    return quick if isinstance(whole, Pending) else completed(quick, whole)
+
+
+def _place(visit: Visit) -> CostPlace:
+    scope = visit.scope
+    feature = address.get("feature")
+    return CostPlace(scope.tenant, scope.team, scope.project, feature, scope.key_id, scope.model)
+
+
+def _level(levels: tuple[CostLevel, ...]) -> CostLevel | None:
+    if not levels:
+        return None
+    if len(levels) == 1:
+        return levels[0]
+    if address.get("level") not in (None, *levels):
+        address.change({"level": None})  # what it was broken down by has been chosen since
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(":gray[Broken down by]", width="content")
+        names: dict[str, str] = {level: LEVEL_NAMES[level].lower() for level in levels}
+        chosen = segmented("level", "Broken down by", levels, default=levels[0], format_func=names.__getitem__)
+    return next(level for level in levels if level == chosen)
+
+
+def _breadcrumbs(visit: Visit, place: CostPlace) -> None:
+    """Draw the way from the top to here; each step leads back to itself."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content", key="costs_crumbs"):
+        if visit.viewer.tenant is None:
+            st.button(
+                "All tenants",
+                on_click=address.change,
+                args=({level: None for level in LEVEL_NAMES},),
+                type="tertiary",
+                disabled=not place.chosen,
+                key="crumb_all",
+                help="Everything that you may see",
+            )
+        for number, (level, name) in enumerate(place.chosen):
+            if number or visit.viewer.tenant is None:
+                st.markdown(":gray[›]", width="content")
+            deeper = [each for each, _ in place.chosen[number + 1 :]]
+            st.button(
+                label_of(name),
+                on_click=address.change,
+                args=({each: None for each in deeper},),
+                type="tertiary",
+                disabled=not deeper,
+                key=f"crumb_{level}",
+                help=LEVEL_NAMES[level],
+            )
+
+
+def _figures(visit: Visit, total: CostSum | None) -> None:
+    formats = visit.formats
+    if total is None:
+        show_figures([Figure(name, "…") for name in ("Cost", "Per request", "Per 1M tokens", "Requests", "Tokens")])
+        return
+    each = unit_costs(total)
+    tokens = total.input_tokens + total.output_tokens
+    unpriced = total.unpriced_requests
+    show_figures(
+        [
+            Figure(
+                "Cost",
+                formats.money(total.cost_usd),
+                "of what has a price" if unpriced else "all priced",
+                "Sum of every request's cost at the price that held when it ran, as `tollkeeper cost report` has it.",
+            ),
+            Figure(
+                "Per request",
+                formats.money(each.per_request),
+                "mean of priced ones",
+                "Cost over the requests that have a price; refused ones cost nothing and are not counted.",
+            ),
+            Figure(
+                "Per 1M tokens",
+                formats.money(each.per_mtok),
+                f"{formats.money(each.per_1k_tokens)} per 1k",
+                "Cost over all tokens that have a price, input and output together. Unknown where it is not known "
+                "what unpriced requests used.",
+            ),
+            Figure(
+                "Requests",
+                formats.count(total.requests),
+                f"{formats.count(total.rejected)} refused",
+                "All requests recorded: answered, failed, refused, and broken off by the client.",
+            ),
+            Figure(
+                "Tokens",
+                formats.count(tokens),
+                f"{formats.count(total.output_tokens)} of them output",
+                "Input and output of the requests whose usage is known; cached input included.",
+            ),
+            Figure(
+                "Unpriced",
+                formats.counted(unpriced, "request") if unpriced else "none",
+                _unpriced_tokens(visit, total),
+                "Requests that reached a model and have no price: they are in no sum of money, and are not zero. "
+                "Give their models a price card under Admin, or `tollkeeper prices import`.",
+                "warn" if unpriced else None,
+            ),
+        ]
+    )
+
+
+def _unpriced_tokens(visit: Visit, total: CostSum) -> str:
+    if not total.unpriced_requests:
+        return "every request has a price"
+    if total.unpriced_tokens is None:
+        return "of an unknown number of tokens"
+    return f"{visit.formats.count(total.unpriced_tokens)} {plural('token', total.unpriced_tokens)}"
+
+
+COSTS = Page(
+    "Costs",
+    "costs",
+    ":material/payments:",
+    draw,
+    filters=("range", "compare", "tenant", "team", "project", "key", "model"),
+    default_range="month",
+    about="What was used, what it cost and who pays, from all tenants down to one key and model.",
+)

@@ -1,0 +1,185 @@
+"""Costs broken down by one level: over time, and as a table whose rows lead one level down."""
+
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, cast
+
+import pandas as pd
+import streamlit as st
+
+from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace
+from analytics.cost.sums import CostSum
+from analytics.cost.unit_costs import unit_costs
+from analytics.distinct import Kind
+from analytics.series import AnyDimension, Series, series
+from contracts.money import usd
+from dashboard import address, charts
+from dashboard.panels import contained, show_chart, show_table
+from dashboard.views.costs_words import KINDS, LEVEL_NAMES, label_of
+from dashboard.visit import Visit
+
+_MOST_ROWS: Final = 1_000  # of a table; the export has all
+
+
+def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
+    """Draw the chart and the table of a place's parts; with nothing left to break down by, the chart alone."""
+    level = answer.level
+    with contained():
+        _over_time(visit, place, level)
+    if level is None:
+        return
+    shown = answer.lines[:_MOST_ROWS]
+    names = [name for name, _ in shown]
+    key = "_".join(["costs", level, *(name for _, name in place.chosen)])
+    lower = LEVEL_NAMES[level].lower()
+    show_table(
+        f"By {lower}",
+        breakdown_frame(answer, shown),
+        key=key,
+        columns=_columns(level, answer),
+        help=f"Each {lower} of what is shown above; the rows sum to it. Choose a row to see what it is made of.",
+        data=lambda: export_frame(answer),
+        on_select=partial(_open_row, key, level, names),
+        empty="No request was recorded in this range.",
+    )
+    if len(answer.lines) > len(shown):
+        st.caption(f"The {_MOST_ROWS:,} dearest of {len(answer.lines):,} are shown; the export has all.")
+    st.caption(
+        "Choose a row to open it. — means not known, never zero."
+        + (" Names that are empty are of requests that state none." if any(not name for name in names) else "")
+    )
+
+
+def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...]) -> pd.DataFrame:
+    """Give the table's rows. Money and shares are rounded for the eye; the export has them exactly."""
+    level = answer.level or "model"
+    whole = answer.total.priced_pico_usd
+    rows = []
+    for name, sums in lines:
+        each = unit_costs(sums)
+        rows.append(
+            {
+                LEVEL_NAMES[level]: label_of(name),
+                "Cost": _float(sums.cost_usd),
+                "Share": sums.priced_pico_usd / whole if whole else None,
+                "Requests": sums.requests,
+                "Input": sums.input_tokens,
+                "Cached": sums.cached_input_tokens / sums.input_tokens if sums.input_tokens else None,
+                "Output": sums.output_tokens,
+                "Per request": _float(each.per_request),
+                "Per 1M tokens": _float(each.per_mtok),
+                "Unpriced": sums.unpriced_requests,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    if rows and not frame["Unpriced"].any():  # worth a column only where it says something
+        frame = frame.drop(columns="Unpriced")
+    return frame
+
+
+def export_frame(answer: CostBreakdown) -> pd.DataFrame:
+    """Give all parts for a file, money exactly."""
+    level = answer.level or "model"
+    return pd.DataFrame(
+        [
+            {
+                level: name,
+                "cost_usd": sums.cost_usd,
+                "charged_usd": usd(sums.charged_pico_usd),
+                "requests": sums.requests,
+                "rejected_requests": sums.rejected,
+                "input_tokens": sums.input_tokens,
+                "cached_input_tokens": sums.cached_input_tokens,
+                "output_tokens": sums.output_tokens,
+                "unpriced_requests": sums.unpriced_requests,
+                "unpriced_tokens": sums.unpriced_tokens,
+                "unknown_usage_requests": sums.unknown_usage_requests,
+                "gpu_ns": sums.gpu_ns,
+            }
+            for name, sums in answer.lines
+        ]
+    )
+
+
+def series_frame(over_time: Series) -> pd.DataFrame:
+    """Give a chart's points for a file: one line per step and group."""
+    return pd.DataFrame(
+        [
+            {
+                "from": step,
+                over_time.dimension: charts.group_name(group),
+                "requests": point.requests,
+                "input_tokens": point.input_tokens,
+                "output_tokens": point.output_tokens,
+                "cost_usd": point.cost_usd,
+                "unpriced_requests": point.unpriced,
+            }
+            for group in charts.ordered_groups(over_time)
+            for step, point in zip(over_time.steps, over_time.groups[group], strict=True)
+        ]
+    )
+
+
+def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | None:
+    """Give what a chart over time can be grouped by here; `None` where sums do not hold the place."""
+    if place.feature is not None or place.key is not None:
+        return None
+    wanted = level if level in KINDS else "model"
+    return cast(AnyDimension, wanted)
+
+
+def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
+    dimension = dimension_of(place, level)
+    if dimension is None:
+        st.caption("Over time there are sums for tenants, teams, projects and models; features and keys have none.")
+        return
+    over_time = visit.read(series, visit.scope, dimension)
+    colors = visit.colors(cast(Kind, dimension))
+    step = charts.step_name(over_time.step)
+    with st.container(border=False):
+        st.html(charts.legend(over_time, colors))
+    show_chart(
+        "Cost",
+        charts.bars(over_time, charts.COST, colors),
+        key="costs_over_time",
+        unit=f"USD per {step}, by {dimension}",
+        help="Sums of what has a price. The eight that cost most have a colour; all others are grey. Pale bars are "
+        "still filling or begin before the range.",
+        data=lambda: series_frame(over_time),
+    )
+
+
+def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    largest = max((sums.priced_pico_usd for _, sums in answer.lines), default=0)
+    money = "$%.2f" if largest >= 10**15 else "$%.4f" if largest >= 10**12 else "$%.6f"
+    return {
+        LEVEL_NAMES[level]: st.column_config.TextColumn(width="medium"),
+        "Cost": number(format=money, help="USD, of what has a price"),
+        "Share": st.column_config.ProgressColumn(
+            format="percent", min_value=0, max_value=1, help="Of the cost of all rows", width="small"
+        ),
+        "Requests": number(format="localized", help="All, refused ones included"),
+        "Input": number(format="compact", help="Prompt tokens, cached ones included"),
+        "Cached": number(format="percent", help="Share of the input that was read from a cache"),
+        "Output": number(format="compact", help="Generated tokens, reasoning included"),
+        "Per request": number(format="$%.6f", help="USD, mean over requests that have a price"),
+        "Per 1M tokens": number(format="$%.4f", help="USD, over input and output together"),
+        "Unpriced": number(format="localized", help="Requests without a price: in no sum of money, and not zero"),
+    }
+
+
+def _open_row(key: str, level: CostLevel, names: list[str]) -> None:
+    rows = st.session_state[key].selection.rows
+    if not rows or rows[0] >= len(names):
+        return
+    name = names[rows[0]]
+    if name:
+        address.change({level: name, "level": None})
+    else:
+        st.toast(f"These requests state no {LEVEL_NAMES[level].lower()}: there is nothing below to open.")
+
+
+def _float(amount: Decimal | None) -> float | None:
+    """Give a number for the eye; sums are never made of it."""
+    return None if amount is None else float(amount)

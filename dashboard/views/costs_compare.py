@@ -1,0 +1,206 @@
+"""Two periods side by side: what moved the cost, and by how much each part changed."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from analytics.anomaly.drivers import DRIVERS, Change, Driver
+from analytics.cost.comparison import CostComparison, compare_costs, cost_drivers
+from analytics.cost.drill import CostLevel, CostPlace, CostRange, cost_range
+from analytics.scope import Period
+from contracts.money import usd
+from dashboard import charts
+from dashboard.panels import Figure, Tone, note, show_chart, show_figures, show_table
+from dashboard.slow_answers import Pending
+from dashboard.theme import STATUS
+from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money, signed_percent
+from dashboard.visit import Visit
+
+_KEEP_SECONDS: Final = 60
+_MOST_ROWS: Final = 1_000
+_DRIVER_WORDS: Final[dict[Driver, tuple[str, str]]] = {
+    "volume": ("Volume", "more or fewer requests"),
+    "mix": ("Mix", "other models, longer or shorter"),
+    "cache": ("Cache", "more or less input from caches"),
+    "price": ("Price", "another price for the same"),
+}
+
+
+def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | None) -> None:
+    """Draw the chosen comparison; without one, with as long a time right before."""
+    earlier = visit.before or replace(visit.filters, compare="previous").before(visit.scope)
+    assert earlier is not None  # a comparison was just stated
+    before = cost_range(earlier, visit.viewer.zone).period
+    answer: CostComparison | Pending
+    if place.feature is not None or place.key is not None or level in ("feature", "key"):
+        answer = visit.read_slow(compare_costs, place, within, before, level, keep_seconds=_KEEP_SECONDS)
+    else:
+        answer = visit.read(compare_costs, place, within, before, level)
+    if isinstance(answer, Pending):
+        note("Both periods are read from single requests; this takes a few seconds and appears by itself.")
+        return
+    _figures(visit, answer)
+    drivers = visit.read_slow(cost_drivers, place, within, before, keep_seconds=_KEEP_SECONDS)
+    if isinstance(drivers, Pending):
+        note("What moved it is being taken apart.")
+    else:
+        _drivers(visit, answer, drivers)
+    if level is not None:
+        _table(answer, level)
+
+
+def _figures(visit: Visit, answer: CostComparison) -> None:
+    formats, total = visit.formats, answer.total
+    change = total.change_usd
+    tone: Tone | None = None if not change else "warn" if change > 0 else "good"
+    tokens = [sums.input_tokens + sums.output_tokens for sums in (total.before, total.after)]
+    show_figures(
+        [
+            Figure(
+                "Before",
+                formats.money(total.before.cost_usd),
+                _days(visit, answer.before),
+                f"{formats.period(answer.before.start, answer.before.end)}. Choose another period in the bar above.",
+            ),
+            Figure(
+                "Now",
+                formats.money(total.after.cost_usd),
+                _days(visit, answer.after),
+                f"{formats.period(answer.after.start, answer.after.end)}, the range that is shown.",
+            ),
+            Figure(
+                "Change",
+                signed_money(formats, change),
+                signed_percent(total.change_share),
+                "Now less before, of what has a price. Unknown where one of the two has none.",
+                tone,
+            ),
+            Figure(
+                "Requests",
+                formats.count(total.after.requests),
+                f"{formats.count(total.before.requests)} before",
+                "All requests recorded, refused ones included.",
+            ),
+            Figure(
+                "Tokens",
+                formats.count(tokens[1]),
+                f"{formats.count(tokens[0])} before",
+                "Input and output of the requests whose usage is known.",
+            ),
+        ]
+    )
+
+
+def _days(visit: Visit, period: Period) -> str:
+    first, last = visit.formats.day(period.start), visit.formats.day(period.end - timedelta(seconds=1))
+    return first if first == last else f"{first} to {last}"
+
+
+def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
+    names = ["Before", *(_DRIVER_WORDS[name][0] for name in DRIVERS), "Now"]
+    parts = [drivers.parts[name] for name in DRIVERS]
+    first = answer.total.before.priced_pico_usd
+    # Read a moment apart from the figures above: the last bar is what these parts come to.
+    amounts = [usd(first), *map(usd, parts), usd(first + drivers.total)]
+    words = [visit.formats.money(amounts[0])]
+    words += [signed_money(visit.formats, amount) for amount in amounts[1:-1]]
+    words.append(visit.formats.money(amounts[-1]))
+    figure = go.Figure(
+        go.Waterfall(
+            x=names,
+            y=[float(amount) for amount in amounts],
+            measure=["absolute", *["relative"] * len(parts), "total"],
+            text=words,
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{x}: %{text}<extra></extra>",
+            connector={"line": {"width": 1, "color": STATUS["neutral"]}},
+            increasing={"marker": {"color": STATUS["warn"]}},
+            decreasing={"marker": {"color": STATUS["good"]}},
+            totals={"marker": {"color": STATUS["neutral"]}},
+        )
+    )
+    charts.style(figure, prefix="$", height=260)
+    figure.update_layout(hovermode="closest", margin={"l": 0, "r": 4, "t": 24, "b": 0})
+    figure.update_xaxes(type="category")
+    meanings = "; ".join(f"{word.lower()}: {meaning}" for word, meaning in _DRIVER_WORDS.values())
+    show_chart(
+        "What moved it",
+        figure,
+        key="costs_drivers",
+        unit="USD",
+        help=f"The change taken apart, exactly: {meanings}. Requests change first, then models and lengths, then "
+        "caching, then the price; each part is what its step adds.",
+        data=lambda: pd.DataFrame({"part": names, "usd": amounts}),
+    )
+
+
+def _table(answer: CostComparison, level: CostLevel) -> None:
+    frame = pd.DataFrame(
+        [
+            {
+                LEVEL_NAMES[level]: label_of(line.label),
+                "Before": _float(line.before.cost_usd),
+                "Now": _float(line.after.cost_usd),
+                "Change": _float(line.change_usd),
+                "Change %": None if line.change_share is None else line.change_share,
+                "Requests before": line.before.requests,
+                "Requests now": line.after.requests,
+                "Unpriced now": line.after.unpriced_requests,
+            }
+            for line in answer.lines[:_MOST_ROWS]
+        ]
+    )
+    if len(frame) and not frame["Unpriced now"].any():
+        frame = frame.drop(columns="Unpriced now")
+    show_table(
+        f"Change by {LEVEL_NAMES[level].lower()}",
+        frame,
+        key="costs_changes",
+        columns=_columns(),
+        help="The largest change first. What was not there before has no change in per cent.",
+        data=lambda: _export(answer, level),
+        empty="No request was recorded in either period.",
+    )
+    if len(answer.lines) > _MOST_ROWS:
+        st.caption(f"The {_MOST_ROWS:,} largest changes of {len(answer.lines):,} are shown; the export has all.")
+
+
+def _export(answer: CostComparison, level: CostLevel) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                level: line.label,
+                "before_usd": line.before.cost_usd,
+                "now_usd": line.after.cost_usd,
+                "change_usd": line.change_usd,
+                "requests_before": line.before.requests,
+                "requests_now": line.after.requests,
+                "unpriced_before": line.before.unpriced_requests,
+                "unpriced_now": line.after.unpriced_requests,
+            }
+            for line in answer.lines
+        ]
+    )
+
+
+def _columns() -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    return {
+        "Before": number(format="$%.4f", help="USD in the earlier period"),
+        "Now": number(format="$%.4f", help="USD in the range that is shown"),
+        "Change": number("Change $", format="%+.4f", help="USD, now less before"),
+        "Change %": number("Change %", format="percent", help="Of what it was before"),
+        "Requests before": number(format="localized", help="All, refused ones included"),
+        "Requests now": number(format="localized", help="All, refused ones included"),
+        "Unpriced now": number(format="localized", help="Requests without a price: in no sum of money, and not zero"),
+    }
+
+
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

@@ -1,0 +1,177 @@
+"""What was saved by caches, batches and kept answers, and what could be saved next."""
+
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.asked_at import AskedAt
+from analytics.attribution.saved import SavedReport, saved_report
+from analytics.cost.drill import CostPlace, CostRange, question_of
+from analytics.prices.card_list import CardList, card_list
+from analytics.recommendations.listing import recommended
+from contracts.money import usd
+from dashboard.panels import Figure, contained, note, show_figures, show_table
+from dashboard.slow_answers import Pending
+from dashboard.views.costs_words import label_of, plural
+from dashboard.visit import Visit
+
+_KEEP_SECONDS: Final = 300
+_RECOMMENDED_DAYS: Final = 7
+_MOST_ROWS: Final = 500
+_KINDS: Final = {
+    "right_size": "Smaller model",
+    "cacheable_prefix": "Cache the prefix",
+    "batch": "Send as a batch",
+    "idle_replicas": "Fewer replicas",
+    "cheaper_provider": "Cheaper provider",
+}
+
+
+def draw_savings(visit: Visit, place: CostPlace, within: CostRange) -> None:
+    """Draw what was saved in the range, and what `tollkeeper savings` recommends."""
+    with contained():
+        cards = visit.read_control(card_list)
+        _saved(visit, place, within, cards)
+    with contained():
+        _recommended(visit, place, visit.read_control(card_list))
+
+
+def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -> None:
+    answer = visit.read_slow(saved_report, question_of(place, within), cards, keep_seconds=_KEEP_SECONDS)
+    if isinstance(answer, Pending):
+        note("Savings are computed from single requests; this takes a few seconds and appears by itself.")
+        return
+    if place.feature is not None or place.key is not None:
+        note("Savings are of the whole project: they are not told apart by feature.")
+    _figures(visit, answer)
+    show_table(
+        "Prompt caches, by who earned it",
+        pd.DataFrame(
+            [
+                {
+                    "Tenant": one.tenant,
+                    "Team": label_of(one.team),
+                    "Project": label_of(one.project),
+                    "Key": one.key,
+                    "Model": one.model,
+                    "Read": one.read_tokens,
+                    "Written": one.written_tokens,
+                    "Saved": float(usd(one.saved_pico_usd)),
+                    "Paid to write": float(usd(one.write_pico_usd)),
+                    "Net": float(usd(one.net_pico_usd)),
+                    "GPU time saved": None if one.saved_gpu_ns is None else one.saved_gpu_ns / 1e9,
+                    "Read unpriced": one.unpriced_tokens,
+                }
+                for one in answer.caches[:_MOST_ROWS]
+            ]
+        ),
+        key="costs_cache_savings",
+        columns=_cache_columns(),
+        help="What the tokens read from a cache would have cost as plain input, less what they did; less what writing "
+        "them cost above plain input. At the price cards that held.",
+        data=lambda: _caches_export(answer),
+        empty="No token was read from a prompt cache in this range.",
+    )
+
+
+def _figures(visit: Visit, answer: SavedReport) -> None:
+    formats = visit.formats
+    reads = sum(one.read_tokens for one in answer.caches)
+    batches = sum(one.requests for one in answer.batches)
+    answers = sum(one.answers for one in answer.answers)
+    show_figures(
+        [
+            Figure(
+                "Saved by prompt caches",
+                formats.money(usd(answer.caches_pico_usd)),
+                f"{formats.counted(reads, 'token')} read from caches",
+                "Net of what writing to the caches cost above plain input. Exact, at the price cards that held.",
+            ),
+            Figure(
+                "Saved by batches",
+                formats.money(usd(answer.batches_pico_usd)),
+                f"{formats.counted(batches, 'request')} in batches",
+                "What batches cost less than the same requests asked at once, by the same card. Exact.",
+            ),
+            Figure(
+                "Saved by kept answers",
+                f"about {formats.money(usd(answer.answers_pico_usd))}",
+                f"{formats.count(answers)} {plural('answer', answers)} given again",
+                "An estimate: as many requests of the same tenant to the same model, at their mean cost in this range, "
+                "less what was paid for the kept answers.",
+            ),
+        ]
+    )
+
+
+def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
+    found = visit.read_slow(
+        recommended, cards, AskedAt(visit.now), _RECOMMENDED_DAYS, place.tenant, keep_seconds=_KEEP_SECONDS
+    )
+    if isinstance(found, Pending):
+        note("Recommendations are being computed.")
+        return
+    rows = [
+        {
+            "Saving": None if one.saving_usd is None else float(one.saving_usd),
+            "What": _KINDS.get(one.kind, one.kind),
+            "Tenant": one.tenant or "the platform",
+            "Model": one.model,
+            "Do this": one.action,
+            "Mind": one.caution,
+            "Evidence": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one.evidence.items()),
+        }
+        for one in found
+    ]
+    show_table(
+        f"What could be saved, by the last {_RECOMMENDED_DAYS} days",
+        pd.DataFrame(rows),
+        key="costs_recommendations",
+        columns={
+            "Saving": st.column_config.NumberColumn(
+                format="$%.4f", help="USD of the days looked at; a dash where it has no price yet"
+            ),
+            "Do this": st.column_config.TextColumn(width="large"),
+            "Mind": st.column_config.TextColumn(width="medium", help="What the figures cannot know"),
+            "Evidence": st.column_config.TextColumn(width="large"),
+        },
+        help="As `tollkeeper savings` prints it, at the price cards of now. Savings do not add up: two may speak of "
+        "the same requests.",
+        empty="Nothing to save was found.",
+    )
+
+
+def _caches_export(answer: SavedReport) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "tenant": one.tenant,
+                "team": one.team,
+                "project": one.project,
+                "key": one.key,
+                "model": one.model,
+                "read_tokens": one.read_tokens,
+                "written_tokens": one.written_tokens,
+                "saved_usd": usd(one.saved_pico_usd),
+                "write_usd": usd(one.write_pico_usd),
+                "net_usd": usd(one.net_pico_usd),
+                "saved_gpu_ns": one.saved_gpu_ns,
+                "unpriced_tokens": one.unpriced_tokens,
+            }
+            for one in answer.caches
+        ]
+    )
+
+
+def _cache_columns() -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    return {
+        "Read": number("Read tokens", format="compact", help="Input tokens read from a cache"),
+        "Written": number("Written tokens", format="compact", help="Input tokens written to a cache"),
+        "Saved": number(format="$%.4f", help="USD, by reading"),
+        "Paid to write": number(format="$%.4f", help="USD, above what plain input costs"),
+        "Net": number(format="$%.4f", help="USD; below 0 where more was written than ever read"),
+        "GPU time saved": number(format="%.3g s", help="Prefill that an engine of ours did not do, in seconds"),
+        "Read unpriced": number(format="localized", help="Tokens read without a known price"),
+    }

@@ -1,0 +1,164 @@
+"""Standard against actual: what budgets were charged beside what requests cost, and what our own GPUs cost beside
+what their cards charge."""
+
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.asked_at import AskedAt
+from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange, cost_breakdown
+from analytics.gpu.variance import CostVariance
+from analytics.gpu.variance_report import Standards, last_hours, standards, variance_report
+from contracts.money import usd
+from dashboard.panels import Figure, contained, note, show_figures, show_table
+from dashboard.slow_answers import Pending
+from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money
+from dashboard.visit import Visit
+
+_HOURS: Final = 24  # as `tollkeeper gpu variance` looks back unless told otherwise
+_MOST_ROWS: Final = 1_000
+_PARTS: Final = ("co_tenancy", "idle", "volume", "cache")
+
+
+def draw_standard(visit: Visit, place: CostPlace, within: CostRange) -> None:
+    """Draw both comparisons; that of GPUs for who sees all tenants, as engines serve all of them together."""
+    with contained():
+        _charged(visit, place, within)
+    if visit.viewer.tenant is None:
+        with contained():
+            _gpus(visit)
+
+
+def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
+    level: CostLevel = next((each for each in place.open_levels if each not in ("feature", "key")), "model")
+    place = CostPlace(place.tenant, place.team, place.project, model=place.model)
+    answer = visit.read(cost_breakdown, place, within, level, True)
+    total, formats = answer.total, visit.formats
+    charged = usd(total.charged_pico_usd)
+    difference = None if total.cost_usd is None else total.cost_usd - charged
+    show_figures(
+        [
+            Figure("Cost", formats.money(total.cost_usd), "at the price of each request", "What requests cost."),
+            Figure(
+                "Charged to budgets",
+                formats.money(charged),
+                "at the standard rate",
+                "What budgets were charged: the standard cost of each request, at most what was reserved for it. "
+                "Nothing is charged where no budget covers a request.",
+            ),
+            Figure(
+                "Cost less charged",
+                signed_money(formats, difference),
+                "not on any budget",
+                "What no budget was charged for: requests without a budget, and what went beyond a reservation.",
+            ),
+        ]
+    )
+    show_table(
+        f"Cost and charge by {LEVEL_NAMES[level].lower()}",
+        _charged_frame(answer),
+        key="costs_charged",
+        columns={
+            "Cost": st.column_config.NumberColumn(format="$%.6f", help="USD, of what has a price"),
+            "Charged": st.column_config.NumberColumn(format="$%.6f", help="USD, charged to budgets"),
+            "Difference": st.column_config.NumberColumn(format="%+.6f", help="USD, cost less charged"),
+            "Requests": st.column_config.NumberColumn(format="localized"),
+            "GPU time": st.column_config.NumberColumn(
+                format="%.3g s", help="Seconds of our own GPUs; a dash where a provider answered"
+            ),
+        },
+        help="The dearest first.",
+        data=lambda: _charged_export(answer),
+        empty="No request was recorded in this range.",
+    )
+
+
+def _charged_frame(answer: CostBreakdown) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                LEVEL_NAMES[answer.level or "model"]: label_of(name),
+                "Cost": None if sums.cost_usd is None else float(sums.cost_usd),
+                "Charged": float(usd(sums.charged_pico_usd)),
+                "Difference": None if sums.cost_usd is None else float(sums.cost_usd - usd(sums.charged_pico_usd)),
+                "Requests": sums.requests,
+                "GPU time": sums.gpu_ns / 1e9 if sums.gpu_ns else None,
+            }
+            for name, sums in answer.lines[:_MOST_ROWS]
+        ]
+    )
+
+
+def _charged_export(answer: CostBreakdown) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                answer.level or "model": name,
+                "cost_usd": sums.cost_usd,
+                "charged_usd": usd(sums.charged_pico_usd),
+                "requests": sums.requests,
+                "unpriced_requests": sums.unpriced_requests,
+                "gpu_ns": sums.gpu_ns,
+            }
+            for name, sums in answer.lines
+        ]
+    )
+
+
+def _gpus(visit: Visit) -> None:
+    asked = AskedAt(visit.now)
+    known: Standards = visit.read_control(standards, asked)
+    found = visit.read_slow(variance_report, known, asked, _HOURS)
+    if isinstance(found, Pending):
+        note("The cost of our own GPUs is being computed from their ledger; it appears by itself.")
+        return
+    period = last_hours(asked, _HOURS)
+    show_table(
+        "Our own GPUs: standard against actual, USD",
+        pd.DataFrame([_variance_row(one) for one in found]),
+        key="costs_variance",
+        columns=_variance_columns(),
+        help="What the fitted card of each model charges, and what its GPUs cost, as `tollkeeper gpu variance` has "
+        "it: co-tenancy, idleness, volume and cache sum to the difference.",
+        data=lambda: pd.DataFrame([_variance_export(one) for one in found]),
+        empty="No model of our own has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` makes one.",
+    )
+    said = f"The last {_HOURS} whole hours: {visit.formats.period(period.start, period.end)}."
+    if known.unfit:
+        said += f" Set by an operator, so nothing explains a variance: {', '.join(known.unfit)}."
+    note(said)
+
+
+def _variance_row(one: CostVariance) -> dict[str, object]:
+    return {
+        "Model": one.model,
+        "Standard": float(usd(one.standard_pico_usd)),
+        "Actual": float(usd(one.actual_pico_usd)),
+        "Actual less standard": float(usd(one.total)),
+        **{name.replace("_", "-").capitalize(): float(usd(getattr(one, name))) for name in _PARTS},
+    }
+
+
+def _variance_export(one: CostVariance) -> dict[str, object]:
+    return {
+        "model": one.model,
+        "standard_usd": usd(one.standard_pico_usd),
+        "actual_usd": usd(one.actual_pico_usd),
+        "total_usd": usd(one.total),
+        **{f"{name}_usd": usd(getattr(one, name)) for name in _PARTS},
+    }
+
+
+def _variance_columns() -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    signed = "%+.4f"  # a sign before "$" cannot be written; the title says USD
+    return {
+        "Standard": number(format="$%.4f", help="USD, by the fitted card"),
+        "Actual": number(format="$%.4f", help="USD, what the GPUs cost, idleness included"),
+        "Actual less standard": number(format=signed, help="Above 0 the platform has paid more than it charged"),
+        "Co-tenancy": number(format=signed, help="Requests took more GPU time than the card's rates say, or less"),
+        "Idle": number(format=signed, help="Idleness and what was in vain cost more than planned, or less"),
+        "Volume": number(format=signed, help="Fewer tokens than planned bore the planned idleness, or more"),
+        "Cache": number(format=signed, help="More of the input came from a cache than planned and bore less, or more"),
+    }

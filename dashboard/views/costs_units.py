@@ -1,0 +1,131 @@
+"""What a unit costs: per request and per number of tokens, over time and by part."""
+
+from decimal import Decimal
+from typing import Any, cast
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from analytics.cost.drill import CostBreakdown, CostPlace
+from analytics.cost.unit_costs import unit_cost_over_time, unit_costs
+from analytics.distinct import Kind
+from analytics.series import series
+from dashboard import charts
+from dashboard.panels import contained, note, show_chart, show_table
+from dashboard.views.costs_breakdown import dimension_of
+from dashboard.views.costs_words import LEVEL_NAMES, label_of
+from dashboard.visit import Visit
+
+
+def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
+    """Draw the cost of a million tokens over time, and all unit costs by part."""
+    with contained():
+        _over_time(visit, place, answer)
+    level = answer.level
+    if level is None:
+        return
+    rows = []
+    for name, sums in answer.lines[:1_000]:
+        each = unit_costs(sums)
+        rows.append(
+            {
+                LEVEL_NAMES[level]: label_of(name),
+                "Per request": _float(each.per_request),
+                "Per 1k tokens": _float(each.per_1k_tokens),
+                "Per 1M tokens": _float(each.per_mtok),
+                "Per 1M output tokens": _float(each.per_output_mtok),
+                "Tokens per request": round((sums.input_tokens + sums.output_tokens) / sums.admitted)
+                if sums.admitted
+                else None,
+                "Requests": sums.requests,
+            }
+        )
+    show_table(
+        f"Unit costs by {LEVEL_NAMES[level].lower()}",
+        pd.DataFrame(rows),
+        key="costs_units",
+        columns=_columns(),
+        help="Cost over what has a price. A dash where nothing with a price was counted, or where it is not known what "
+        "unpriced requests used.",
+        data=lambda: _export(answer),
+        empty="No request was recorded in this range.",
+    )
+
+
+def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
+    dimension = dimension_of(place, answer.level)
+    if dimension is None:
+        return
+    over_time = visit.read(series, visit.scope, dimension)
+    points = unit_cost_over_time(over_time)
+    colors = visit.colors(cast(Kind, dimension))
+    figure = go.Figure()
+    for group in charts.ordered_groups(over_time):
+        values = points[group]
+        figure.add_scatter(
+            name=charts.group_name(group),
+            x=list(over_time.steps),
+            y=[_float(value) for value in values],
+            customdata=[visit.formats.money(value) for value in values],
+            hovertemplate="%{customdata}",
+            mode="lines+markers",
+            marker={"size": 4, "color": charts.color_of(group, colors)},
+            line={"width": 2, "color": charts.color_of(group, colors)},
+            connectgaps=False,
+        )
+    step = charts.step_name(over_time.step)
+    st.html(charts.legend(over_time, colors))
+    show_chart(
+        "Per 1M tokens",
+        charts.style(figure, prefix="$"),
+        key="costs_units_over_time",
+        unit=f"USD per {step}, by {dimension}",
+        help="Cost over input and output tokens together. A line has a gap where no token was used, or where some "
+        "requests have no price.",
+        data=lambda: pd.DataFrame(
+            [
+                {"from": step_start, dimension: charts.group_name(group), "usd_per_mtok": value}
+                for group, values in points.items()
+                for step_start, value in zip(over_time.steps, values, strict=True)
+            ]
+        ),
+    )
+    if any(point.unpriced for values in over_time.groups.values() for point in values):
+        note("Gaps are where some requests have no price: what these used cannot be told from sums.")
+
+
+def _export(answer: CostBreakdown) -> pd.DataFrame:
+    level = answer.level or "model"
+    rows = []
+    for name, sums in answer.lines:
+        each = unit_costs(sums)
+        rows.append(
+            {
+                level: name,
+                "usd_per_request": each.per_request,
+                "usd_per_1k_tokens": each.per_1k_tokens,
+                "usd_per_mtok": each.per_mtok,
+                "usd_per_output_mtok": each.per_output_mtok,
+                "requests": sums.requests,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _columns() -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    return {
+        "Per request": number(format="$%.6f", help="USD, mean over requests that have a price"),
+        "Per 1k tokens": number(format="$%.6f", help="USD, over input and output together"),
+        "Per 1M tokens": number(format="$%.4f", help="USD, over input and output together"),
+        "Per 1M output tokens": number(
+            format="$%.4f", help="USD, the whole cost over output alone; unknown where requests have no price"
+        ),
+        "Tokens per request": number(format="localized", help="Input and output, mean over admitted requests"),
+        "Requests": number(format="localized", help="All, refused ones included"),
+    }
+
+
+def _float(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

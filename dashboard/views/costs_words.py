@@ -1,0 +1,58 @@
+"""Words that the views of costs share: names of levels, of groups without a name, changes with their sign."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+from analytics.cost.drill import CostLevel
+from analytics.cost.sums import CostSum
+from dashboard.formats import UNKNOWN, Formats
+from dashboard.visit import Visit
+
+LEVEL_NAMES: Final[Mapping[CostLevel, str]] = {
+    "tenant": "Tenant",
+    "team": "Team",
+    "project": "Project",
+    "feature": "Feature",
+    "key": "Key",
+    "model": "Model",
+}
+NO_NAME: Final = "(none)"
+# As `visit.colors` and the sums call a level; features have no colour of their own.
+KINDS: Final[Mapping[CostLevel, str]] = {"tenant": "tenant", "team": "team", "project": "project", "model": "model"}
+
+
+def label_of(name: str) -> str:
+    """Name a group for people."""
+    return name or NO_NAME
+
+
+def plural(noun: str, number: int) -> str:
+    """Write a noun as its number wants it."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def signed_money(formats: Formats, amount_usd: Decimal | None) -> str:
+    """Write a change of money with its sign; what is not known is a dash."""
+    if amount_usd is None:
+        return UNKNOWN
+    sign = "+" if amount_usd > 0 else "\N{MINUS SIGN}" if amount_usd < 0 else ""
+    return f"{sign}{formats.money(abs(amount_usd))}"
+
+
+def signed_percent(share: float | None) -> str:
+    """Write a change as a percentage with its sign; what is not known is a dash."""
+    if share is None:
+        return UNKNOWN
+    sign = "+" if share > 0 else "\N{MINUS SIGN}" if share < 0 else ""
+    return f"{sign}{abs(share) * 100:.1f} %"
+
+
+def unpriced_sentence(visit: Visit, total: CostSum) -> str:
+    """Say what of a sum has no price, or that everything has one."""
+    if not total.unpriced_requests:
+        return "Every request in it has a price."
+    count, tokens = visit.formats.counted(total.unpriced_requests, "request"), "an unknown number of tokens"
+    if total.unpriced_tokens is not None:
+        tokens = visit.formats.counted(total.unpriced_tokens, "token")
+    return f"{count} of {tokens} have no price and are in no sum of money here."

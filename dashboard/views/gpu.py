@@ -1,0 +1,163 @@
+"""The GPU page: where device time went, for whom, and how full and how busy engines and devices were."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.gpu.ledger_series import ledger_series
+from analytics.gpu.load import Load, engine_load
+from analytics.gpu.sensors import gpu_sensors
+from analytics.gpu.use import GpuUse, gpu_use
+from contracts.errors import TollkeeperError
+from dashboard import charts
+from dashboard.page import Page
+from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures
+from dashboard.slow_answers import Pending
+from dashboard.theme import REST_COLOR
+from dashboard.views.gpu_ledger import LEDGER_HELP, draw_ledger, ledger_figures
+from dashboard.views.gpu_load import draw_load, draw_sensors, load_figures
+from dashboard.views.time_charts import Line, line_frame, stacked_bars
+from dashboard.visit import Visit
+
+_MAX_TEAMS: Final = 11  # more colours than that cannot be told apart
+_NS_PER_SECOND: Final = 1e9
+_MONTH_SECONDS: Final = 60
+
+
+def draw(visit: Visit) -> None:
+    """Draw what the viewer may see: the ledger and the devices are the platform's, one's own GPU time everybody's."""
+    covered = visit.scope.covered
+    note(f"{visit.formats.period(covered.start, covered.end)}, one point per {_step(visit)}")
+    use = _use(visit)
+    if visit.viewer.reach.is_bound:
+        _draw_use(visit, use)
+        note("Ledger, engines and devices serve all tenants: they are shown to those who may see the whole platform.")
+        return
+    load = visit.read(engine_load, visit.scope)
+    _draw_ledger(visit, load, use)
+    left, right = st.columns([3, 2], gap="small")
+    with left:
+        _draw_use(visit, use)
+    with right:
+        _draw_shares(visit, use)
+    if load.engines:
+        draw_load(visit, load)
+    with contained():
+        draw_sensors(visit, visit.read(gpu_sensors, visit.scope))
+
+
+def _use(visit: Visit) -> GpuUse:
+    """Read whose time it was; of months in the background, and empty until it is there."""
+    scope = visit.scope
+    if scope.grain != "day":
+        return visit.read(gpu_use, scope)
+    covered = scope.covered
+    found = visit.read_slow(gpu_use, replace(scope, start=covered.start, end=covered.end), keep_seconds=_MONTH_SECONDS)
+    return GpuUse(timedelta(days=1), (), {}, {}, is_complete=False) if isinstance(found, Pending) else found
+
+
+def _draw_ledger(visit: Visit, load: Load, use: GpuUse) -> None:
+    try:
+        ledger = visit.read(ledger_series, visit.scope)
+    except TollkeeperError:
+        show_figures([*load_figures(visit, load), _used(visit, use)])
+        with panel("Ledger", help=LEDGER_HELP):
+            raise
+    if not ledger.engines:
+        with panel("Ledger", unit="% of wall clock", help=LEDGER_HELP):
+            st.markdown(
+                "No engine of this installation told of a step in this range. `tollkeeper up` starts one with a small "
+                "built-in model; `tollkeeper up --model NAME=DIRECTORY` serves another, on a GPU where there is one."
+            )
+            st.caption("Requests that providers answer have no GPU time: what they cost is on the page Costs.")
+        return
+    show_figures([*ledger_figures(visit, ledger), *load_figures(visit, load)])
+    draw_ledger(visit, ledger)
+
+
+def _draw_use(visit: Visit, use: GpuUse) -> None:
+    if not use.teams:
+        with panel("GPU time by team", help="GPU time that requests were charged with."):
+            note("No request in this range was charged with GPU time." if use.is_complete else "Being summed up …")
+        return
+    shown = list(use.teams)[:_MAX_TEAMS]
+    colors = charts.assign_colors(_payer(payer) for payer in shown)
+    drawn = [_use_line(visit, _payer(payer), use.teams[payer], colors[_payer(payer)]) for payer in shown]
+    if len(use.teams) > len(shown):
+        rest = [sum(each) for each in zip(*list(use.teams.values())[_MAX_TEAMS:], strict=True)]
+        drawn.append(_use_line(visit, "all others", rest, REST_COLOR))
+    show_chart(
+        "GPU time by team",
+        stacked_bars(use.steps, drawn, visit.formats.zone, suffix=" s"),
+        key="gpu_use",
+        unit=f"seconds per {_step(visit)}",
+        help="GPU time that requests were charged with, by tenant and team, in the step in which a request began. What "
+        "a step of the engine took is split over its requests by what each made it compute.",
+        data=lambda: line_frame(use.steps, drawn),
+    )
+
+
+def _draw_shares(visit: Visit, use: GpuUse) -> None:
+    frame = pd.DataFrame(
+        [
+            {
+                "Tenant": charts.group_name(tenant),
+                "Team": team,
+                "GPU time": sum(by_step) / _NS_PER_SECOND,
+                "Share": 100 * sum(by_step) / use.total_ns if use.total_ns else None,
+                "Requests": use.requests[tenant, team],
+            }
+            for (tenant, team), by_step in use.teams.items()
+        ],
+        columns=["Tenant", "Team", "GPU time", "Share", "Requests"],
+    )
+    number = st.column_config.NumberColumn
+    with panel("Who used it", help="The same GPU time over the whole range; an empty team is a key without one."):
+        if frame.empty:
+            note("Nobody did." if use.is_complete else "Being summed up …")
+            return
+        st.dataframe(
+            frame,
+            key="gpu_shares",
+            hide_index=True,
+            height=248,
+            column_config={
+                "GPU time": number("GPU s", format="%.2f", help="Seconds of GPU time"),
+                "Share": st.column_config.ProgressColumn(
+                    "Share %", format="%.1f", min_value=0, max_value=100, help="Of all GPU time that was charged"
+                ),
+                "Requests": number(format="localized", help="Requests that took GPU time"),
+            },
+            alt="GPU time by tenant and team",
+        )
+
+
+def _used(visit: Visit, use: GpuUse) -> Figure:
+    return Figure("Charged", visit.formats.duration(use.total_ns), "of GPU time", "GPU time that requests took.")
+
+
+def _use_line(visit: Visit, name: str, amounts: tuple[int, ...] | list[int], color: str) -> Line:
+    texts = [visit.formats.duration(amount) for amount in amounts]
+    return Line(name, [amount / _NS_PER_SECOND for amount in amounts], color, texts)
+
+
+def _payer(payer: tuple[str, str]) -> str:
+    tenant, team = payer
+    return f"{charts.group_name(tenant)} / {team}" if team else charts.group_name(tenant)
+
+
+def _step(visit: Visit) -> str:
+    return charts.step_name(timedelta(seconds=visit.scope.step_seconds))
+
+
+GPU = Page(
+    "GPU",
+    "gpu",
+    ":material/memory:",
+    draw,
+    filters=("range", "tenant", "team", "model"),
+    about="Where every nanosecond of the GPUs went, for whom, and how full engines and devices were.",
+)

@@ -1,0 +1,207 @@
+"""The overview's first row: how things stand now. Each card says one thing and leads to the page that has the rest."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from typing import Final
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from analytics.alerts.raised import open_by_severity
+from analytics.asked_at import AskedAt
+from analytics.cost.spending_now import spending_now
+from analytics.overview import Overview
+from analytics.slo.standings import promises, standings
+from dashboard import address
+from dashboard.forecasts import spend_outlook
+from dashboard.panels import Tone, contained
+from dashboard.slow_answers import Pending
+from dashboard.theme import STATUS
+from dashboard.visit import Visit
+
+_SPENDING_SECONDS: Final = 15
+_PROMISES_SECONDS: Final = 15
+_FORECAST_SECONDS: Final = 600
+_WAITING: Final = "…"
+
+
+def draw_now(visit: Visit, answer: Overview) -> None:
+    """Draw the cards: today, the month and what it will come to, speed, promises, alerts."""
+    zone = visit.formats.zone_name
+    today, month, speed, promised, alerts = st.columns([1.1, 1.2, 1.1, 1, 1.1], gap="small")
+    with _card(
+        today,
+        "costs",
+        "Spend today",
+        f"What has been spent since midnight in {zone}, whatever the range above; yesterday is the whole day. Requests "
+        "without a price are in no sum.",
+        {"range": "24h"},
+    ):
+        _today(visit)
+    with _card(
+        month,
+        "costs",
+        "Month to date",
+        f"Spent since the first of the month in {zone}, as `tollkeeper cost report` has it; and what the whole month "
+        "will come to: the median, and the range that holds it in 8 of 10 futures. The forecast counts days in UTC, as "
+        "`tollkeeper forecast` does.",
+        {"range": "month"},
+    ):
+        _month(visit)
+    with _card(
+        speed,
+        "latency",
+        "Speed",
+        "Output tokens per second, the mean of the range that is chosen above; time to first token (TTFT) and time "
+        "between tokens (ITL) as 95 of 100 had it or better.",
+    ):
+        _speed(visit, answer)
+    with _card(
+        promised,
+        "latency",
+        "Promises",
+        "Objectives whose error budget is not used up and does not burn, as `tollkeeper slo report` has them.",
+    ):
+        _promises(visit)
+    with _card(
+        alerts,
+        "budgets",
+        "Open alerts",
+        "Alerts whose condition holds now. Page: somebody is to look at once; ticket: in working hours.",
+        {"tab": "alerts"},
+    ):
+        _alerts(visit)
+
+
+@contextmanager
+def _card(
+    column: DeltaGenerator, path: str, title: str, help: str, parameters: Mapping[str, str | None] | None = None
+) -> Iterator[None]:
+    with column.container(border=True, gap="xxsmall"):
+        address.page_link(path, f"{title} :gray[:material/help:]", parameters, help=help)
+        with contained():
+            yield
+
+
+def _say(value: str, beside: str, tone: Tone | None = None, *, unit: str = "") -> None:
+    """Draw a value and what stands beside it; the dot's colour says again what the words say."""
+    small = f' <span style="font-size:0.95rem;font-weight:400">{escape(unit)}</span>' if unit else ""
+    dot = "" if tone is None else f'<span aria-hidden="true" style="color:{STATUS[tone]}">\u25cf</span> '
+    # Two lines are kept for the words, so that all cards are equally high.
+    st.markdown(
+        f'<div style="font-size:1.6rem;font-weight:600;line-height:1.3;white-space:nowrap">{escape(value)}{small}</div>'
+        '<div style="font-size:0.86rem;line-height:1.4;min-height:2.8em;padding-bottom:0.9rem;opacity:0.8">'
+        f"{dot}{escape(beside)}</div>",
+        unsafe_allow_html=True,
+    )
+
+
+def _today(visit: Visit) -> None:
+    scope, formats = visit.scope, visit.formats
+    found = visit.read_slow(
+        spending_now,
+        AskedAt(visit.now),
+        visit.viewer.zone,
+        scope.tenant,
+        scope.team,
+        scope.project,
+        scope.model,
+        keep_seconds=_SPENDING_SECONDS,
+    )
+    if isinstance(found, Pending):
+        _say(_WAITING, "being summed up")
+        return
+    unpriced = found.today.unpriced_requests
+    beside = f"{formats.money(found.yesterday.cost_usd)} yesterday"
+    if unpriced:
+        beside += f", {formats.count(unpriced)} unpriced"
+    _say(formats.money(found.today.cost_usd), beside, "warn" if unpriced else None)
+
+
+def _month(visit: Visit) -> None:
+    scope, formats = visit.scope, visit.formats
+    asked = AskedAt(visit.now)
+    spent = visit.read_slow(
+        spending_now,
+        asked,
+        visit.viewer.zone,
+        scope.tenant,
+        scope.team,
+        scope.project,
+        scope.model,
+        keep_seconds=_SPENDING_SECONDS,
+    )
+    if isinstance(spent, Pending):
+        _say(_WAITING, "being summed up")
+        return
+    _say(formats.money(spent.month_to_date.cost_usd), _forecast(visit, asked))
+
+
+def _forecast(visit: Visit, asked: AskedAt) -> str:
+    scope, formats = visit.scope, visit.formats
+    if scope.model is not None or scope.project is not None:
+        return "forecasts are of tenants and teams"
+    found = visit.read_slow(spend_outlook, asked, scope.tenant, scope.team, keep_seconds=_FORECAST_SECONDS)
+    if isinstance(found, Pending):
+        return "forecast is being computed"
+    if found is None:
+        return "nothing to forecast from"
+    month = found.month
+    if month.expected_usd is None:
+        return f"no forecast: {found.reason}"
+    expected = f"forecast {formats.money(month.expected_usd)}"
+    if month.low_usd is None or month.high_usd is None:
+        return f"{expected} at this pace; {found.reason}"
+    return f"{expected} ({formats.money(month.low_usd)} \u2013 {formats.money(month.high_usd)})"
+
+
+def _speed(visit: Visit, answer: Overview) -> None:
+    formats = visit.formats
+    ttft, gap = answer.latency.ttft, answer.latency.gap
+    rate = answer.output_tokens_per_second
+    ttft_words = f"TTFT p95 {formats.duration(ttft.p95_ns if ttft else None)}"
+    _say(
+        "—" if rate is None else f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}",
+        f"{ttft_words}, ITL p95 {formats.duration(gap.p95_ns if gap else None)}",
+        unit="tokens/s",
+    )
+
+
+def _promises(visit: Visit) -> None:
+    if visit.viewer.team is not None:
+        _say("—", "kept by tenant, not by team")
+        return
+    promised = visit.read_control(promises, visit.scope.tenant)
+    total = len(promised.objectives)
+    if not total:
+        _say("none", "tollkeeper slo create makes an objective")
+        return
+    found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_PROMISES_SECONDS)
+    if isinstance(found, Pending):
+        _say(_WAITING, "being counted")
+        return
+    names = [standing.status for standing in found]
+    broken, burning, silent = (names.count(name) for name in ("broken", "burning", "no_requests"))
+    parts = [f"{broken} broken" if broken else "", f"{burning} burning" if burning else ""]
+    parts += [f"{silent} without requests" if silent else ""]
+    tone: Tone = "bad" if broken else "warn" if burning else "good"
+    _say(
+        f"{names.count('kept')} of {total}",
+        ", ".join(part for part in parts if part) or "no error budget burns",
+        tone,
+        unit="kept",
+    )
+
+
+def _alerts(visit: Visit) -> None:
+    found = visit.read_control(open_by_severity, visit.scope.tenant, visit.scope.team)
+    pages, tickets = found.get("page", 0), found.get("ticket", 0)
+    if not pages and not tickets:
+        _say("0", "nothing that a rule looks at is wrong", "good")
+        return
+    _say(
+        str(pages + tickets),
+        f"{pages} to page, {tickets} to ticket",
+        "bad" if pages else "warn",
+    )

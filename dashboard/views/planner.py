@@ -1,0 +1,127 @@
+"""The planner page: what if there were more traffic, other GPUs or other replicas; and what would have saved money."""
+
+import streamlit as st
+
+from analytics.prices.card_list import card_list
+from analytics.recommendations.question import recommended
+from contracts.control import Role
+from contracts.errors import InvalidRequest, TollkeeperError
+from dashboard.forms import show_refusal
+from dashboard.page import Page
+from dashboard.panels import contained, note, panel, show_table
+from dashboard.planner_run import PlannerRun, planner_runs
+from dashboard.slow_answers import Pending
+from dashboard.states import escaped
+from dashboard.views.planner_form import asked_for, command_of
+from dashboard.views.planner_result import show_result
+from dashboard.views.recommendation_table import RECOMMENDATION_COLUMNS, recommendations_frame
+from dashboard.visit import Visit
+
+_RUN_KEY = "planner_run"
+_DAYS = 7
+_LOOK_SECONDS = 0.5
+_ABOUT = "Plays recorded traffic against simulated replicas: what if; and what the last week's records would save."
+
+
+def draw(visit: Visit) -> None:
+    """Draw the page."""
+    if visit.viewer.tenant is None:
+        left, right = st.columns([2, 3], gap="medium")
+        with left:
+            _ask(visit)
+        with right:
+            _show(visit)
+            _recommendations(visit)
+    else:
+        note("What-if plans are of replicas, which serve all tenants: they are for viewers of the whole platform.")
+        _recommendations(visit)
+
+
+def _ask(visit: Visit) -> None:
+    run: PlannerRun | None = st.session_state.get(_RUN_KEY)
+    is_busy = run is not None and not run.is_over
+    try:
+        job = asked_for(visit)
+    except InvalidRequest as error:
+        show_refusal(error)
+        return
+    if st.button(
+        "Play the plan",
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=is_busy,
+        width="stretch",
+        key="plan_play",
+    ):
+        try:
+            st.session_state[_RUN_KEY] = planner_runs().begin(job)
+        except TollkeeperError as error:
+            show_refusal(error)
+            return
+        st.rerun()
+
+
+def _show(visit: Visit) -> None:
+    run: PlannerRun | None = st.session_state.get(_RUN_KEY)
+    if run is None:
+        with panel("Outcome", help="Percentiles, how busy replicas would be, and what they would cost."):
+            st.markdown(
+                "Choose what is replayed and what would be otherwise, then play the plan. It stands here beside what "
+                "is: how soon answers begin, how busy replicas are, what they cost, and how many are needed."
+            )
+            note(
+                "The same plan gives the same answer, here and at the command line. The gateway's limits, queues and "
+                "retries are left out: a plan is of what replicas can bear."
+            )
+    elif not run.is_over:
+        st.fragment(_progress, run_every=_LOOK_SECONDS)(run)
+    elif run.answer is None:
+        with panel("Outcome"):
+            said = run.refused or "the planner gave no answer"
+            st.error(f"{escaped(said[:1].upper() + said[1:])}.", icon=":material/error:")
+    else:
+        show_result(visit, run.answer, run.seconds, command_of(run.job))
+
+
+def _progress(run: PlannerRun) -> None:
+    """Say how far a plan is, twice a second; draw the page anew when it is over."""
+    if run.is_over:
+        st.rerun()
+    with st.status(f"{(run.stages or ['starting'])[-1].capitalize()} … {run.seconds:.0f} s", expanded=True):
+        for stage in run.stages[:-1]:
+            st.markdown(f":material/check: {escaped(stage)}")
+        if run.stages:
+            st.markdown(f":material/hourglass_empty: {escaped(run.stages[-1])}")
+        st.button("Cancel", on_click=run.cancel, key="plan_cancel", icon=":material/stop:")
+
+
+def _recommendations(visit: Visit) -> None:
+    with contained():
+        cards = visit.read_control(card_list)
+        hour = visit.now.replace(minute=0, second=0, microsecond=0)  # one answer an hour for all viewers
+        found = visit.read_slow(recommended, cards, hour, _DAYS, visit.scope.tenant)
+        if isinstance(found, Pending):
+            with panel("Recommendations"):
+                note("The last week's records are being looked through.")
+            return
+        show_table(
+            "Recommendations",
+            recommendations_frame(found, visit.formats),
+            key="planner_recommendations",
+            columns=RECOMMENDATION_COLUMNS,
+            help=f"What the last {_DAYS} days' records say could have been saved by the price cards of now, the "
+            "largest first. They are not added up: two may speak of the same request.",
+            empty="Nothing in the last week's records would save a tenth of what it concerns.",
+        )
+
+
+PLANNER = Page(
+    "Planner",
+    "planner",
+    ":material/science:",
+    draw,
+    filters=("tenant",),
+    is_live=False,
+    roles=frozenset({Role.OWNER, Role.ADMIN, Role.FINANCE}),
+    about=_ABOUT,
+)

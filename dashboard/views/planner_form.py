@@ -1,0 +1,161 @@
+"""The planner's questions: what is replayed, on which replicas, what would be otherwise, and what has to be kept."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final, get_args
+
+import streamlit as st
+
+from analytics.planner.hardware import GPUS, WEIGHT_BYTES
+from analytics.planner.question import Made, PlanJob, WhatIf
+from contracts.configuration import PolicyName
+from contracts.errors import InvalidRequest
+from dashboard.panels import panel
+from dashboard.visit import Visit
+
+_RECORDED: Final = "Recorded traffic"
+_MADE: Final = "Made requests"
+_SAME: Final = "as it is"
+
+
+def asked_for(visit: Visit) -> PlanJob:
+    """Draw the form and give the plan it asks for. Raises InvalidRequest on a price that is none."""
+    hours, model, made = _workload(visit)
+    with panel("Replicas", help="What serves the requests now."):
+        left, right = st.columns(2)
+        replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="How many there are")
+        policy = right.selectbox(
+            "Policy", get_args(PolicyName), key="plan_policy", help="How the router chooses between them"
+        )
+        price = left.text_input("USD per GPU-hour", key="plan_price", placeholder="unknown", help="Of each GPU")
+        blocks = right.number_input(
+            "KV blocks", 1, None, None, key="plan_blocks", placeholder="as measured", help="The size of a cache"
+        )
+        setup = st.text_area(
+            "A replica as JSON",
+            key="plan_setup",
+            height=90,
+            placeholder="Empty: fitted to the steps that engines measured in the hours above",
+            help="As `tollkeeper plan --json` prints it under `replica`",
+        )
+    changes = _changes(visit)
+    with panel("Objective", help="The fewest replicas that keep it are sought, with the changes above."):
+        left, right = st.columns(2)
+        ttft = left.number_input(
+            "TTFT p95, ms", 0.001, None, None, key="plan_ttft", placeholder="not asked", help="Time to first token"
+        )
+        gap = right.number_input(
+            "Gap p95, ms", 0.001, None, None, key="plan_gap", placeholder="not asked", help="Between two tokens"
+        )
+    what_if = replace(
+        changes,
+        replicas=int(replicas),
+        policy=str(policy),
+        usd_per_gpu_hour=_price(price),
+        kv_blocks=None if blocks is None else int(blocks),
+        ttft_p95_ms=ttft,
+        gap_p95_ms=gap,
+    )
+    return PlanJob(what_if=what_if, hours=hours, model=model, made=made, setup=setup)
+
+
+def _workload(visit: Visit) -> tuple[float, str, Made | None]:
+    with panel("Workload", help="Which requests the plan is played with."):
+        kind = st.segmented_control(
+            "Workload", (_RECORDED, _MADE), default=_RECORDED, key="plan_kind", required=True,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        left, right = st.columns(2)
+        hours = left.number_input(
+            "Last hours", 0.01, 720.0, 1.0, key="plan_hours", help="Of recorded requests, and of measured steps"
+        )
+        model = right.selectbox(
+            "Model", ["", *visit.choices("model")], key="plan_model", format_func=lambda name: name or "All models",
+            help="Requests and measured steps of this model alone",
+        )  # fmt: skip
+        if kind == _RECORDED:
+            return hours, model, None
+        return hours, model, Made(
+            requests=int(left.number_input("Requests", 1, 5_000_000, 1000, key="plan_made")),
+            per_second=right.number_input("A second", 0.0001, None, 1.0, key="plan_rate"),
+            input_tokens=left.number_input("Mean prompt, tokens", 1.0, None, 512.0, key="plan_input"),
+            output_tokens=right.number_input("Mean answer, tokens", 1.0, None, 128.0, key="plan_output"),
+        )  # fmt: skip
+
+
+def _changes(visit: Visit) -> WhatIf:
+    with panel("What if", help="What would be otherwise; left as it is, nothing is."):
+        left, right = st.columns(2)
+        traffic = left.number_input("Traffic, times", 0.01, 1000.0, 1.0, key="plan_traffic", help="Requests a second")
+        spot = right.number_input(
+            "On spot machines, %", 0, 100, None, key="plan_spot", placeholder="none", help="60 % cheaper, taken back "
+            "once in twenty hours for three minutes",
+        )  # fmt: skip
+        without = st.multiselect(
+            "Without tenants", visit.choices("tenant"), key="plan_without", help="They are served elsewhere"
+        )
+        with st.expander("Other hardware, other steps"):
+            left, right = st.columns(2)
+            names = ["", *GPUS]
+            gpu = left.selectbox("Measured on", names, key="plan_gpu", format_func=lambda name: name or "not said")
+            to_gpu = right.selectbox("On this GPU", names, key="plan_to_gpu", format_func=lambda name: name or _SAME)
+            weights = left.selectbox(
+                "Weights in", ["", *WEIGHT_BYTES], key="plan_weights", format_func=lambda name: name or _SAME
+            )
+            chunk = right.number_input("Tokens a step", 1, None, None, key="plan_chunk", placeholder=_SAME)
+            parameters = left.number_input(
+                "Parameters, billions", 0.001, None, None, key="plan_parameters", placeholder="not said",
+                help="With the next, tells how much cache fits beside the weights",
+            )  # fmt: skip
+            kv_bytes = right.number_input(
+                "KV bytes a token", 1.0, None, None, key="plan_kv_bytes", placeholder="not said",
+                help="A token's keys and values, in all layers",
+            )  # fmt: skip
+            to_price = left.text_input("USD per hour there", key="plan_to_price", placeholder=_SAME)
+    return WhatIf(
+        traffic=traffic,
+        spot_share=None if spot is None else spot / 100,
+        without=tuple(without),
+        gpu=gpu,
+        to_gpu=to_gpu,
+        quantization=weights,
+        chunk_tokens=None if chunk is None else int(chunk),
+        parameters_billions=parameters,
+        kv_token_bytes=kv_bytes,
+        to_usd_per_gpu_hour=_price(to_price),
+    )
+
+
+def command_of(job: PlanJob) -> str:
+    """Write the command that plays the same plan."""
+    asked, default = job.what_if, WhatIf()
+    words = ["tollkeeper plan"]
+    if job.made is not None:
+        made = job.made
+        words.append(f"--made {made.requests} --rate {made.per_second:g}")
+        words.append(f"--input-tokens {made.input_tokens:g} --output-tokens {made.output_tokens:g}")
+    words.append(f"--hours {job.hours:g}")
+    words += [f"--model {job.model}"] if job.model else []
+    words += ["--setup replica.json"] if job.setup.strip() else []
+    words += [f"--without {tenant}" for tenant in asked.without]
+    for name in WhatIf.__slots__:
+        value = getattr(asked, name)
+        if name != "without" and value != getattr(default, name):
+            option = _OPTIONS.get(name, name.replace("_", "-"))
+            words.append(f"--{option} {value:g}" if isinstance(value, float) else f"--{option} {value}")
+    return " ".join(words)
+
+
+_OPTIONS: Final = {"parameters_billions": "parameters"}  # where the command calls it otherwise
+
+
+def _price(text: str) -> Decimal | None:
+    if not text.strip():
+        return None
+    try:
+        price = Decimal(text.strip())
+    except ArithmeticError as error:
+        raise InvalidRequest(f"{text[:40]!r} is no price of a GPU-hour; give USD such as 2.50") from error
+    if not price.is_finite() or price < 0:
+        raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
+    return price

@@ -1,0 +1,189 @@
+"""Service level objectives on the latency page: their error budgets, burn rates, and how a budget was used up."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.asked_at import AskedAt
+from analytics.slo.budget_history import budget_history
+from analytics.slo.report import Standing
+from analytics.slo.standings import Promises, promises, standings
+from contracts.objectives import BURN_PAIRS, Objective
+from dashboard.controls import select
+from dashboard.panels import contained, note, panel, show_chart, show_table
+from dashboard.slow_answers import Pending
+from dashboard.theme import STATUS
+from dashboard.views.time_charts import Line, line_frame, lines
+from dashboard.visit import Visit
+
+_KEPT_SECONDS: Final = 15
+_STATUS: Final = {"kept": "✓ kept", "burning": "▲ burning", "broken": "✗ broken", "no_requests": "no requests"}
+_MAX_BARS: Final = 200.0
+BURN_HELP: Final = (
+    "How many times faster than allowed the error budget was used up: 1 uses it up just at the window's end. A pair "
+    "alerts where both its windows burn at least so many times too fast: the long one says that it matters, the short "
+    "one that it goes on (SRE Workbook, chapter 5)."
+)
+
+
+def draw_promises(visit: Visit) -> None:
+    """Draw how objectives stand now, whatever the range above."""
+    st.markdown("### Promises")
+    promised = visit.read_control(promises, visit.scope.tenant)
+    if not promised.objectives:
+        with panel("Objectives"):
+            st.markdown(
+                "No objective is set. One is made with "
+                "`tollkeeper slo create chat-ttft --indicator ttft --target 99 --ttft-ms 500`; requests that came "
+                "before count too."
+            )
+        return
+    found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_KEPT_SECONDS)
+    if isinstance(found, Pending):
+        note("Objectives are being judged …")
+        return
+    _standing_table(found)
+    _burn_table(found)
+    with contained():
+        _history(visit, promised, found)
+
+
+def _standing_table(found: Sequence[Standing]) -> None:
+    frame = standing_frame(found)
+    number = st.column_config.NumberColumn
+    show_table(
+        "Objectives",
+        frame,
+        key="slo_standings",
+        help="How each objective stands over its own window, up to now. Same figures as `tollkeeper slo report`.",
+        columns={
+            "Status": st.column_config.TextColumn(
+                help="Broken: the budget is used up. Burning: it is being used up fast enough to alert."
+            ),
+            "Target": number("Target %", format="%.5g", help="So many per cent of requests are to be good"),
+            "Good": number("Good %", format="%.4g", help="So many were, over the window"),
+            "Budget left": st.column_config.ProgressColumn(
+                "Budget left %",
+                format="%.1f",
+                min_value=0,
+                max_value=100,
+                help="What is left of the bad requests that the target allows; below 0 it is overspent",
+            ),
+            "Allowed": number("Bad allowed", format="%.1f", help="Bad requests that the target allows of those so far"),
+            "Bad": number("Bad so far", format="localized", help="Bad requests in the window"),
+            "Requests": number(format="localized", help="Requests that count, in the window"),
+            "Window": st.column_config.TextColumn(help="Days over which the budget holds"),
+        },
+    )
+
+
+def standing_frame(found: Sequence[Standing]) -> pd.DataFrame:
+    """Give a row per objective. Shares are per cent; missing where no request counts."""
+    rows = []
+    for standing in found:
+        shown: dict[str, Any] = standing.as_json()
+        rows.append(
+            {
+                "Objective": standing.objective.id,
+                "Status": _STATUS[standing.status],
+                "Promise": promise_text(standing.objective),
+                "About": about_text(standing.objective),
+                "Target": float(standing.objective.target_percent),
+                "Good": shown["good_percent"],
+                "Budget left": shown["budget_remaining_percent"],
+                "Allowed": shown["budget_requests"],
+                "Bad": shown["bad_requests"],
+                "Requests": shown["requests"],
+                "Window": f"{standing.objective.window_days} d",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _burn_table(found: Sequence[Standing]) -> None:
+    frame = burn_frame(found)
+    columns: dict[str, Any] = {
+        name: st.column_config.NumberColumn(name, format="%.3g", help=BURN_HELP)
+        for name in frame.columns
+        if name not in ("Objective", "Alerts")
+    }
+    columns["Alerts"] = st.column_config.TextColumn(help="The pairs that burn now, most urgent first")
+    show_table("Burn rates", frame, key="slo_burns", columns=columns, help=BURN_HELP)
+
+
+def burn_frame(found: Sequence[Standing]) -> pd.DataFrame:
+    """Give a row per objective and a column per window of each pair: times too fast, missing without requests."""
+    rows = []
+    for standing in found:
+        row: dict[str, object] = {"Objective": standing.objective.id}
+        row["Alerts"] = ", ".join(pair.name for pair in standing.burning) or "none"
+        for pair in BURN_PAIRS:
+            for window in (pair.long, pair.short):
+                rate = standing.counts[window].burn_rate(standing.objective)
+                row[f"{_spoken(window.total_seconds())} ({float(pair.factor):g}×)"] = (
+                    None if rate is None else float(rate)
+                )
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> None:
+    names = [standing.objective.id for standing in found]
+    worst = min(found, key=lambda each: _remaining(each)).objective.id
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown("### How a budget was used up", width="content")
+        chosen = select("objective", "Objective", names, default=worst, width=260)
+    history = visit.read_slow(budget_history, promised, chosen, AskedAt(visit.now), keep_seconds=60)
+    if isinstance(history, Pending):
+        note("The budget's history is being read …")
+        return
+    steps = [point.at for point in history.points]
+    left = [None if point.remaining_share is None else point.remaining_share * 100 for point in history.points]
+    drawn = [Line("Budget left", left, STATUS["good"] if (left[-1] or 0) > 0 else STATUS["bad"])]
+    figure = lines(steps, drawn, visit.formats.zone, suffix=" %")
+    known = [value for value in left if value is not None]
+    figure.update_yaxes(rangemode="normal", range=[min([0.0, *known]) - 2, 104])
+    figure.add_hline(y=0, line={"color": STATUS["bad"], "width": 1, "dash": "dot"})
+    show_chart(
+        f"Error budget of {chosen}",
+        figure,
+        key="slo_history",
+        unit="% left",
+        help="What was left at the end of each day of the window, of the bad requests that the target allows of all of "
+        "the window's requests so far.",
+        data=lambda: line_frame(steps, drawn),
+    )
+
+
+def promise_text(objective: Objective) -> str:
+    """Say what an objective promises of a request."""
+    times = {"ttft": "first token", "inter_token": "token", "end_to_end": "answer"}
+    limits = [f"{times[name]} in {format(value, 'f')} ms" for name, value in objective.thresholds_ms.items()]
+    if objective.indicator == "availability":
+        return "answered"
+    return ("answered, " if objective.indicator == "goodput" else "") + ", ".join(limits)
+
+
+def about_text(objective: Objective) -> str:
+    """Say which requests an objective is about."""
+    named = (
+        ("tenant", objective.tenant),
+        ("model", objective.model),
+        ("route", objective.route),
+        ("prompts", objective.prompt_class),
+    )
+    return ", ".join(f"{kind} {name}" for kind, name in named if name) or "everything"
+
+
+def _remaining(standing: Standing) -> float:
+    left = standing.budget.remaining_share
+    return _MAX_BARS if left is None else float(left)
+
+
+def _spoken(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds % size == 0:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

@@ -1,0 +1,56 @@
+"""Recommendations as a table: what to do, what it would save, and what says so."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.recommendations.recommendation import Kind, Recommendation
+from dashboard.charts import group_name
+from dashboard.formats import Formats
+
+_text = st.column_config.TextColumn
+_KINDS: Final[Mapping[Kind, str]] = {
+    "right_size": "smaller model",
+    "cacheable_prefix": "cached prompts",
+    "batch": "batches",
+    "idle_replicas": "idle replicas",
+    "cheaper_provider": "other provider",
+}
+RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
+    "Saves": _text(width="small", help="Of the days looked at, by the price cards of now; a dash: it has no price yet"),
+    "By": _text(help="Which kind of change"),
+    "Tenant": _text(width="small", help="Whose requests; (platform): of replicas, which serve all"),
+    "Model": _text(),
+    "Do": _text(width="large", help="What to change"),
+    "Evidence": _text(width="large", help="What the records say; shares are of 1"),
+    "But": _text(width="medium", help="What the records cannot know"),
+}
+
+
+def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> pd.DataFrame:
+    """Give a row for each recommendation, in their order."""
+    return pd.DataFrame(
+        [
+            {
+                "Saves": formats.money(one.saving_usd),
+                "By": _KINDS[one.kind],
+                "Tenant": one.tenant or "(platform)",
+                "Model": group_name(one.model),
+                "Do": one.action,
+                "Evidence": _said(one.evidence),
+                "But": one.caution,
+            }
+            for one in found
+        ],
+        columns=list(RECOMMENDATION_COLUMNS),
+    )
+
+
+def _said(evidence: Mapping[str, int | float | str]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_number(value)}" for name, value in evidence.items())
+
+
+def _number(value: int | float | str) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else value or "(none)"

@@ -1,0 +1,341 @@
+"""One request: its time from arrival to the last token, its route, its tries, its cost, and why it was slow."""
+
+from html import escape
+from typing import Final
+from uuid import UUID
+
+import pandas as pd
+import streamlit as st
+
+from analytics.explorer.cost_lines import cost_lines
+from analytics.explorer.single_request import SingleRequest, single_request
+from analytics.explorer.slowest import SlowTokens, slowest_tokens_of
+from analytics.explorer.waterfall import waterfall
+from analytics.prices.card_list import card_list
+from contracts.errors import InvalidRequest
+from dashboard import address
+from dashboard.panels import Figure, note, panel, show_chart, show_figures, show_table
+from dashboard.states import escaped
+from dashboard.theme import STATUS
+from dashboard.views.request_charts import (
+    CAUSES,
+    candidate_bars,
+    cause_bars,
+    fall_chart,
+    fall_frame,
+    gap_chart,
+    gap_frame,
+    slow_frame,
+)
+from dashboard.visit import Visit
+
+_OUTCOMES: Final = {
+    "ok": ("answered", "good"),
+    "error": ("failed", "bad"),
+    "rejected": ("refused", "warn"),
+    "cancelled": ("client left", "neutral"),
+}
+# Facts in the order of the table, by the column that holds them.
+_FACTS: Final = (
+    *("requested_model", "model", "model_version", "route", "provider", "pool", "replica", "adapter", "region"),
+    *("gateway", "priority", "operation", "api", "finish_reason", "error_code", "limit_name", "cache", "gap_clock"),
+    *("count_method", "key_id", "project", "end_user", "conversation_id", "prompt_name", "prompt_version", "run_id"),
+    "trace_id",
+)
+
+
+def draw_request(visit: Visit, named: str) -> None:
+    """Draw one request by its id. Raises InvalidRequest where it is no id, NotFound where it is not the viewer's."""
+    st.button("All requests", icon=":material/arrow_back:", on_click=address.change, args=({"request": None},))
+    try:
+        identifier = UUID(named)
+    except ValueError as error:
+        raise InvalidRequest(f"{named!r} is no request id; it is in the reply's header x-request-id") from error
+    request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
+    slow = None if visit.viewer.reach.is_bound else visit.read(slowest_tokens_of, identifier)
+    _heading(visit, request)
+    _figures(visit, request)
+    _draw_fall(visit, request, slow)
+    _draw_slow(visit, request, slow)
+    left, right = st.columns(2, gap="small")
+    with left:
+        _draw_cost(visit, request)
+        _draw_gpu(visit, request)
+    with right:
+        _draw_decision(visit, request)
+        _draw_tries(visit, request)
+    _draw_facts(request)
+
+
+def _heading(visit: Visit, request: SingleRequest) -> None:
+    said, tone = _OUTCOMES[request.labels["outcome"]]
+    whose = " / ".join(part for part in (request.tenant, request.labels["team"], request.labels["project"]) if part)
+    model = request.labels["model"] or request.labels["requested_model"] or "no model"
+    where = f" on {request.labels['replica']}" if request.labels["replica"] else ""
+    began = request.started_at.astimezone(visit.formats.zone)
+    st.html(
+        '<div style="display:flex;flex-wrap:wrap;gap:4px 18px;align-items:baseline">'
+        f'<span style="font-weight:600;font-family:monospace">{request.request_id}</span>'
+        f'<span style="font-weight:600;color:{STATUS[tone]}">● {said}, status {request.status}</span>'
+        f"<span>{escape(whose)}</span><span>{escape(model)}{escape(where)}</span>"
+        f"<span>{began:%-d %b %Y %H:%M:%S}.{began.microsecond // 1000:03d} "
+        f"{escape(visit.formats.zone_name)}</span></div>"
+    )
+
+
+def _figures(visit: Visit, request: SingleRequest) -> None:
+    formats, usage = visit.formats, request.usage
+    cached = sum(filter(None, (usage.cache_read_text, usage.cache_read_audio)))
+    charged = request.charged_usd
+    show_figures(
+        [
+            Figure("Duration", formats.duration(request.duration_ns), "to the end", "From its arrival to its end."),
+            Figure(
+                "First token",
+                formats.duration(request.ttft_ns),
+                "streamed" if request.is_streamed else "answered whole",
+                "From its arrival to the first token passing the gateway.",
+            ),
+            Figure("Input", formats.count(usage.input_tokens), f"{formats.count(cached)} cached", "Prompt tokens."),
+            Figure(
+                "Output",
+                formats.count(usage.output_tokens),
+                f"counted: {request.labels['count_method']}",
+                "Generated tokens, reasoning included, and how they were counted.",
+            ),
+            Figure(
+                "Cost",
+                formats.money(request.cost_usd),
+                request.labels["price_version"] or "unpriced",
+                "At the card that held when it ran. Budgets were charged "
+                f"{'an unknown amount' if charged is None else formats.money(charged)}.",
+            ),
+            Figure(
+                "GPU time",
+                formats.duration(None if request.gpu is None else request.gpu.total_ns),
+                "no engine of ours" if request.gpu is None else request.gpu.method,
+                "Its share of the time of the engine's steps.",
+            ),
+            Figure("Tries", str(request.counts["attempts"]), "asked for it", "How many targets were asked for it."),
+        ]
+    )
+
+
+def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens | None) -> None:
+    fall = waterfall(request)
+    show_chart(
+        "Where its time went",
+        fall_chart(request, fall, slow, visit.formats),
+        key="request_waterfall",
+        unit="ms from its arrival",
+        help="Admission: reading, keys, rules, limits. Gateway queue: its tenant's turn. Engine queue and cold start "
+        "are by the engine's word. Prefill includes the way there and back, and failed tries. Each mark is a token.",
+        data=lambda: fall_frame(fall),
+        alt="The request's time by stage, one row each, with a mark for every token",
+    )
+    if len(fall.token_ns) > 1:
+        clock = "the engine's clock" if request.labels["gap_clock"] == "engine" else "their arrival at the gateway"
+        show_chart(
+            "Time before each token",
+            gap_chart(fall, visit.formats),
+            key="request_gaps",
+            unit="ms",
+            help=f"By {clock}, to 10 µs; the first token is left out, its time is above. Tokens that came in one chunk "
+            "have none between them. The slowest is marked.",
+            data=lambda: gap_frame(fall),
+        )
+
+
+def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens | None) -> None:
+    title = "Why its slowest tokens were slow"
+    help = (
+        "The time before each of the five slowest tokens, by what the engine did meanwhile. Own: computing for this "
+        "request. Co-tenant prefill and decode: for others in the same steps. Preempted: steps without it after it had "
+        "begun. Host: the engine between steps. Outside: the way, the gateway, an engine that is not ours."
+    )
+    if slow is None:
+        with panel(title, help=help):
+            note("What an engine did meanwhile concerns other tenants too: it is shown to who sees the whole platform.")
+        return
+    if not slow.tokens:
+        with panel(title, help=help):
+            note("No token of it was timed.")
+        return
+    if not slow.has_steps:
+        with panel(title, help=help):
+            why = (
+                "Its engine's steps are no longer kept (72 hours), or have not arrived yet."
+                if request.is_of_engine
+                else "A provider answered it: what happened there is not told."
+            )
+            slowest = slow.tokens[0]
+            note(
+                f"The slowest token was number {slowest.token + 1}, after {visit.formats.duration(slowest.waited_ns)}. "
+                + why
+            )
+        return
+    show_chart(
+        title,
+        cause_bars(slow, visit.formats),
+        key="request_causes",
+        unit="ms",
+        help=help,
+        data=lambda: slow_frame(slow),
+        alt="The time before each of the slowest tokens, by cause",
+    )
+    first = slow.tokens[0]
+    name, _, said = CAUSES[first.main_cause]
+    share = getattr(first.time, f"{first.main_cause}_ns") / first.waited_ns if first.waited_ns else None
+    note(
+        f"Token {first.token + 1} was waited for longest, {visit.formats.duration(first.waited_ns)}: "
+        f"{visit.formats.percent(share)} of it {name.lower()} ({said})."
+    )
+
+
+def _draw_cost(visit: Visit, request: SingleRequest) -> None:
+    costs = cost_lines(request, visit.read_control(card_list).cards)
+    rows: list[dict[str, object]] = [
+        {
+            "Tokens of": line.leaf.replace("_", " ") if line.leaf != "request" else "fee per request",
+            "Tokens": line.tokens,
+            "Rate": None if line.usd_per_mtok is None else float(line.usd_per_mtok),
+            "Cost": None if line.cost_usd is None else float(line.cost_usd),
+        }
+        for line in costs.lines
+    ]
+    if costs.rest_usd:
+        is_known = any(line.cost_usd is not None for line in costs.lines)
+        name = "not on the card" if is_known else "all of it: the card is not known"
+        rows.append({"Tokens of": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
+    number = st.column_config.NumberColumn
+    show_table(
+        "Cost, line by line",
+        pd.DataFrame(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),
+        key="request_cost",
+        help="Tokens by kind, each in one line only, at the rates of the card that priced it. What the card does not "
+        "explain is a line of its own: a card that is gone, a kept answer's own price, further tries.",
+        columns={
+            "Tokens": number(format="localized"),
+            "Rate": number("$ per million", format="%.4f"),
+            "Cost": number(
+                "Cost $", format="%.9f", help=f"Sum: {costs.total_usd if costs.total_usd is not None else '—'}"
+            ),
+        },
+        empty="Its usage is not known, so it has no price; that is not zero.",
+    )
+
+
+def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
+    gpu = request.gpu
+    if gpu is None:
+        return
+    duration = visit.formats.duration
+    with panel("GPU time", help="Its share of the engine's steps, by what they did for it."):
+        confidence = "" if gpu.confidence is None else f", confidence {gpu.confidence:.2f}"
+        parts = (
+            ("Prefill", gpu.prefill_ns),
+            ("Decode", gpu.decode_ns),
+            ("Recomputed", gpu.recompute_ns),
+            ("Wasted", gpu.wasted_ns),
+        )
+        frame = pd.DataFrame(
+            [
+                {
+                    "Phase": name,
+                    "GPU time": duration(amount),
+                    "Share": 100 * amount / gpu.total_ns if gpu.total_ns else None,
+                }
+                for name, amount in parts
+            ]
+        )
+        st.dataframe(
+            frame,
+            key="request_gpu",
+            hide_index=True,
+            column_config={
+                "Share": st.column_config.ProgressColumn("Share %", format="%.1f", min_value=0, max_value=100)
+            },
+            alt="GPU time by phase",
+        )
+        blocks = "unknown" if gpu.kv_block_seconds is None else f"{gpu.kv_block_seconds:,.2f}"
+        note(f"{duration(gpu.total_ns)} in all by {gpu.method}{confidence}; {blocks} KV block seconds.")
+
+
+def _draw_decision(visit: Visit, request: SingleRequest) -> None:
+    decision = request.decision
+    title, help = "Route decision", "What the gateway weighed when it chose who was to answer."
+    if decision.candidates:
+        show_chart(
+            f"{title}: policy {decision.policy}",
+            candidate_bars(decision),
+            key="request_candidates",
+            unit="predicted ms to first token",
+            help=f"{help} The score of a target is the time to the first token that was predicted for it; the chosen "
+            "one is in full colour, the line is what came.",
+            data=lambda: pd.DataFrame(
+                [(one.replica, one.predicted_ms, one.cached_tokens, one.is_chosen) for one in decision.candidates],
+                columns=["target", "predicted_ms", "cached_tokens", "is_chosen"],
+            ),
+        )
+        if decision.regret_ms is not None:
+            note(f"The cheapest prediction, had it come true, would have spared {decision.regret_ms:,.1f} ms (regret).")
+    other = {part: value for part, value in decision.said.items() if part not in ("replica", "route", "away")}
+    if decision.candidates and not (decision.order or decision.skipped or other):
+        return
+    with panel(f"{title}: entries" if decision.candidates else title, help=help):
+        if decision.order:
+            st.markdown("In this order: " + ", ".join(f"**{escaped(name)}**" for name in decision.order))
+        for name, reason in decision.skipped.items():
+            st.markdown(f":gray[Not {escaped(name)}: {escaped(reason)}]")
+        if other:
+            st.json(other, expanded=1)
+        if not decision.said:
+            where = request.labels["replica"] or "nobody"
+            st.markdown(f"Answered by **{escaped(where)}**.")
+            note(
+                "Its alternatives were not noted: a pool of one target leaves no choice, and of others only a sample "
+                "of requests keeps its scores."
+            )
+
+
+def _draw_tries(visit: Visit, request: SingleRequest) -> None:
+    if not request.tries:
+        return
+    show_table(
+        "Tries",
+        pd.DataFrame(
+            [
+                {
+                    "No.": each.number,
+                    "Why": each.reason,
+                    "Target": each.replica,
+                    "Outcome": each.outcome + (f" {each.error_code}" if each.error_code else ""),
+                    "After": each.began_ns / 1e6,
+                    "Took": each.duration_ns / 1e6,
+                    "Cost": None if each.cost_usd is None else float(each.cost_usd),
+                }
+                for each in request.tries
+            ]
+        ),
+        key="request_tries",
+        columns={
+            "After": st.column_config.NumberColumn("After ms", format="%.4g", help="When it began, from the arrival"),
+            "Took": st.column_config.NumberColumn("Took ms", format="%.4g"),
+            "Cost": st.column_config.NumberColumn("Cost $", format="%.6f"),
+        },
+        help="Each target that was asked, and why.",
+    )
+
+
+def _draw_facts(request: SingleRequest) -> None:
+    rows = [(name.replace("_", " "), request.labels[name]) for name in _FACTS if request.labels[name]]
+    rows += [(f"tag {name}", value) for name, value in sorted(request.tags.items())]
+    rows += [(name.replace("_", " "), f"{value:,}") for name, value in request.counts.items() if value is not None]
+    if request.verdicts:
+        rows.append(("verdicts", ", ".join(request.verdicts)))
+    show_table(
+        "Everything else that is kept",
+        pd.DataFrame(rows, columns=["Fact", "Value"]),
+        key="request_facts",
+        help="The record as it is stored. Prompts and answers are not part of it; what was not reported is left out.",
+    )

@@ -1,0 +1,241 @@
+"""The requests page: every single request, filtered, searched and sorted; one of them opens to its whole story."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, cast
+
+import pandas as pd
+import streamlit as st
+
+from analytics.explorer.found import FoundPage, MatchesOverTime, count_matches, find_requests
+from analytics.explorer.question import MAX_PAGES, OUTCOMES, PAGE_ROWS, SORTS, RequestQuestion, Sort, read_outcome
+from analytics.explorer.search import read_search
+from contracts.errors import InvalidRequest
+from contracts.records import Outcome
+from dashboard import address, charts, states
+from dashboard.controls import select, text
+from dashboard.page import Page
+from dashboard.panels import note, show_chart, show_table
+from dashboard.slow_answers import Pending
+from dashboard.theme import STATUS
+from dashboard.views.request_story import draw_request
+from dashboard.views.time_charts import Line, line_frame, stacked_bars
+from dashboard.visit import Visit
+
+_OUTCOME_COLORS: Final[dict[Outcome, str]] = {
+    "ok": STATUS["good"],
+    "error": STATUS["bad"],
+    "rejected": STATUS["warn"],
+    "cancelled": STATUS["neutral"],
+}
+_OUTCOME_NAMES: Final[dict[str, str]] = {
+    "": "All outcomes",
+    "ok": "answered",
+    "error": "failed",
+    "rejected": "refused",
+    "cancelled": "client left",
+}
+_SORT_NAMES: Final[dict[str, str]] = {
+    "newest": "Newest first",
+    "ttft": "Slowest first token",
+    "duration": "Longest",
+    "cost": "Most expensive",
+    "tokens": "Most tokens",
+}
+# Views that are worth a name: what they put into the address. Any other is kept as a bookmark of the address itself.
+_VIEWS: Final[dict[str, dict[str, str | None]]] = {
+    "All": {"q": None, "outcome": None, "sort": None},
+    "Failed": {"q": None, "outcome": "error", "sort": None},
+    "Refused": {"q": None, "outcome": "rejected", "sort": None},
+    "Slow to start": {"q": None, "outcome": None, "sort": "ttft"},
+    "Tried again": {"q": "attempts>1", "outcome": None, "sort": None},
+    "Most expensive": {"q": None, "outcome": None, "sort": "cost"},
+}
+_LONG_SECONDS: Final = 60
+_SEARCH_HELP: Final = (
+    "A request's or trace's id; part of a model, team, project, error, prompt, end user, conversation or run; or "
+    "name:value with route, provider, replica, error, user, conversation, run, prompt, project, key, status, trace or "
+    "tag.NAME; ttft>500ms, duration>2s, attempts>1. All must match."
+)
+
+
+def draw(visit: Visit) -> None:
+    """Draw the one request that the address names, else the list."""
+    named = address.get("request")
+    if named is not None:
+        draw_request(visit, named)
+        return
+    question = _asked(visit)
+    is_long = visit.scope.grain != "minute"
+    looks_at_all = question.sort != "newest" or question.search.word is not None
+    if is_long and looks_at_all:
+        answer = visit.read_slow(find_requests, question, keep_seconds=_LONG_SECONDS)
+    else:
+        answer = visit.read(find_requests, question)
+    if isinstance(answer, Pending):
+        note("All requests of the range are being looked at …")
+        return
+    if not answer.requests and question.page == 1 and not visit.seen("tenant"):
+        states.show_first_steps()
+        return
+    if is_long:
+        matches = visit.read_slow(count_matches, replace(question, page=1), keep_seconds=_LONG_SECONDS)
+    else:
+        matches = visit.read(count_matches, question)
+    if isinstance(matches, Pending):
+        note("Being counted …")
+        _draw_table(visit, answer, None)
+    else:
+        _draw_matches(visit, matches)
+        _draw_table(visit, answer, matches.total)
+
+
+def _asked(visit: Visit) -> RequestQuestion:
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        typed = text(
+            "q", "Search", placeholder="Search: user:alice error:rate_limited ttft>500ms", help=_SEARCH_HELP, width=340
+        )
+        outcome = select(
+            "outcome", "Outcome", ("", *OUTCOMES), default="", format_func=_OUTCOME_NAMES.__getitem__, width=150
+        )
+        sort = select("sort", "Order", SORTS, default="newest", format_func=_SORT_NAMES.__getitem__, width=180)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(":gray[Views]", width="content")
+        for name, wanted in _VIEWS.items():
+            st.button(
+                name,
+                key=f"view_{name}",
+                type="tertiary",
+                on_click=address.change,
+                args=({**wanted, "p": None},),
+                help="Show this view; the address keeps it, and any other: bookmark or share it.",
+            )
+    scope = visit.scope
+    if scope.grain != "minute":  # the same question for as long as the minute lasts, so that it need not be asked again
+        end = scope.end.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        scope = replace(scope, start=scope.start.replace(second=0, microsecond=0), end=end)
+    return RequestQuestion.of(scope, read_search(typed), read_outcome(outcome), cast(Sort, sort), _page())
+
+
+def _page() -> int:
+    written = address.get("p") or "1"
+    if not (written.isascii() and written.isdigit() and len(written) <= len(str(MAX_PAGES))):
+        raise InvalidRequest(f"{written!r} is no page; pages are 1 to {MAX_PAGES}", param="p")
+    return int(written)
+
+
+def _draw_matches(visit: Visit, matches: MatchesOverTime) -> None:
+    drawn = [
+        Line(
+            _OUTCOME_NAMES[outcome],
+            matches.outcomes[outcome],
+            _OUTCOME_COLORS[outcome],
+            [visit.formats.count(count) for count in matches.outcomes[outcome]],
+        )
+        for outcome in ("ok", "cancelled", "rejected", "error")
+        if outcome in matches.outcomes
+    ]
+    figure = stacked_bars(matches.steps, drawn, visit.formats.zone)
+    figure.update_layout(height=150)
+    show_chart(
+        f"{visit.formats.counted(matches.total, 'request')}",
+        figure,
+        key="requests_over_time",
+        unit=f"per {charts.step_name(matches.step)}",
+        help="All requests that match, by outcome, when they began. Same number as `tollkeeper request find`.",
+        data=lambda: line_frame(matches.steps, drawn),
+    )
+
+
+def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
+    page = answer.question.page
+    frame = list_frame(visit, answer)
+    first = (page - 1) * PAGE_ROWS
+    title = f"{first + 1:,} to {first + len(frame):,} of {visit.formats.count(total)}" if len(frame) else "Requests"
+    picked = show_table(
+        title,
+        frame,
+        key=f"requests_list_{page}",
+        columns=_columns(),
+        help="Choose a line to see where its time and money went.",
+        on_select="rerun",
+        data=lambda: pd.DataFrame([one.as_json() for one in answer.requests]),
+        empty="No request matches; take something out of the search, or choose a longer range.",
+    )
+    rows = [] if picked is None else picked.selection.rows
+    if rows and rows[0] < len(answer.requests):
+        address.change({"request": str(answer.requests[rows[0]].request_id)})
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button(
+            "Previous",
+            icon=":material/chevron_left:",
+            disabled=page == 1,
+            on_click=address.change,
+            args=({"p": str(page - 1) if page > 2 else None},),
+            key="requests_back",
+        )
+        st.button(
+            "Next",
+            icon=":material/chevron_right:",
+            disabled=not answer.has_more or page == MAX_PAGES,
+            on_click=address.change,
+            args=({"p": str(page + 1)},),
+            key="requests_on",
+        )
+        note(f"Page {page}. {PAGE_ROWS} to a page; — is what was not measured, not reported or not priced.")
+
+
+def list_frame(visit: Visit, answer: FoundPage) -> pd.DataFrame:
+    """Give a row per request, times in milliseconds and in the viewer's zone; unknown values are missing."""
+    zone = visit.formats.zone
+    return pd.DataFrame(
+        [
+            {
+                "Began": f"{one.started_at.astimezone(zone):%-d %b %H:%M:%S}",
+                "Outcome": _OUTCOME_NAMES[one.outcome] + (f" {one.status}" if one.outcome != "ok" else ""),
+                "Tenant": one.tenant,
+                "Team": one.team or None,
+                "Model": one.model or one.requested_model,
+                "Why": one.error_code or one.finish_reason or None,
+                "Duration": one.duration_ns / 1e6,
+                "TTFT": None if one.ttft_ns is None else one.ttft_ns / 1e6,
+                "In": one.input_tokens,
+                "Out": one.output_tokens,
+                "Cost": None if one.cost_usd is None else float(one.cost_usd),
+                "Tries": one.attempts,
+                "User": one.end_user or None,
+            }
+            for one in answer.requests
+        ]
+    )
+
+
+def _columns() -> dict[str, Any]:
+    number, words = st.column_config.NumberColumn, st.column_config.TextColumn
+    return {
+        "Began": words(help="When it reached the gateway, in your time zone"),
+        "Outcome": words(help="What became of it, and the status where it was not answered", width="small"),
+        "Tenant": words(width="small"),
+        "Team": words(width="small"),
+        "Model": words(help="The model that served it, else the one asked for"),
+        "Why": words(help="The error's code, or why the answer ended"),
+        "Duration": number("Duration ms", format="%.4g", help="From its arrival to the end of its answer"),
+        "TTFT": number("TTFT ms", format="%.4g", help="From its arrival to its first token"),
+        "In": number("In tokens", format="localized", help="Prompt tokens, cached ones included"),
+        "Out": number("Out tokens", format="localized", help="Generated tokens, reasoning included"),
+        "Cost": number("Cost $", format="%.6f", help="At the price that held; missing is unpriced, not free"),
+        "Tries": number(format="%d", help="Targets that were tried"),
+        "User": words(help="The end user that the application named"),
+    }
+
+
+REQUESTS = Page(
+    "Requests",
+    "requests",
+    ":material/list_alt:",
+    draw,
+    filters=("range", "tenant", "team", "model"),
+    is_live=False,
+    about="Every single request; one of them opens to where its time and money went.",
+)

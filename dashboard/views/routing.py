@@ -1,0 +1,281 @@
+"""The routing page: who answered, what was tried beside, what caches had, and what the router's choices were worth."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import pandas as pd
+import streamlit as st
+
+from analytics.routing.board import RoutingBoard, routing_board
+from analytics.routing.shares import entry_shares
+from analytics.routing.targets import target_lines
+from analytics.routing.tries import further_by_reason, lost_usd
+from analytics.routing.use import total_of
+from dashboard.address import page_link
+from dashboard.gateway_state import GatewayState, read_gateway_state
+from dashboard.page import Page
+from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures, show_table
+from dashboard.slow_answers import Pending
+from dashboard.views.routing_charts import (
+    breaker_history,
+    failed_tries,
+    failed_tries_frame,
+    hits_frame,
+    hits_over_time,
+    prediction_bars,
+    reasons,
+)
+from dashboard.views.routing_tables import (
+    DECISION_COLUMNS,
+    REGRET_COLUMNS,
+    SHARE_COLUMNS,
+    TARGET_COLUMNS,
+    changes_frame,
+    decisions_frame,
+    regret_frame,
+    shares_frame,
+    targets_frame,
+)
+from dashboard.visit import Visit
+
+_AT_ONCE: Final = timedelta(days=1)
+_KEPT_SECONDS: Final = 60.0
+_ABOUT = "Which targets answered, what failed and was tried elsewhere, and what the choices between them were worth."
+
+
+def draw(visit: Visit) -> None:
+    """Draw the page."""
+    board = _board(visit)
+    if isinstance(board, Pending):
+        note("The tries and choices of so many single requests are being counted.")
+        return
+    # Targets are the platform's: who sees one tenant sees its requests, and not how the machines are.
+    state = read_gateway_state() if visit.viewer.tenant is None else None
+    _figures(visit, board, state)
+    if board.is_empty:
+        note("No request reached a target in this range: choose a longer one, or send a request.")
+    else:
+        _targets(board, state)
+        _over_time(visit, board)
+    if state is not None:
+        _breakers(visit, board, state)
+    if not board.is_empty:
+        _routes(visit, board)
+        _choices(visit, board)
+
+
+def _board(visit: Visit) -> RoutingBoard | Pending:
+    """Read what the page says. It is counted from single requests: of more than a day, in the background."""
+    scope = visit.scope
+    if scope.end - scope.start <= _AT_ONCE:
+        return visit.read(routing_board, scope)
+    covered = scope.covered  # the same for as long as these hours or days are, so that one answer does for all
+    return visit.read_slow(
+        routing_board, replace(scope, start=covered.start, end=covered.end), keep_seconds=_KEPT_SECONDS
+    )
+
+
+def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> None:
+    formats, total = visit.formats, total_of(board.lines)
+    further = further_by_reason(board.tries)
+    figures = [
+        Figure(
+            "Reached a target",
+            formats.count(total.requests),
+            f"{formats.percent(total.error_share)} failed",
+            "Requests that were sent to a target; kept answers and refusals were not.",
+        ),
+        Figure(
+            "Needed several tries",
+            formats.percent(total.retried_share),
+            f"{formats.counted(total.retried, 'request')}",
+            "Share of these requests that were tried again, fell back, were hedged or went on elsewhere.",
+        ),
+        Figure(
+            "Further tries",
+            formats.count(sum(further.values())),
+            ", ".join(f"{formats.count(count)} {reason}" for reason, count in list(further.items())[:2]) or "none",
+            "Tries after a request's first, by why they were made.",
+        ),
+        Figure(
+            "Failed tries",
+            formats.count(board.failed_tries),
+            f"{formats.money(lost_usd(board.tries))} for no answer",
+            "Tries that a target failed and another one, or the same again, made up for; and what tries that gave no "
+            "answer cost, so far as targets said.",
+        ),
+        Figure(
+            "Prefix hits",
+            formats.percent(total.cached_share),
+            f"of {formats.count(total.input_tokens)}",
+            "Prompt tokens that a target found in its cache, of all prompt tokens that were reported.",
+        ),
+        Figure(
+            "Mean regret",
+            formats.duration(None if board.mean_regret_ms is None else board.mean_regret_ms * 1e6),
+            f"{formats.counted(board.samples, 'choice')} sampled",
+            "By how much the cheapest prediction was below the time to first token that came, on the requests that "
+            "keep their alternatives (one in a hundred).",
+        ),
+    ]
+    if state is not None:
+        figures.append(_left_alone(visit, state))
+    show_figures(figures)
+
+
+def _left_alone(visit: Visit, state: GatewayState) -> Figure:
+    text = "Targets that the gateway does not call in their turn now: an open breaker, a rest, or a trial."
+    if state.problem:
+        return Figure("Left alone now", "—", "gateway not reached", f"{text} Unknown: {state.problem}.", "warn")
+    count = len(state.away)
+    beside = ", ".join(list(state.away)[:2]) or "all are called"
+    return Figure("Left alone now", visit.formats.count(count), beside, text, "bad" if count else "good")
+
+
+def _targets(board: RoutingBoard, state: GatewayState | None) -> None:
+    show_table(
+        "Targets",
+        targets_frame(target_lines(board), state),
+        key="routing_targets",
+        columns=TARGET_COLUMNS,
+        help="Every target that answered or failed in the range. State, in flight and wait are of this moment, as the "
+        "gateway says; all else is of the range.",
+    )
+
+
+def _over_time(visit: Visit, board: RoutingBoard) -> None:
+    zone = visit.viewer.zone
+    left, middle, right = st.columns([5, 5, 3], gap="small")
+    with left:
+        show_chart(
+            "Failed tries",
+            failed_tries(board, zone),
+            key="routing_failed_tries",
+            unit="tries by target",
+            help="Tries that a target failed, of requests that were tried again or elsewhere.",
+            data=lambda: failed_tries_frame(board),
+        )
+    with middle:
+        show_chart(
+            "Prefix hits",
+            hits_over_time(board, zone),
+            key="routing_prefix_hits",
+            unit="% of prompt tokens, by pool",
+            help="Prompt tokens found in targets' caches, of all whose count was reported.",
+            data=lambda: hits_frame(board),
+        )
+    with right:
+        counts = further_by_reason(board.tries)
+        show_chart(
+            "Why tried further",
+            reasons(counts),
+            key="routing_reasons",
+            unit="tries",
+            help="fallback: another target or model. retry: anew after a pause. hedge: a second target asked as well. "
+            "continuation: an answer that went on elsewhere. escalation: a better model in a cascade.",
+            data=lambda: pd.DataFrame({"reason": list(counts), "tries": list(counts.values())}),
+        )
+
+
+def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
+    if state.problem:
+        with panel("Breakers", help="Which targets were left alone, and when."):
+            note(f"Not known now: {state.problem}.")
+        return
+    if not state.changes:
+        with panel("Breakers", help="Which targets were left alone, and when."):
+            note("No breaker has opened since the gateway's start: every target was called in its turn.")
+        return
+    changes = changes_frame(state, visit.viewer.zone)
+    left, right = st.columns([3, 2], gap="small")
+    end = min(board.scope.end, visit.now)
+    with left:
+        show_chart(
+            "Breakers",
+            breaker_history(state, _start(board), end, visit.viewer.zone),
+            key="routing_breakers",
+            unit="when targets were left alone",
+            help="A breaker opens after failures in a row, a share of failures, or answers much slower than the "
+            "others', and is closed again by a good probe. As one gateway saw it, since its start.",
+            data=lambda: changes,
+        )
+    with right:
+        show_table(
+            "Last changes",
+            changes,
+            key="routing_changes",
+            help="The latest first; why is the last failure before it, in the gateway's words.",
+            columns={"When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss")},
+        )
+
+
+def _start(board: RoutingBoard) -> datetime:
+    return board.scope.covered.start
+
+
+def _routes(visit: Visit, board: RoutingBoard) -> None:
+    with contained():
+        shares = entry_shares(board, visit.control.get_all("/v1/routes"))
+        if not shares:
+            with panel("Canaries and weights", help="Routes share requests between models by weight."):
+                note("No route is set, so applications name models themselves. Admin makes routes.")
+            return
+        show_table(
+            "Canaries and weights",
+            shares_frame(shares),
+            key="routing_shares",
+            columns=SHARE_COLUMNS,
+            help="What each entry of a route is stated to take of its requests, and what it took. They differ where "
+            "conditions did not hold, where a model failed and a fallback answered, or where weights were "
+            "changed in the range. `elsewhere`: a model that answered and is no entry now.",
+        )
+
+
+def _choices(visit: Visit, board: RoutingBoard) -> None:
+    if not board.regret:
+        with panel("Regret", help="What choices between targets were worth."):
+            note(
+                "No sampled choice in this range. One request in a hundred keeps what the alternatives were predicted "
+                "to take, where a pool has several targets (TOLLKEEPER_ROUTING_SAMPLE_SHARE)."
+            )
+        return
+    show_table(
+        "Regret by pool",
+        regret_frame(board.regret),
+        key="routing_regret",
+        columns=REGRET_COLUMNS,
+        help="Regret: what came, less the cheapest prediction, where that is above 0. Some of it is what predictions "
+        "missed by, for which no other choice would have been better.",
+    )
+    left, right = st.columns([3, 2], gap="small")
+    zone = visit.viewer.zone
+    with left:
+        picked = show_table(
+            "Most regretted choices",
+            decisions_frame(board.decisions, zone),
+            key="routing_decisions",
+            columns=DECISION_COLUMNS,
+            help="Choose a line to see its alternatives.",
+            on_select="rerun",
+        )
+    rows = [] if picked is None else picked.selection.rows
+    decision = board.decisions[rows[0] if rows and rows[0] < len(board.decisions) else 0]
+    with right:
+        show_chart(
+            "Its alternatives",
+            prediction_bars(decision),
+            key="routing_alternatives",
+            unit="predicted ms to first token",
+            help="What was predicted for each target when the request came, the chosen one in full colour; the line is "
+            "the time that came.",
+            data=lambda: pd.DataFrame(
+                {"target": list(decision.predicted_ms), "predicted_ms": list(decision.predicted_ms.values())}
+            ),
+        )
+        page_link("requests", "Open this request", {"request": decision.request_id}, icon=":material/open_in_new:")
+
+
+ROUTING = Page(
+    "Routing", "routing", ":material/alt_route:", draw, filters=("range", "tenant", "team", "model"), about=_ABOUT
+)

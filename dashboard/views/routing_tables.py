@@ -1,0 +1,190 @@
+"""The routing page's tables: their rows, and what their columns mean."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+import streamlit as st
+
+from analytics.routing.regret import Decision, PolicyRegret
+from analytics.routing.shares import EntryShare
+from analytics.routing.targets import TargetLine
+from dashboard.charts import group_name
+from dashboard.gateway_state import GatewayState
+
+_number = st.column_config.NumberColumn
+_text = st.column_config.TextColumn
+_PERCENT: Final = "%.1f %%"
+_MS: Final = "%.3g ms"
+
+TARGET_COLUMNS: Final[dict[str, Any]] = {
+    "Pool": _text(width="small", help="Interchangeable targets that serve a model"),
+    "Target": _text(width="small", help="One replica, or one provider's account"),
+    "State": _text(width="medium", help="called: in its turn. open: left alone until a probe. Of this moment"),
+    "Requests": _number(format="localized", help="Requests that it answered, or failed as the last one asked"),
+    "Of its pool": _number(format=_PERCENT, help="Share of its pool's requests"),
+    "Errors": _number(format=_PERCENT, help="Requests that ended in failure here, of those that ended here"),
+    "Failed tries": _number(format="localized", help="Tries that failed here and were made up for"),
+    "Commonest error": _text(help="Of its failed tries, by the error's code (docs/errors.md)"),
+    "Prefix hits": _number(format=_PERCENT, help="Prompt tokens found in its cache, of those that were reported"),
+    "Mean TTFT": _number(format=_MS, help="Mean time to first token, from the request's arrival at the gateway"),
+    "In flight": _number(format="localized", help="Requests of the gateway under way there now"),
+    "Wait": _number(format=_MS, help="Predicted wait of a prompt that came now, until it would be computed"),
+    "Cache known": _text(help="exact: the host tells of every block. assumed: from what was sent there"),
+}
+SHARE_COLUMNS: Final[dict[str, Any]] = {
+    "Route": _text(width="small", help="The name that applications ask for"),
+    "Leads to": _text(width="medium", help="The entry's model, or the route it leads on to"),
+    "As": _text(width="small", help="choose: by weight. fallback: where those cannot. elsewhere: no entry now"),
+    "Weight": _number(help="As the route says"),
+    "Stated": st.column_config.ProgressColumn(
+        format=_PERCENT, min_value=0, max_value=100, help="What the weight comes to, where every condition holds"
+    ),
+    "Taken": st.column_config.ProgressColumn(
+        format=_PERCENT, min_value=0, max_value=100, help="Share of the route's requests that it answered"
+    ),
+    "Requests": _number(format="localized", help="Requests of this route that its model answered"),
+    "Errors": _number(format=_PERCENT, help="Of these, the share that failed"),
+    "Condition": _text(help="What must hold for the entry to be used; empty: always"),
+}
+REGRET_COLUMNS: Final[dict[str, Any]] = {
+    "Pool": _text(width="small"),
+    "Policy": _text(width="small", help="How the pool ranks its targets (docs/replicas.md)"),
+    "Samples": _number(format="localized", help="Requests that kept what their alternatives were predicted to take"),
+    "Another chosen": _number(format=_PERCENT, help="Choices of another target than the one predicted quickest"),
+    "Mean regret": _number(format=_MS, help="What came, less the cheapest prediction, in the mean"),
+    "p95 regret": _number(format=_MS, help="19 of 20 choices had no more"),
+    "Missed by": _number(format=_MS, help="Mean distance between prediction and outcome at who answered"),
+    "Mean TTFT": _number(format=_MS, help="Mean time to first token of the samples"),
+}
+DECISION_COLUMNS: Final[dict[str, Any]] = {
+    "When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
+    "Model": _text(width="small"),
+    "Chosen": _text(width="small", help="What the policy chose"),
+    "Answered": _text(width="small", help="Who answered; another one where the chosen one failed"),
+    "Prompt": _number(format="localized", help="Tokens of the prompt"),
+    "Predicted": _number(format=_MS, help="For the chosen target"),
+    "Cheapest": _number(format=_MS, help="The lowest of all predictions"),
+    "Came": _number(format=_MS, help="Time to first token"),
+    "Regret": _number(format=_MS, help="What came, less the cheapest prediction"),
+    "Request": _text(help="Its id: the Requests page finds it"),
+}
+
+
+def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None) -> pd.DataFrame:
+    """Give a row for each target. What only a gateway tells is left out where nobody asked it."""
+    rows = []
+    for line in lines:
+        name = f"{line.pool}/{line.target}"
+        row: dict[str, object] = {"Pool": group_name(line.pool), "Target": group_name(line.target)}
+        if state is not None:
+            row["State"] = _state(name, line.target, state)
+        row |= {
+            "Requests": line.use.requests,
+            "Of its pool": _percent(line.pool_share),
+            "Errors": _percent(line.use.error_share),
+            "Failed tries": line.failed_tries,
+            "Commonest error": line.commonest_error,
+            "Prefix hits": _percent(line.use.cached_share),
+            "Mean TTFT": None if line.use.mean_ttft_ns is None else line.use.mean_ttft_ns / 1e6,
+        }
+        if state is not None:
+            replica = state.replicas.get(name)
+            row |= {
+                "In flight": None if replica is None else replica.running,
+                "Wait": None if replica is None else replica.predicted_wait_ms,
+                "Cache known": None if replica is None else replica.cache,
+            }
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    optional = [name for name in ("In flight", "Wait", "Cache known") if name in frame]
+    return frame.drop(columns=[name for name in optional if frame[name].isna().all()])  # worth a column where known
+
+
+def shares_frame(shares: Iterable[EntryShare]) -> pd.DataFrame:
+    """Give a row for each entry of each route."""
+    return pd.DataFrame(
+        [
+            {
+                "Route": one.route,
+                "Leads to": group_name(one.name),
+                "As": one.role,
+                "Weight": one.weight,
+                "Stated": _percent(one.stated_share),
+                "Taken": _percent(one.taken_share),
+                "Requests": one.use.requests,
+                "Errors": _percent(one.use.error_share),
+                "Condition": one.condition,
+            }
+            for one in shares
+        ]
+    )
+
+
+def regret_frame(found: Iterable[PolicyRegret]) -> pd.DataFrame:
+    """Give a row for each pool and policy."""
+    return pd.DataFrame(
+        [
+            {
+                "Pool": group_name(one.pool),
+                "Policy": one.policy,
+                "Samples": one.samples,
+                "Another chosen": 100 * one.overruled / one.samples,
+                "Mean regret": one.mean_ms,
+                "p95 regret": one.p95_ms,
+                "Missed by": one.mean_missed_ms,
+                "Mean TTFT": one.mean_ttft_ms,
+            }
+            for one in found
+        ]
+    )
+
+
+def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> pd.DataFrame:
+    """Give a row for each choice, times in a zone."""
+    return pd.DataFrame(
+        [
+            {
+                "When": one.at.astimezone(zone).replace(tzinfo=None),
+                "Model": one.model,
+                "Chosen": one.chosen,
+                "Answered": one.answered_by,
+                "Prompt": one.prompt_tokens,
+                "Predicted": one.predicted_ms.get(one.chosen),
+                "Cheapest": min(one.predicted_ms.values(), default=None),
+                "Came": one.ttft_ms,
+                "Regret": one.regret_ms,
+                "Request": one.request_id,
+            }
+            for one in decisions
+        ]
+    )
+
+
+def changes_frame(state: GatewayState, zone: ZoneInfo) -> pd.DataFrame:
+    """Give a row for each change of a breaker, the latest first."""
+    return pd.DataFrame(
+        [
+            {
+                "When": change.at.astimezone(zone).replace(tzinfo=None),
+                "Target": change.target,
+                "Change": "left alone" if change.is_left_alone else "called again",
+                "Why": change.why,
+            }
+            for change in reversed(state.changes)
+        ]
+    )
+
+
+def _state(name: str, target: str, state: GatewayState) -> str | None:
+    if state.problem or not target:
+        return None
+    away = state.away.get(name)
+    if away is None:
+        return "called"
+    return f"{away.state.replace('_', ' ')}, {away.seconds:.0f} s" if away.seconds else away.state.replace("_", " ")
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

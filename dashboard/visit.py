@@ -1,0 +1,110 @@
+"""One viewer's look at one page: who, what of, when, and the way to every answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
+
+from analytics.distinct import Kind, Seen, distinct, distinct_of_team
+from analytics.scope import Scope
+from dashboard import charts
+from dashboard.control_plane import ControlPlane
+from dashboard.filters import Filters
+from dashboard.formats import Formats
+from dashboard.page import Page
+from dashboard.reader import ask_database, ask_store, control_connections
+from dashboard.slow_answers import Pending, slow_answers
+from dashboard.viewer import Viewer
+
+REFRESH_SECONDS: Final = {"15m": 2, "1h": 2, "6h": 5, "24h": 10, "7d": 30, "30d": 60, "month": 60}
+FIXED_SECONDS: Final = 60  # how long answers about a range that does not move are kept
+CHOICE_SECONDS: Final = 5
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What a page is handed. `now` is floored to the refresh rhythm, so that all viewers of a range share answers.
+
+    `scope` is what the page's filters ask for, narrowed to what the viewer may see; `before` is the period it is
+    compared with, `None` where no comparison was chosen.
+    """
+
+    page: Page
+    viewer: Viewer
+    filters: Filters
+    now: datetime
+    scope: Scope
+    before: Scope | None
+    formats: Formats
+
+    @property
+    def refresh_seconds(self) -> int | None:
+        """Give how often the page is drawn again by itself; `None` where its range does not move."""
+        return REFRESH_SECONDS.get(self.filters.range) if self.page.is_live else None
+
+    @property
+    def control(self) -> ControlPlane:
+        """Give the control plane, with this viewer's rights."""
+        return ControlPlane(control_connections(), self.viewer.token)
+
+    def read(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
+        """Ask analytics: give `question(store, *arguments, **options)`, kept for one refresh and shared.
+
+        Arguments must be hashable; nobody may change what comes back. Raises what the question raises, and
+        PermissionDenied where it is not held to the viewer's reach.
+        """
+        return ask_store(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
+
+    def read_slow(
+        self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
+    ) -> Answer | Pending:
+        """Ask what takes longer than a page may: in the background, `Pending` until it is there. Else as `read`."""
+        return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
+
+    def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
+        """Ask the control database: give `question(session, *arguments, **options)`, at most five seconds old.
+
+        For reading only. It knows nothing of the viewer's reach: hand it `scope.tenant` and `scope.team`.
+        """
+        return ask_database(question, *arguments, **options)
+
+    def choices(self, kind: Kind) -> list[str]:
+        """Give the values of a kind that the viewer may see, those of the chosen tenant where one is. Raises
+        StoreUnavailable.
+        """
+        return [seen.value for seen in self.seen(kind)]
+
+    def seen(self, kind: Kind) -> tuple[Seen, ...]:
+        """Give what `choices` gives, each with when it was last seen."""
+        return seen_by(self.viewer, kind, self.scope.tenant, self.now)
+
+    def colors(self, kind: Kind) -> Mapping[str, str]:
+        """Give a colour for each value of a kind: the same on every page, however it is filtered."""
+        seen = seen_by(self.viewer, kind, None, self.now)
+        return charts.assign_colors(one.value for one in seen)
+
+
+def seen_by(viewer: Viewer, kind: Kind, tenant: str | None, now: datetime) -> tuple[Seen, ...]:
+    """List the values of a kind within a viewer's reach, of one tenant where it is not `None`."""
+    reach = viewer.reach
+    if reach.tenant is None or reach.team is None:
+        return ask_store(distinct, reach, CHOICE_SECONDS, kind, reach.tenant or tenant)
+    if kind in ("tenant", "team"):
+        own = reach.tenant if kind == "tenant" else reach.team
+        return (Seen(own, now),)
+    if kind not in ("model", "project", "key_id"):
+        return ()
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    return ask_store(distinct_of_team, reach, CHOICE_SECONDS, cast(Any, kind), reach.tenant, reach.team, hour)
+
+
+def now_of(filters: Filters, clock: datetime) -> datetime:
+    """Floor a moment to the rhythm that a range is refreshed in; the same for everyone."""
+    rhythm = REFRESH_SECONDS.get(filters.range, 2)
+    return datetime.fromtimestamp(int(clock.timestamp()) // rhythm * rhythm, UTC)
+
+
+def _kept_seconds(filters: Filters) -> float:
+    return REFRESH_SECONDS.get(filters.range, FIXED_SECONDS)

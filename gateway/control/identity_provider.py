@@ -1,0 +1,58 @@
+"""The identity provider that people sign in by: its tokens are verified here, whoever brings them."""
+
+from typing import Any, Final
+
+import jwt
+
+from contracts.configuration import IssuerSpec, Snapshot
+from contracts.errors import AuthenticationFailed, Unavailable
+from contracts.prices import PriceBook
+from gateway.clock import Clock
+from gateway.identity.issuer_documents import IssuerDocuments
+from gateway.identity.token_issuers import TokenIssuers
+
+_STALE_SECONDS: Final = 3_600.0
+_NO_TENANT: Final = "people"  # who a person pays for is their account's business; the verifier asks for a payer
+
+
+class IdentityProvider:
+    """Verifies ID tokens of one provider for one client (OpenID Connect Core 1.0, section 3.1.3.7).
+
+    What it publishes is fetched at the first use, and again where that failed.
+    """
+
+    def __init__(self, metadata_url: str, client_id: str, clock: Clock | None = None) -> None:
+        self._metadata_url = metadata_url
+        self._client_id = client_id
+        self._documents = IssuerDocuments()
+        self._issuers = TokenIssuers(clock or Clock(), _STALE_SECONDS)
+        self._snapshot: Snapshot | None = None
+
+    async def email_of(self, id_token: str) -> str:
+        """Give the e-mail address that the provider vouches for. Raises AuthenticationFailed on a token that is not
+        good or says of no address that it is its bearer's, Unavailable where the provider does not answer.
+        """
+        if self._snapshot is None:
+            self._snapshot = await self._read()
+        await self._issuers.verify(id_token, self._snapshot)
+        claims: dict[str, Any] = jwt.decode(id_token, options={"verify_signature": False})  # verified just now
+        email = claims.get("email")
+        if not isinstance(email, str) or not email:
+            raise AuthenticationFailed("the identity provider names no e-mail address; add the scope `email` there")
+        # A provider that lets anybody claim any address says so here; one that says nothing vouches for its own.
+        if claims.get("email_verified", True) not in (True, "true"):
+            raise AuthenticationFailed("the identity provider has not verified this e-mail address")
+        return email
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._issuers.close()
+        await self._documents.close()
+
+    async def _read(self) -> Snapshot:
+        found = await self._documents.get(self._metadata_url)
+        issuer, keys_url = found.get("issuer"), found.get("jwks_uri")
+        if not isinstance(issuer, str) or not isinstance(keys_url, str):
+            raise Unavailable(f"{self._metadata_url} is no OpenID configuration: issuer or jwks_uri is missing")
+        spec = IssuerSpec(issuer=issuer, audience=self._client_id, keys_url=keys_url, tenant=_NO_TENANT)
+        return Snapshot(0, {}, {}, {}, PriceBook(), issuers=(spec,))

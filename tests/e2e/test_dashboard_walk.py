@@ -1,0 +1,340 @@
+"""A walk over every page in the system's Chromium: the command line's numbers, a budget and its alert, a lead's walls.
+
+One browser and one installation for all of it; the rows are the showcase's, so that nothing waits for traffic.
+"""
+
+import json
+import os
+import re
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from typer.testing import CliRunner
+
+from bench.showcase import fill_showcase
+from bench.showcase_rows import OWN, ShowcaseRows
+from dashboard import formats
+from dashboard.pages import PAGES
+from tests.e2e.installation import Installation, wait_until
+from tollkeeper.cli import app
+from tollkeeper.installation import Installation as Running
+
+playwright = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone]
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 30_000
+SETTLED = """() => {
+    const app = document.querySelector('[data-testid="stApp"]');
+    return app?.getAttribute('data-test-script-state') === 'notRunning' && document.querySelector('h1')
+        && !document.querySelector('[data-testid="stSkeleton"]');
+}"""
+OPTIONS = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+
+
+@dataclass
+class Walk:
+    """The browser, the installation and its rows; `acme` is a tenant with two teams, `globex` another."""
+
+    browser: Any
+    installation: Installation
+    rows: ShowcaseRows
+    acme: str
+    globex: str
+
+    def visit(self, page: Any, path: str) -> Any:
+        page.goto(f"{self.installation.dashboard_url}/{path}")
+        page.wait_for_function(SETTLED, timeout=PATIENCE_MS)
+        return page
+
+    def told(self, *arguments: str) -> Any:
+        """Give what the command line says, as JSON."""
+        done = CliRunner().invoke(app, [*arguments, "--data", str(self.installation.data), "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def walk(installation: Installation) -> Iterator[Walk]:
+    if not CHROMIUM.exists():
+        if os.environ.get("REQUIRE_SERVICES") == "1":
+            pytest.fail("Chromium is not installed; apt-get install chromium")
+        pytest.skip("Chromium is not installed; apt-get install chromium")
+    prefix = f"walk{time.time_ns() % 10**6}-"
+    rows = fill_showcase(Running(installation.data), prefix=prefix, has_gpus=False)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield Walk(browser, installation, rows, f"{prefix}acme", f"{prefix}globex")
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(walk: Walk) -> Any:
+    return walk.browser.new_page(viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="UTC")
+
+
+def figure(page: Any, label: str) -> Any:
+    """The value of a key figure."""
+    card = page.get_by_test_id("stMetric").filter(has_text=re.compile(f"^{re.escape(label)}"))
+    return card.get_by_test_id("stMetricValue").first
+
+
+def shows(page: Any, **figures: str) -> None:
+    """Hold key figures to what they are to say; underscores stand for blanks."""
+    for label, value in figures.items():
+        playwright.expect(figure(page, label.replace("_", " "))).to_have_text(value, timeout=PATIENCE_MS)
+
+
+def whole_days() -> tuple[datetime, datetime]:
+    """Four whole days that are over, as costs and charts both cover them."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today - timedelta(days=5), today - timedelta(days=1)
+
+
+def during(begin: datetime, end: datetime) -> str:
+    return f"from={begin:%Y-%m-%dT%H:%MZ}&to={end:%Y-%m-%dT%H:%MZ}"
+
+
+def test_costs_and_routing_are_those_of_the_command_line(walk: Walk, page: Any) -> None:
+    begin, end = whole_days()
+    said = walk.told(
+        "cost", "report", "--from", f"{begin:%Y-%m-%d}", "--to", f"{end:%Y-%m-%d}", "--tenant", walk.acme, "--by", ""
+    )["total"]
+    assert said["requests"] > 50
+    walk.visit(page, f"costs?{during(begin, end)}&tenant={walk.acme}")
+    shows(
+        page,
+        Cost=formats.money(Decimal(said["cost_usd"])),
+        Requests=formats.count(said["requests"]),
+        Tokens=formats.count(said["input_tokens"] + said["output_tokens"]),
+    )
+    walk.visit(page, f"routing?{during(begin, end)}&tenant={walk.acme}")
+    ours = [row for row in walk.rows.requests if row.who.tenant == walk.acme]
+    then = [row for row in ours if begin.timestamp() <= row.started_at_ns / 1e9 < end.timestamp()]
+    tried = sum(row.attempts > 1 for row in then)
+    shows(page, Reached_a_target=formats.count(said["requests"] - said["rejected_requests"]))
+    beside = page.get_by_test_id("stMetric").filter(has_text=re.compile("^Needed several tries"))
+    playwright.expect(beside).to_contain_text(formats.counted(tried, "request"))
+
+
+def test_one_request_says_what_the_command_line_says(walk: Walk, page: Any) -> None:
+    row = next(row for row in reversed(walk.rows.requests) if row.outcome == "ok" and row.model == OWN)
+    said = walk.told("request", "show", row.request_id.hex())
+    walk.visit(page, f"requests?request={row.request_id.hex()}")
+    used = said["usage"]
+    shows(
+        page,
+        Cost=formats.money(Decimal(said["cost"]["total_usd"])),
+        First_token=formats.duration(said["ttft_ns"]),
+        Duration=formats.duration(said["duration_ns"]),
+        Input=formats.count(used["input_text"] + used["cache_read_text"]),
+        Output=formats.count(used["output_text"]),
+    )
+
+
+def test_requests_are_as_many_as_the_command_line_finds(walk: Walk, page: Any) -> None:
+    def found() -> int:
+        return int(walk.told("request", "find", "--last", "168", "--tenant", walk.acme)["total"])
+
+    walk.visit(page, f"requests?range=7d&tenant={walk.acme}")
+    # A row of a week ago may leave the range between the two looks: then the next one agrees.
+    wait_until(
+        lambda: bool(page.get_by_text(formats.counted(found(), "request"), exact=True).count()), 70, "the same count"
+    )
+
+
+def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_path: Path) -> None:
+    steps = {
+        "token_ns": 27000, "ridge_tokens": 170, "pair_ns": 0.26, "read_ns": 40, "logit_ns": 2000, "fixed_ns": 300000,
+    }  # fmt: skip
+    setup = tmp_path / "replica.json"
+    setup.write_text(json.dumps({"steps": steps, "kv_blocks": 3000}))
+    said = walk.told(
+        "plan", "--made", "300", "--rate", "20", "--input-tokens", "512", "--output-tokens", "128",
+        "--setup", str(setup), "--usd-per-gpu-hour", "2.50",
+    )["now"]  # fmt: skip
+    walk.visit(page, "planner")
+    page.get_by_text("Made requests").click()
+    fill(page, "Requests", "300")
+    fill(page, "A second", "20")
+    fill(page, "USD per GPU-hour", "2.50")
+    fill(page, "A replica as JSON", setup.read_text())
+    page.get_by_role("button", name="Play the plan").click()
+    shows(
+        page,
+        TTFT_p95=formats.duration(said["ttft_ms"]["p95"] * 1e6),
+        Gap_p95=formats.duration(said["gap_ms"]["p95"] * 1e6),
+        Replicas_busy=formats.percent(said["busy_share"]),
+        Cost=formats.money(Decimal(said["cost_usd"])),
+    )
+
+
+def fill(page: Any, label: str, text: str) -> None:
+    """Write into a field and leave it, and wait until the page has taken it."""
+    field = page.get_by_label(label, exact=True).first
+    field.fill(text)
+    field.press("Tab")
+    page.wait_for_timeout(150)
+    page.wait_for_function(SETTLED, timeout=PATIENCE_MS)
+
+
+def test_a_budget_is_made_and_its_alert_is_seen(walk: Walk, page: Any) -> None:
+    made: Any = walk.installation.request("POST", f"/v1/tenants/{walk.globex}/keys", {"name": "walk"})
+    walk.visit(page, f"budgets?tenant={walk.globex}&new=budget")
+    page.get_by_label("Amount", exact=True).fill("0.00001")
+    choose(page, "Kind", "soft")
+    page.get_by_role("button", name="Create budget").click()
+
+    def kinds() -> list[bool]:
+        budgets: Any = walk.installation.request("GET", f"/v1/tenants/{walk.globex}/budgets")
+        return [not budget["is_hard"] for budget in budgets["data"] if budget["amount_usd"] == "0.00001"]
+
+    assert wait_until(kinds, 30, "the budget is made") == [True]
+    with openai.OpenAI(
+        base_url=f"{walk.installation.gateway_url}/v1", api_key=made["secret"], max_retries=0, timeout=20
+    ) as client:
+        wait_until(lambda: answers(client), 30, "the gateway knows the key")
+
+    def raised() -> str:
+        alerts = walk.told("alerts", "list", "--tenant", walk.globex)
+        return next((str(one["summary"]) for one in alerts if one["kind"] == "budget_threshold"), "")
+
+    summary = wait_until(raised, 60, "the budget's alert is raised")
+    walk.visit(page, f"budgets?tenant={walk.globex}&tab=alerts")
+    playwright.expect(page.locator("body")).to_contain_text(summary, timeout=PATIENCE_MS)
+
+
+def choose(page: Any, label: str, option: str) -> None:
+    page.get_by_role("combobox", name=re.compile(label)).first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def answers(client: openai.OpenAI) -> bool:
+    try:
+        client.chat.completions.create(
+            model="scripted-1", messages=[{"role": "user", "content": "a few words [[script tokens=40]]"}]
+        )
+    except openai.AuthenticationError:
+        return False
+    return True
+
+
+@pytest.fixture
+def lead(walk: Walk) -> Iterator[tuple[Any, str]]:
+    """A page of the lead of acme's team search, signed in, and the token of the session."""
+    email, password = f"lead-{time.time_ns()}@example.com", secrets.token_urlsafe(18)
+    role = {"role": "team_lead", "tenant": walk.acme, "team": "search"}
+    walk.installation.request("POST", "/v1/accounts", {"email": email, "name": "Lead", "password": password, **role})
+    context = walk.browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.goto(f"{walk.installation.dashboard_url}/sign-in")
+    page.get_by_label("E-mail").fill(email)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    playwright.expect(page.locator("h1", has_text="Overview")).to_be_visible(timeout=PATIENCE_MS)
+    (token,) = (one["value"] for one in context.cookies() if one["name"] == "tollkeeper_session")
+    yield page, token
+    context.close()
+
+
+def asked(url: str, token: str, method: str = "GET", body: object = None) -> int:
+    """Give the status of a request of a program that has the session's token."""
+    request = urllib.request.Request(
+        url,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_team_lead_reaches_no_other_team(walk: Walk, lead: tuple[Any, str]) -> None:
+    page, token = lead
+    theirs = next(row for row in walk.rows.requests if row.who.tenant == walk.acme and row.who.team == "support")
+    foreign = next(row for row in walk.rows.requests if row.who.tenant == walk.globex and row.outcome == "ok")
+    # by address: another tenant, another team, another's request
+    for path in (
+        f"costs?range=30d&tenant={walk.globex}",
+        f"routing?range=30d&tenant={walk.acme}&team=support",
+        f"requests?request={theirs.request_id.hex()}",
+        f"requests?request={foreign.request_id.hex()}",
+    ):
+        text = walk.visit(page, path).locator("body").text_content() or ""
+        assert theirs.who.key_id not in text and foreign.who.key_id not in text, path
+        assert not page.get_by_test_id("stMetric").count(), f"{path} shows figures"
+        assert "Traceback" not in text
+    # by export
+    walk.visit(page, "requests?range=30d")
+    page.locator(".st-key-export_requests_list_1 button").first.click()
+    with page.expect_download(timeout=PATIENCE_MS) as download:
+        page.locator(".st-key-export_requests_list_1_csv button").click()
+    exported = Path(download.value.path()).read_text()
+    assert walk.acme in exported and "search" in exported
+    assert "support" not in exported and walk.globex not in exported
+    # by form: a budget of another team
+    walk.visit(page, "budgets?new=budget")
+    page.get_by_label("Amount", exact=True).fill("5")
+    choose(page, "Level", "team")
+    page.get_by_label("Subject", exact=True).fill("support")
+    page.get_by_role("button", name="Create budget").click()
+    playwright.expect(page.get_by_test_id("stAlert").first).to_be_visible(timeout=PATIENCE_MS)
+    budgets: Any = walk.installation.request("GET", f"/v1/tenants/{walk.acme}/budgets")
+    assert not [budget for budget in budgets["data"] if budget["subject"] == "support"]
+    # by query: the control plane's and the analytics process's own HTTP
+    control, analytics = walk.installation.control_url, walk.installation.analytics_url
+    assert asked(f"{control}/v1/tenants/{walk.acme}/keys", token) == 200
+    assert asked(f"{control}/v1/tenants/{walk.globex}/keys", token) == 404
+    assert asked(f"{control}/v1/tenants/{walk.acme}/teams/support", token) == 404
+    assert asked(f"{control}/v1/tenants/{walk.acme}/keys", token, "POST", {"name": "x", "team": "support"}) >= 400
+    reading = {"name": "walk", "role": "team_lead", "tenant": walk.acme, "team": "search"}
+    made: Any = walk.installation.request("POST", "/v1/tokens", reading)
+    begin, end = whole_days()
+    days = f"from={begin:%Y-%m-%dT%H:%M:%SZ}&to={end:%Y-%m-%dT%H:%M:%SZ}"
+    assert asked(f"{analytics}/v1/costs?{days}&by=team", made["secret"]) == 200
+    assert asked(f"{analytics}/v1/costs?{days}&by=team&tenant={walk.globex}", made["secret"]) == 404
+    assert asked(f"{analytics}/v1/costs?{days}&by=team&team=support", made["secret"]) == 404
+
+
+@pytest.mark.parametrize("path", ["", *(page.path for page in PAGES[1:])])  # the first page has no path
+def test_every_page_is_accessible_in_light_and_dark(walk: Walk, page: Any, path: str) -> None:
+    page.emulate_media(color_scheme="light")
+    walk.visit(page, f"{path}?range=7d")
+    assert not page.get_by_test_id("stException").count()
+    grounds = set()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # the page follows the viewer's system without a reload
+        page.wait_for_timeout(300)
+        grounds.add(page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor"))
+        found = axe.Axe().run(page, options=OPTIONS).response["violations"]
+        serious = [
+            (one["id"], [node["html"][:160] for node in one["nodes"][:3]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert not serious, f"{path}, {scheme}: {serious}"
+    assert len(grounds) == 2, "the page is the same in light and dark"

@@ -1,0 +1,63 @@
+"""`tollkeeper request`: what it finds and shows of single requests is what was recorded."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from typer.testing import CliRunner
+
+from backends.store.columns import arrow_batch
+from contracts.identity import Identity
+from contracts.ids import uuid7
+from contracts.names import REQUESTS
+from contracts.records import pack_gaps
+from contracts.usage import Usage
+from tests.analytics.cost.records import request
+from tollkeeper.cli import app
+
+MS = 10**6
+
+
+@pytest.fixture
+def place(store: Any, tmp_path: Path, migrated_sqlite: Path) -> list[str]:
+    """Options that name the shared store and a control database of the test's own."""
+    data = tmp_path / "data"
+    shutil.copytree(store.data / "secrets", data / "secrets")
+    shutil.copy(migrated_sqlite, data / "control.db")
+    return ["--data", str(data), "--store-url", store.url]
+
+
+def test_a_request_is_found_and_shown(store: Any, place: list[str]) -> None:
+    tenant, moment = f"tenant-{uuid4()}", datetime.now(UTC) - timedelta(minutes=5)
+    one = request(
+        moment,
+        request_id=uuid7(int(moment.timestamp() * 1e9)).bytes,
+        who=Identity(tenant),
+        duration_ns=70 * MS,
+        ttft_ns=30 * MS,
+        admission_ns=MS,
+        gaps=pack_gaps([3_000]),
+        usage=Usage(input_text=9, output_text=2),
+        cost_pico_usd=10**6,
+    )
+    writer = store.client("writer")
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, [one]), deduplication_token=str(uuid4()))
+    writer.close()
+    runner, identifier = CliRunner(), str(UUID(bytes=one.request_id))
+    found = json.loads(
+        runner.invoke(app, ["request", "find", "ttft>29ms", "--tenant", tenant, *place, "--json"]).output
+    )
+    assert (found["total"], [each["request_id"] for each in found["requests"]]) == (1, [identifier])
+    shown = json.loads(runner.invoke(app, ["request", "show", identifier, *place, "--json"]).output)
+    assert shown["token_ns"] == [30 * MS, 60 * MS] and shown["cost"]["total_usd"] == "0.000001000000"
+    assert [span["stage"] for span in shown["waterfall"]] == ["admission", "first_token", "tokens", "finish"]
+    assert shown["slowest_tokens"][0]["outside_ns"] == 30 * MS and not shown["has_engine_steps"]
+    said = runner.invoke(app, ["request", "show", identifier, *place]).output
+    assert "0.000001000000 USD" in said and "no engine step is kept of it" in said
+    for wrong, reason in (("nope", "is no request id"), (str(uuid4()), "is not here")):
+        refused = runner.invoke(app, ["request", "show", wrong, *place])
+        assert refused.exit_code == 2 and reason in " ".join(refused.stderr.split())

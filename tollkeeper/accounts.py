@@ -1,0 +1,150 @@
+"""`tollkeeper accounts`: people who sign in to the dashboard, through the control plane's HTTP."""
+
+import secrets
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from contracts.control import Role
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=True)
+
+_PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
+
+User = Annotated[str, typer.Argument(help="The user's e-mail address, or id, usr_....")]
+Tenant = Annotated[str, typer.Option(help="Sees only this tenant; left out: all.")]
+Team = Annotated[str, typer.Option(help="Sees only this team of it; for team leads.")]
+FromInput = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input, not make one up.")
+]
+
+
+@app.command("add")
+def add(
+    email: Annotated[str, typer.Argument(help="What the user signs in with.")],
+    role: Annotated[Role, typer.Option(help="What the user may do.")],
+    name: Annotated[str, typer.Option(help="For people; the address where left out.")] = "",
+    tenant: Tenant = "",
+    team: Team = "",
+    password_stdin: FromInput = False,
+    has_password: Annotated[
+        bool, typer.Option("--password/--no-password", help="Without one, only the identity provider lets them in.")
+    ] = True,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make an account. A password that was made up is shown once, now."""
+    password, is_ours = _password(password_stdin) if has_password else (None, False)
+    body = {
+        "email": email,
+        "name": name or email,
+        "role": role.value,
+        "tenant": tenant or None,
+        "team": team or None,
+        "password": password,
+    }
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        made = client.post("/v1/accounts", body)
+    if as_json:
+        print_json({**made, "password": password} if is_ours else made)
+        return
+    typer.echo(f"user {made['email']} may sign in as {_standing(made)}")
+    if is_ours:
+        typer.echo(f"password, shown this once: {password}")
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List accounts."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        found = client.get_all("/v1/accounts")
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("email", "name", "role", "signs in by", "status", "created_at")
+        print_table(columns, found, _cell, "no accounts yet; tollkeeper accounts add EMAIL --role ROLE")
+
+
+@app.command("grant")
+def grant(
+    user: User,
+    role: Annotated[Role, typer.Option(help="What the user may do from now on.")],
+    tenant: Tenant = "",
+    team: Team = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+) -> None:
+    """Give an account another role; it holds from the next page on."""
+    body = {"role": role.value, "tenant": tenant or None, "team": team or None}
+    changed = _change(user, body, data, control_url)
+    typer.echo(f"user {changed['email']} is {_standing(changed)}")
+
+
+@app.command("password")
+def password(
+    user: User, password_stdin: FromInput = False, data: Data = DEFAULT_DATA, control_url: ControlUrl = ""
+) -> None:
+    """Set a new password and end the user's sessions. One that was made up is shown once, now."""
+    chosen, is_ours = _password(password_stdin)
+    changed = _change(user, {"password": chosen}, data, control_url)
+    typer.echo(f"user {changed['email']} has a new password; their sessions have ended")
+    if is_ours:
+        typer.echo(f"password, shown this once: {chosen}")
+
+
+@app.command("close")
+def close(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
+    """Keep a user out at once; the account stays. `open` lets them in again."""
+    changed = _change(user, {"is_active": False}, data, control_url)
+    typer.echo(f"user {changed['email']} is kept out")
+
+
+@app.command("open")
+def reopen(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
+    """Let a user in who was kept out."""
+    changed = _change(user, {"is_active": True}, data, control_url)
+    typer.echo(f"user {changed['email']} may sign in again")
+
+
+@app.command("remove")
+def remove(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
+    """Remove an account and end its sessions at once."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        gone = client.delete(f"/v1/accounts/{path_segment(user)}")
+    typer.echo(f"user {gone['id']} removed")
+
+
+def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) -> dict[str, Any]:
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        return client.patch(f"/v1/accounts/{path_segment(user)}", body)
+
+
+def _password(from_input: bool) -> tuple[str, bool]:
+    """Give the password, and whether it was made up here."""
+    if from_input:
+        return sys.stdin.readline().rstrip("\n"), False
+    return secrets.token_urlsafe(_PASSWORD_BYTES), True
+
+
+def _standing(user: Mapping[str, Any]) -> str:
+    role = str(user["role"]).replace("_", " ")
+    if user["team_id"]:
+        return f"{role} of {user['tenant_id']}/{user['team_id']}"
+    return f"{role} of {user['tenant_id']}" if user["tenant_id"] else role
+
+
+def _cell(user: Mapping[str, Any], column: str) -> str:
+    if column == "role":
+        return _standing(user)
+    if column == "signs in by":
+        return "password" if user["has_password"] else "identity provider"
+    if column == "status":
+        return "active" if user["is_active"] else "kept out"
+    return str(user[column])[:19] if column == "created_at" else str(user[column])
