@@ -20,6 +20,7 @@ from typing import Final
 
 from bench.load.machine import Cores, pinned_to, spent_by
 from bench.load.processes import free_ports
+from bench.page_failures import failure_of
 from bench.report import Report, run_bench
 from bench.store import Month, compact, fill
 from bench.store_process import StoreProcess
@@ -38,7 +39,7 @@ _START_SECONDS: Final = 60.0
 _QUICK_REQUESTS: Final = 200_000
 _RANGES: Final = ("24h", "7d", "30d")
 _DETAIL_PAGE: Final = "requests"
-_FAILURES: Final = ("failed", "does not answer", "cannot answer", "not set up", "cannot be shown", "signed out")
+_WAITS_BELOW_SECONDS: Final = 2.0  # of the measured ranges none draws itself again so soon, but a page that waits does
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def _wait_until_well(url: str, process: subprocess.Popen[bytes]) -> None:
 def _one_viewer(report: Report, running: _Dashboard, rounds: int, short: str) -> float:
     """Let one viewer arrive, walk all pages and change filters; give the process's memory with that viewer (MiB)."""
     paints, switches, filters = [], [], []
+    waiting = 0
     for turn in range(rounds):
         begin = time.perf_counter()
         with urllib.request.urlopen(f"http://127.0.0.1:{running.port}/", timeout=30) as page:
@@ -133,7 +135,9 @@ def _one_viewer(report: Report, running: _Dashboard, rounds: int, short: str) ->
             drawn = _sound(viewer.open(range=_RANGES[turn % len(_RANGES)]))
             paints.append(time.perf_counter() - begin - drawn.seconds + (drawn.first_seconds or drawn.seconds))
             for path in running.paths[1:] or running.paths:
-                switches.append(_sound(viewer.open(path, range=_RANGES[turn % len(_RANGES)])).seconds)
+                drawn = _sound(viewer.open(path, range=_RANGES[turn % len(_RANGES)]))
+                switches.append(drawn.seconds)
+                waiting += _waits(drawn)
             _sound(viewer.open(range="7d"))
             filters += [
                 _sound(change(viewer)).seconds
@@ -144,6 +148,8 @@ def _one_viewer(report: Report, running: _Dashboard, rounds: int, short: str) ->
                better="lower", n=len(paints), unjudged=short)  # fmt: skip
     report.add("page_switch", _p95(switches), f"s, p95, {len(running.paths)} pages", must=MUST_SWITCH_SECONDS,
                better="lower", n=len(switches), unjudged=short)  # fmt: skip
+    report.add("pages_waiting", waiting, f"of {len(switches)} page switches: for answers found in the background",
+               better="lower", n=len(switches))  # fmt: skip
     report.add("filter_change", _p95(filters), "s, p95", must=MUST_SWITCH_SECONDS, better="lower", n=len(filters),
                unjudged=short)  # fmt: skip
     report.add("memory_one_viewer", memory, "MiB of the process, with one viewer", must=MUST_VIEWER_MIB,
@@ -233,12 +239,16 @@ def _walk(running: _Dashboard, number: int, until: float, found: list[float], fa
 
 
 def _sound(drawn: Drawn) -> Drawn:
-    """Give a drawn page back. Raises RuntimeError where it says that it failed, which may be quick."""
-    for line in drawn.words.splitlines():
-        is_title = line.startswith("#### ")
-        if line.startswith("EXCEPTION") or (is_title and any(sign in line for sign in _FAILURES)):
-            raise RuntimeError(f"a page says: {drawn.words[:300]}")
+    """Give a drawn page back. Raises RuntimeError where it or a part of it says that it failed, which may be quick."""
+    failure = failure_of(drawn.words)
+    if failure:
+        raise RuntimeError(f"a page says {failure!r} in: {drawn.words[:300]}")
     return drawn
+
+
+def _waits(drawn: Drawn) -> bool:
+    """Say whether a page, as it was drawn, waits for an answer that is being found in the background."""
+    return drawn.refresh_seconds is not None and drawn.refresh_seconds < _WAITS_BELOW_SECONDS
 
 
 def _p95(seconds: Sequence[float]) -> float:

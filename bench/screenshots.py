@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from PIL import Image
 
+from bench.page_failures import failure_of
 from bench.showcase import fill_showcase
 from tollkeeper.installation import Installation
 
@@ -53,6 +54,13 @@ SETTLED: Final = """() => {
         && !document.querySelector('[data-testid="stSkeleton"]')
         && document.querySelector('h1');
 }"""
+# The lines by which a page may say that it failed, as its Markdown was.
+WORDS: Final = """() => [
+    ...[...document.querySelectorAll('[data-testid="stMain"] h4')].map(title => '#### ' + title.innerText),
+    ...[...document.querySelectorAll('[aria-label="error icon"], [aria-label="lock icon"]')].map(
+        icon => `:material/${icon.innerText}: ` + icon.parentElement.innerText.replace(icon.innerText, '').trim()
+    ),
+].join('\\n')"""
 _MAX_HEIGHT: Final = 2_400
 _COLOURS: Final = 128
 _READY_SECONDS: Final = 150.0
@@ -98,12 +106,19 @@ def take(url: str, out: Path, names: Sequence[str], schemes: Sequence[str], widt
                 page.set_viewport_size({"width": width, "height": min(_height(page), _MAX_HEIGHT)})
                 is_settled = settle(page) and is_settled
                 write_small(page.screenshot(), out / f"{name}-{scheme}.png")
-                said = "" if is_settled else f"still drawing after {_SETTLE_SECONDS:g} s"
-                if page.locator('[data-testid="stException"]').count():
-                    said = "a traceback"
-                yield f"{name}-{scheme}", said
+                yield f"{name}-{scheme}", fault_of(page, is_settled=is_settled)
             context.close()
         browser.close()
+
+
+def fault_of(page: Any, *, is_settled: bool) -> str:
+    """Say what is wrong with a page that has been looked at; empty: nothing."""
+    if page.locator('[data-testid="stException"]').count():
+        return "a traceback"
+    failure = failure_of(page.evaluate(WORDS))
+    if failure:
+        return f"it says {failure!r}"
+    return "" if is_settled else f"still drawing after {_SETTLE_SECONDS:g} s"
 
 
 def settle(page: Any) -> bool:

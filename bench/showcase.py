@@ -7,7 +7,9 @@ from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from bench.showcase_rows import GPU, HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
+from bench.showcase_gpus import GPU
+from bench.showcase_rows import HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
+from contracts.errors import ConfigurationError
 from contracts.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
@@ -21,7 +23,8 @@ def fill_showcase(
 ) -> ShowcaseRows:
     """Make tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
 
-    Gives the rows. Names that exist already are refused by the control plane: `prefix` stands before tenants' names.
+    Gives the rows. `prefix` stands before tenants' names. Raises ConfigurationError where the showcase is there
+    already: rows that are told twice would count twice.
     Without `has_gpus` there are no engine steps and no looks at GPUs, for an installation that has its own.
     """
     token = SecretFiles(installation.secrets).get("admin_token")
@@ -29,6 +32,8 @@ def fill_showcase(
     control_url = installation.address_of("control")
     assert control_url is not None, "the installation does not run"
     with ControlClient(control_url, token) as control:
+        if any(model["id"] == OWN for model in control.get_all("/v1/models")):
+            raise ConfigurationError(f"{installation.data} has the showcase already; fill an installation that is new")
         keys = _configure(control, prefix)
     rows = showcase_rows(now or datetime.now(UTC), keys, prefix=prefix)
     store_url = installation.address_of("store")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from bench.showcase_gpus import GPU_SECONDS, charged, device_looks, engine_steps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord, pack_gaps
 from contracts.usage import Usage
 
-GPU: Final = "NVIDIA H100 80GB HBM3"
 OWN, HOSTED, ROUTE = "chat-8b", "hosted-large", "assistant"
 # USD per million tokens (input, cached input, output), as the price cards of the showcase say.
 RATES: Final = {OWN: ("0.20", "0.05", "0.60"), HOSTED: ("2.50", "1.25", "10.00")}
@@ -27,6 +27,7 @@ _FEATURES: Final = ("summary", "chat", "extraction")
 _SECOND: Final = 10**9
 _MS: Final = 10**6
 HISTORY_DAYS: Final = 20
+_LAST_SECONDS: Final = 60  # before now: what began then has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +43,28 @@ class ShowcaseRows:
 def showcase_rows(
     now: datetime, keys: Mapping[tuple[str, str], str], *, prefix: str = "", seed: int = 7
 ) -> ShowcaseRows:
-    """Make the rows of the twenty days before `now`; the last hour has as many as an earlier day.
+    """Make the rows of the twenty days before `now`; the last hour has as many as an early day, and the engines' steps.
 
     `keys` gives the id of each tenant's and team's key; `prefix` stands before tenants' names.
     """
     source = random.Random(seed)
-    made = [_request(source, at, keys, prefix) for at in sorted(_moments(source, now))]
+    recent, until = _ns(now - timedelta(seconds=GPU_SECONDS)), _ns(now)
+    moments = sorted(_moments(source, now))
+    made = [_request(source, at, keys, prefix, is_recent=at >= recent) for at in moments]
     requests = [request for request, _ in made]
     attempts = [attempt for _, tries in made for attempt in tries]
-    return ShowcaseRows(requests, attempts, list(_steps(source, now)), list(_devices(source, now)))
+    replicas = POOLS[OWN][1]
+    steps = engine_steps(source, until, replicas, requests)
+    return ShowcaseRows(charged(requests, steps), attempts, steps, device_looks(source, until, replicas, steps))
 
 
 def _moments(source: random.Random, now: datetime) -> Iterator[int]:
     for day in range(HISTORY_DAYS, 0, -1):
         busy = 0.5 if (now - timedelta(days=day)).weekday() >= 5 else 1.0
-        for _ in range(int(150 * busy * (1 + 0.02 * (HISTORY_DAYS - day)))):
-            yield _ns(now - timedelta(days=day, seconds=-source.random() * 86_400))
+        for _ in range(int(150 * busy * (1 + 0.1 * (HISTORY_DAYS - day)))):
+            yield _ns(now - timedelta(days=day, seconds=-source.random() * (86_400 - _LAST_SECONDS)))
     for _ in range(160):
-        yield _ns(now - timedelta(seconds=60 + source.random() * 3_540))
+        yield _ns(now - timedelta(seconds=_LAST_SECONDS + source.random() * (GPU_SECONDS - _LAST_SECONDS)))
 
 
 def _ns(moment: datetime) -> int:
@@ -67,13 +72,14 @@ def _ns(moment: datetime) -> int:
 
 
 def _request(
-    source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str
+    source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str, *, is_recent: bool
 ) -> tuple[RequestRecord, list[AttemptRecord]]:
     who = _payer(source, keys, prefix)
     model = OWN if source.random() < 0.7 else HOSTED
     routed = source.random() < 0.4
     fresh, cached = int(source.lognormvariate(6.3, 0.7)) + 5, int(source.lognormvariate(5.5, 0.9))
-    produced = min(int(source.lognormvariate(4.2, 0.6)) + 2, 400)
+    is_long = is_recent and model == OWN  # so that few requests keep two GPUs busy
+    produced = _produced(source, is_long=is_long)
     gaps = _gaps(source, model, produced)
     pool, targets = POOLS[model]
     fate = source.random()
@@ -121,7 +127,7 @@ def _request(
         charged_pico_usd=cost,
         gpu=_gpu(fresh, produced) if model == OWN and is_served else None,
         attempts=len(tries) or 1,
-        max_tokens=512,
+        max_tokens=2_048 if is_long else 512,
         request_bytes=fresh * 4,
         response_bytes=produced * 240,
         route_decision=_decision(source, model, targets, chosen, fresh + cached, cached, ttft) if is_served else "",
@@ -139,8 +145,15 @@ def _payer(source: random.Random, keys: Mapping[tuple[str, str], str], prefix: s
     )  # fmt: skip
 
 
+def _produced(source: random.Random, *, is_long: bool) -> int:
+    """Choose a number of tokens; the longest answer ends within a minute."""
+    if is_long:
+        return min(int(source.lognormvariate(7.0, 0.35)) + 200, 1_400)
+    return min(int(source.lognormvariate(4.2, 0.6)) + 2, 400)
+
+
 def _gaps(source: random.Random, model: str, produced: int) -> list[int]:
-    gap = (1_150 if model == OWN else 1_900) * source.uniform(0.9, 1.2)
+    gap = (2_400 if model == OWN else 1_900) * source.uniform(0.9, 1.2)
     gaps = [max(int(source.lognormvariate(0, 0.25) * gap), 1) for _ in range(produced - 1)]
     if gaps and source.random() < 0.03:
         gaps[len(gaps) // 2] += source.randrange(30_000, 90_000)  # one token that was slow
@@ -186,74 +199,3 @@ def _decision(
         "cached_tokens": {chosen: cached}, "outcome": outcome,
     }  # fmt: skip
     return json.dumps({"replica": said}, separators=(",", ":"))
-
-
-def _steps(source: random.Random, now: datetime) -> Iterator[StepRecord]:
-    """Make half an hour of steps of half a second on two replicas, with idle stretches between."""
-    for place, replica in enumerate(POOLS[OWN][1]):
-        at, until, sequence = _ns(now - timedelta(minutes=30)), _ns(now), 0
-        while at < until:
-            sequence += 1
-            is_idle = source.random() < 0.06
-            busy = 0 if is_idle else int(source.uniform(0.35, 0.6) * _SECOND)
-            gap = int(source.uniform(0.6, 2.0) * _SECOND) if is_idle else int(source.uniform(2, 14) * _MS)
-            rows = 0 if is_idle else source.randrange(3, 12)
-            shares = [busy // rows] * (rows - 1) + [busy - busy // rows * (rows - 1)] if rows else []
-            yield StepRecord(
-                engine=f"showcase-{replica}",
-                sequence=sequence,
-                started_at_ns=at + gap,
-                busy_ns=busy,
-                gap_ns=gap,
-                kind="idle" if is_idle else "step",
-                gap_cause="idle" if is_idle else "host",
-                model=OWN,
-                replica=replica,
-                gateway="gw-1",
-                devices=[f"GPU-showcase-{place}"],
-                running=rows,
-                waiting=source.randrange(3),
-                kv_blocks_used=200 + rows * 60,
-                kv_blocks_total=1_200,
-                method="steptime-as/1" if rows else "",
-                confidence=0.94 if rows else None,
-                request_ids=[uuid7(at + row).bytes for row in range(rows)],
-                tenants=[source.choices([n for n, _ in _SHARES], [s for _, s in _SHARES])[0] for _ in range(rows)],
-                scheduled=[source.choice((1, 1, 1, 1, 256)) for _ in range(rows)],
-                context=[source.randrange(200, 1500) for _ in range(rows)],
-                cached=[source.choice((0, 0, 128)) for _ in range(rows)],
-                phases=[int(source.random() < 0.8) for _ in range(rows)],
-                gpu_ns=shares,
-            )
-            at += gap + busy
-
-
-def _devices(source: random.Random, now: datetime) -> Iterator[DeviceRecord]:
-    """Make half an hour of looks at two GPUs, one every ten seconds."""
-    for place, replica in enumerate(POOLS[OWN][1]):
-        for sequence in range(180):
-            load = 0.55 + 0.25 * random.Random(sequence // 20 + place).random() + source.uniform(-0.05, 0.05)
-            yield DeviceRecord(
-                host=f"showcase-{replica}",
-                sequence=sequence + 1,
-                at_ns=_ns(now - timedelta(seconds=10 * (180 - sequence))),
-                device=f"GPU-showcase-{place}",
-                device_model=GPU,
-                device_index=place,
-                vendor="nvidia",
-                replica=replica,
-                gateway="gw-1",
-                memory_total_bytes=80 * 2**30,
-                memory_used_bytes=int((62 + 4 * load) * 2**30),
-                power_watts=round(180 + 420 * load, 1),
-                energy_joules=1e6 + sequence * 10 * (180 + 420 * load),
-                temperature_celsius=round(38 + 30 * load, 1),
-                sm_clock_mhz=1_755,
-                kernel_activity=min(load + 0.15, 1.0),
-                sm_activity=load,
-                sm_occupancy=load * 0.5,
-                tensor_activity=load * 0.4,
-                dram_activity=min(load * 1.1, 1.0),
-                other_processes=0,
-                is_shared=False,
-            )

@@ -17,13 +17,17 @@ _WHOLE_RUN: Final = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one run of a page sent: when its first number came and when it was done (seconds), and what it said."""
+    """What one run of a page sent: when its first number came and when it was done (seconds), and what it said.
+
+    `refresh_seconds` is the shortest time after which a part of it draws itself again; `None`: none does.
+    """
 
     first_seconds: float | None
     seconds: float
     elements: int
     bytes: int
     words: str
+    refresh_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -32,6 +36,7 @@ class _Seen:
     bytes: int = 0
     first_at: float | None = None
     words: list[str] = field(default_factory=list)
+    rhythms: list[float] = field(default_factory=list)
 
 
 class StreamlitViewer:
@@ -117,7 +122,8 @@ class StreamlitViewer:
                 break
         end = time.perf_counter()
         first = None if seen.first_at is None else seen.first_at - begin
-        return Drawn(first, end - begin, seen.elements, seen.bytes, "\n".join(seen.words))
+        words = "\n".join(seen.words)
+        return Drawn(first, end - begin, seen.elements, seen.bytes, words, min(seen.rhythms, default=None))
 
     def _hear(self, heard: ForwardMsg, seen: _Seen) -> bool:
         """Take note of a message; say whether the run is over."""
@@ -134,6 +140,7 @@ class StreamlitViewer:
             self._query = heard.page_info_changed.query_string
         elif kind == "auto_rerun":
             every = float(heard.auto_rerun.interval)
+            seen.rhythms.append(every)
             self._refreshes[heard.auto_rerun.fragment_id] = (every, time.monotonic() + every)
         elif kind == "script_finished":
             finished = heard.script_finished
@@ -148,6 +155,8 @@ class StreamlitViewer:
             seen.words.append(f"{element.metric.label}: {element.metric.body}")
         elif kind == "markdown":
             seen.words.append(element.markdown.body)
+        elif kind == "alert":
+            seen.words.append(f"{element.alert.icon} {element.alert.body}")
         elif kind in ("selectbox", "button_group"):
             widget = getattr(element, kind)
             self._widgets[widget.label] = (kind, widget.id)

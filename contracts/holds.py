@@ -1,7 +1,7 @@
 """What an objective in danger holds back, and from whom: read by gateways, which act on it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from contracts.errors import ConfigurationError
@@ -13,25 +13,44 @@ CANARY: Final = "canary"
 
 @dataclass(frozen=True, slots=True)
 class HoldSpec:
-    """One hold. Empty `tenant` and `model` mean all. Raises ConfigurationError on a hook that nothing acts on."""
+    """One hold. Empty `tenant`, `model` and `route` mean all; from `until_ns` (Unix) on it holds nobody.
+
+    Raises ConfigurationError on a hook that nothing acts on.
+    """
 
     slo: str
     hook: Hook
     tenant: str = ""
     model: str = ""
+    route: str = ""
+    until_ns: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
         if self.hook not in HOOKS:
             raise ConfigurationError(f"objective {self.slo!r} holds {self.hook!r}; known: {', '.join(HOOKS)}")
 
-    def covers(self, tenant: str, model: str) -> bool:
-        """Say whether a tenant's requests to a model are held."""
-        return self.tenant in ("", tenant) and self.model in ("", model)
+    def covers(self, who: "HeldFor", now_ns: int) -> bool:
+        """Say whether such requests are held at a moment (Unix ns)."""
+        return (
+            now_ns < self.until_ns
+            and self.tenant in ("", who.tenant)
+            and self.route in ("", who.route)
+            and (not self.model or self.model in who.models)
+        )
 
 
-def hold_on(holds: Iterable[HoldSpec], hook: Hook, tenant: str, model: str) -> HoldSpec | None:
-    """Give the hold of that kind which covers a tenant's requests to a model, if any."""
-    return next((hold for hold in holds if hold.hook == hook and hold.covers(tenant, model)), None)
+@dataclass(frozen=True, slots=True)
+class HeldFor:
+    """Requests that a hold may cover: of a tenant, for what was asked (a route or a model), led to one of `models`."""
+
+    tenant: str
+    route: str
+    models: tuple[str, ...]
+
+
+def hold_on(holds: Iterable[HoldSpec], hook: Hook, who: HeldFor, now_ns: int) -> HoldSpec | None:
+    """Give the hold of that kind which covers such requests at a moment (Unix ns), if any."""
+    return next((hold for hold in holds if hold.hook == hook and hold.covers(who, now_ns)), None)
 
 
 def is_canary(label: str) -> bool:

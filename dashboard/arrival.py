@@ -43,17 +43,24 @@ def arrive() -> Viewer | None:
 def is_at_this_machine(all_headers: Mapping[str, str]) -> bool:
     """Say whether who sent a request needs no account.
 
-    So it is where the dashboard listens on a loopback address alone, nothing forwarded the request, and the page was
-    opened under a loopback name: no other site's page (DNS rebinding) and no proxy on this machine lets others in.
+    So it is where the dashboard listens on a loopback address alone and no setting speaks of others, nothing forwarded
+    the request, and a page of its own under a loopback name sent it: no other site's page (DNS rebinding), no page of
+    another port and no proxy on this machine lets others in, but for a proxy that is named nowhere and hides itself.
     """
-    if settings().dashboard_sign_in == "always" or not settings().is_loopback:
+    if not settings().is_for_this_machine:
         return False
     headers = {name.lower(): value for name, value in all_headers.items()}
-    if any(name in headers for name in _FORWARDED):
+    if any(name in headers for name in _FORWARDED) or not is_from_own_page(headers):
         return False
-    named = [headers["host"]] if "host" in headers else []
-    named += [urlsplit(headers["origin"]).netloc] if "origin" in headers else []
-    return all(_is_loopback_name(host) for host in named)
+    return "host" not in headers or _is_loopback_name(headers["host"])
+
+
+def is_from_own_page(headers: Mapping[str, str]) -> bool:
+    """Say whether no page but this dashboard's own sent a request: another port of this machine is another's page.
+
+    Programs name no origin; browsers do with every WebSocket.
+    """
+    return "origin" not in headers or urlsplit(headers["origin"]).netloc == headers.get("host")
 
 
 def _is_loopback_name(host: str) -> bool:

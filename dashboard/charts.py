@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from analytics.series import Point, Series
 from dashboard import formats
-from dashboard.theme import GROUP_COLORS, REST_COLOR
+from dashboard.theme import GROUP_COLORS, GROUP_HUES, REST_COLOR
 
 CHART_HEIGHT: Final = 230
 _NO_NAME: Final = "(none)"
@@ -42,20 +42,30 @@ COST: Final = Measure(
 
 
 def assign_colors(names: Iterable[str]) -> dict[str, str]:
-    """Give each name a colour by its hash; of two that would share one, the later in the alphabet takes the next.
+    """Give each name a colour by its hash; of two that would share a hue, the later in the alphabet takes the next.
 
     A name keeps its colour on every page and after every restart, as long as the same names are known.
     """
     colors: dict[str, str] = {}
-    free = set(range(len(GROUP_COLORS)))
+    slots = range(len(GROUP_COLORS))
+    free, hues = set(slots), set(GROUP_HUES)
     for name in sorted(set(names)):
-        slot = int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "big") % len(GROUP_COLORS)
-        free = free or set(range(len(GROUP_COLORS)))
-        while slot not in free:
-            slot = (slot + 1) % len(GROUP_COLORS)
+        first = int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "big") % len(slots)
+        free = free or set(slots)
+        in_turn = [place for place in (*slots[first:], *slots[:first]) if place in free]
+        slot = next((place for place in in_turn if GROUP_HUES[place] in hues), in_turn[0])
         free.discard(slot)
+        hues.discard(GROUP_HUES[slot])
         colors[name] = GROUP_COLORS[slot]
     return colors
+
+
+def colors_in_order(names: Iterable[str]) -> dict[str, str]:
+    """Give names that one chart alone shows (engines, devices) colours in the order of the alphabet.
+
+    Few names are so as far apart as colours can be; no colour stays when others come.
+    """
+    return {name: GROUP_COLORS[place % len(GROUP_COLORS)] for place, name in enumerate(sorted(set(names)))}
 
 
 def group_name(group: str | None) -> str:

@@ -35,6 +35,7 @@ COMPARISONS: Final[dict[str, timedelta | None]] = {
     "year": timedelta(days=364),
 }
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%MZ"
+_YEARS: Final = range(1970, 2106)  # near enough for any zone to write; scopes are narrower by a year
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Filters:
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
         tenant, team = reach.narrowed(self.tenant, self.team)
         scope = Scope(start, end, tenant, self.model, now, team, self.project, self.key)
-        return scope if scope.end <= now else replace(scope, end=now)
+        return replace(scope, end=now) if scope.start < now < scope.end else scope  # a month may begin right now
 
     def before(self, scope: Scope) -> Scope | None:
         """Give the period that a scope is compared with; `None` where no comparison was chosen."""
@@ -134,7 +135,11 @@ def _time(address: Mapping[str, str], name: str) -> datetime:
             f"{text!r} is no date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
             param=name,
         ) from error
+    outside = InvalidRequest(f"{text!r} lies outside of the calendar; choose another date", param=name)
     try:
-        return time.replace(tzinfo=UTC) if time.utcoffset() is None else time.astimezone(UTC)
+        moment = time.replace(tzinfo=UTC) if time.utcoffset() is None else time.astimezone(UTC)
     except OverflowError as error:  # a year that another zone does not have
-        raise InvalidRequest(f"{text!r} lies outside of the calendar; choose another date", param=name) from error
+        raise outside from error
+    if moment.year not in _YEARS:
+        raise outside
+    return moment

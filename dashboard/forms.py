@@ -21,7 +21,7 @@ def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
     except TollkeeperError as error:
         show_refusal(error)
         return
-    st.toast(done, icon=":material/check:")
+    st.toast(escaped(done), icon=":material/check:")
     if redraws:
         forget_control_answers()
         st.rerun()

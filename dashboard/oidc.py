@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import streamlit as st
 from starlette.requests import Request
@@ -23,9 +24,11 @@ from dashboard.states import escaped
 
 START_PARAMETER: Final = "signing_in"
 PROVIDER_COOKIE: Final = "_streamlit_user"  # Streamlit's: present once the provider has sent somebody back
+START_COOKIE: Final = "tollkeeper_signing_in"  # a page's WebSocket does not say with which parameters it was opened
 TICKET_PATH: Final = "/sign-in/ticket"
 _TICKET_SECONDS: Final = 30.0
 _MAX_TICKETS: Final = 1_000
+_START_SECONDS: Final = 600
 
 
 class Tickets:
@@ -80,7 +83,24 @@ def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
 
 def is_signing_in(parameters: str, cookies: dict[str, str]) -> bool:
     """Say whether a page may load so that its run can go on with the provider's login."""
-    return bool(settings().oidc_metadata_url) and (START_PARAMETER in parameters or PROVIDER_COOKIE in cookies)
+    return bool(settings().oidc_metadata_url) and (_is_start(parameters) or PROVIDER_COOKIE in cookies)
+
+
+def is_run_signing_in(cookies: dict[str, str]) -> bool:
+    """Say whether a page's run may begin so that it can go on with the provider's login."""
+    return bool(settings().oidc_metadata_url) and (START_COOKIE in cookies or PROVIDER_COOKIE in cookies)
+
+
+def start_headers(parameters: str) -> list[tuple[bytes, bytes]]:
+    """Give the headers by which a page that begins a login lets its run begin; none for another page."""
+    if not settings().oidc_metadata_url or not _is_start(parameters):
+        return []
+    cookie = f"{START_COOKIE}=1; Max-Age={_START_SECONDS}; Path=/; HttpOnly; SameSite=lax"
+    return [(b"set-cookie", cookie.encode())]
+
+
+def _is_start(parameters: str) -> bool:
+    return START_PARAMETER in parse_qs(parameters, keep_blank_values=True)
 
 
 def go_on_signing_in() -> bool:

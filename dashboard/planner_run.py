@@ -15,6 +15,8 @@ from contracts.errors import Unavailable
 
 MAX_RUNS: Final = 2  # at once, of all viewers: each takes a core
 MAX_SECONDS: Final = 600.0
+UNSEEN_SECONDS: Final = 15.0  # what nobody has looked at for so long gives way
+_ENDING_SECONDS: Final = 5.0
 COMMAND: Final = (sys.executable, "-P", "-m", "dashboard.planner_child")
 
 
@@ -27,7 +29,7 @@ class PlannerRun:
         self.answer: dict[str, Any] | None = None
         self.refused: str | None = None
         self._clock = clock
-        self._began = clock()
+        self._began = self._looked_at = clock()
         self._ended: float | None = None
         self._on_end = on_end
         self._process = subprocess.Popen(
@@ -49,9 +51,19 @@ class PlannerRun:
         """Give how long it has run."""
         return (self._clock() if self._ended is None else self._ended) - self._began
 
-    def cancel(self) -> None:
+    @property
+    def is_unseen(self) -> bool:
+        """Say whether it runs on although nobody has looked at it for UNSEEN_SECONDS: its page is closed."""
+        is_under_way = not self.is_over and self.refused is None
+        return is_under_way and self._clock() - self._looked_at >= UNSEEN_SECONDS
+
+    def look(self) -> None:
+        """Note that somebody looks at it now."""
+        self._looked_at = self._clock()
+
+    def cancel(self, why: str = "it was cancelled") -> None:
         """End it at once."""
-        self._stop("it was cancelled")
+        self._stop(why)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for its end. Gives whether it came."""
@@ -98,16 +110,31 @@ class PlannerRuns:
         self._clock = clock
         self._most = most
         self._places = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._runs: list[PlannerRun] = []  # begun, and not known to be over
 
     def begin(self, job: PlanJob) -> PlannerRun:
-        """Begin a plan. Raises Unavailable where as many run as may."""
-        if not self._places.acquire(blocking=False):
+        """Begin a plan, in the place of one that nobody looks at any more where there is no other. Raises Unavailable
+        where as many run as may.
+        """
+        if not self._places.acquire(blocking=False) and not self._take_place():
             raise Unavailable(f"{self._most} plans are being played, and no more may at once; try again in a moment")
         try:
-            return PlannerRun(job, self._command, self._clock, self._places.release)
+            run = PlannerRun(job, self._command, self._clock, self._places.release)
         except OSError as error:
             self._places.release()
             raise Unavailable(f"the planner cannot be started: {error.strerror}") from error
+        with self._lock:
+            self._runs = [*(other for other in self._runs if not other.is_over), run]
+        return run
+
+    def _take_place(self) -> bool:
+        with self._lock:
+            unseen = next((run for run in self._runs if run.is_unseen), None)
+            if unseen is None:
+                return False
+            unseen.cancel(f"nobody looked at it for {UNSEEN_SECONDS:g} seconds, and another plan took its place")
+        return self._places.acquire(timeout=_ENDING_SECONDS)
 
 
 @st.cache_resource(show_spinner=False)

@@ -3,6 +3,7 @@ and answers kept for a moment and shared between viewers.
 """
 
 import logging
+import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 15  # then the page says that the store does not answer, instead of staying blank
 CONTROL_ANSWER_SECONDS: Final = 5
 _MAX_IDLE: Final = 64
+_LACK_SECONDS: Final = 60.0  # then a user whom the store refused is tried again: the moment may have been a bad one
+_PLAIN_READER: Final = "reader"  # the store's user for all rows, beside whom those with row policies may stand
 
 Answer = TypeVar("Answer")
 
@@ -39,10 +42,12 @@ class Readers:
     Viewers who are bound are asked for as the store's user with row policies, where the store has it.
     """
 
-    def __init__(self, address: StoreAddress) -> None:
+    def __init__(self, address: StoreAddress, clock: Callable[[], float] = time.monotonic) -> None:
         self._address = address
+        self._clock = clock
         self._lock = Lock()
-        self._has_user: dict[str, bool] = {}
+        self._users: set[str] = set()
+        self._lacking: dict[str, float] = {}  # until when a user is taken not to exist
         self._idle: dict[Reach, LifoQueue[StoreClient]] = {}
 
     @contextmanager
@@ -57,7 +62,9 @@ class Readers:
         try:
             yield client
         finally:
-            if idle.full():
+            # One that asks without row policies is not kept: the next may have them.
+            is_makeshift = reach.is_bound and client.address.user == _PLAIN_READER
+            if is_makeshift or idle.full():
                 client.close()
             else:
                 idle.put(client)
@@ -73,21 +80,23 @@ class Readers:
 
     def _knows(self, user: str) -> bool:
         """Say whether the store has a user with row policies: its own has, a server's where its users.xml is ours."""
-        if user not in self._has_user:
-            if self._address.user != "reader":
-                return False  # an operator's own user, whose password no other has
-            client = StoreClient(replace(self._address, user=user), answer_seconds=PATIENCE_SECONDS)
-            try:
-                client.query("SELECT 1")
-                self._has_user[user] = True
-            except ConfigurationError:
-                log.warning(
-                    "store_user_missing user=%s: questions of bound viewers are held by the program alone", user
-                )
-                self._has_user[user] = False
-            finally:
-                client.close()
-        return self._has_user[user]
+        if user in self._users:
+            return True
+        if self._address.user != _PLAIN_READER:
+            return False  # an operator's own user, whose password no other has
+        if self._lacking.get(user, float("-inf")) > self._clock():
+            return False
+        client = StoreClient(replace(self._address, user=user), answer_seconds=PATIENCE_SECONDS)
+        try:
+            client.query("SELECT 1")
+        except ConfigurationError:
+            log.warning("store_user_missing user=%s: questions of bound viewers are held by the program alone", user)
+            self._lacking[user] = self._clock() + _LACK_SECONDS
+            return False
+        finally:
+            client.close()
+        self._users.add(user)
+        return True
 
 
 @st.cache_resource(show_spinner=False)

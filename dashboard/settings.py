@@ -52,6 +52,12 @@ class DashboardSettings(BaseSettings):
             return self.host == "localhost"
 
     @property
+    def is_for_this_machine(self) -> bool:
+        """Say whether nobody from elsewhere is expected: no proxy that would bring them is named or implied."""
+        is_published = bool(self.dashboard_url or self.trusted_proxies or self.oidc_metadata_url)
+        return self.dashboard_sign_in == "auto" and self.is_loopback and not is_published
+
+    @property
     def control_plane_url(self) -> str:
         """Give the URL of the control plane's HTTP."""
         return self.control_url.rstrip("/") or f"http://127.0.0.1:{self.control_port}"

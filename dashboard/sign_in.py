@@ -5,16 +5,23 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.errors import TollkeeperError
-from dashboard.arrival import SESSION_COOKIE, is_at_this_machine
+from dashboard.arrival import SESSION_COOKIE, is_at_this_machine, is_from_own_page
 from dashboard.control_plane import ControlPlane
 from dashboard.neighbours import is_another_user
-from dashboard.oidc import PROVIDER_COOKIE, TICKET_PATH, is_signing_in, take_ticket
+from dashboard.oidc import (
+    PROVIDER_COOKIE,
+    TICKET_PATH,
+    is_run_signing_in,
+    is_signing_in,
+    start_headers,
+    take_ticket,
+)
 from dashboard.reader import control_answers, control_connections, settings
 from dashboard.sign_in_page import sign_in_page
 from gateway.identity.caller_address import TrustedProxies
@@ -31,6 +38,11 @@ _HEADERS: Final = {
 # What a page of the dashboard is made of, and what says that the process is well: nothing of anybody's numbers.
 _OPEN: Final = ("/sign-in", "/sign-out", "/static/", "/_stcore/health", "/_stcore/host-config", "/favicon")
 _OPEN_TO_PROVIDER: Final = ("/auth/", "/oauth2callback")
+_NO_PAGES: Final = (
+    "/_stcore",
+    "/media",
+)  # what Streamlit serves beside pages: what viewers made and see, its own state
+_UPLOADS: Final = "/_stcore/upload_file"
 
 
 async def show(request: Request) -> Response:
@@ -102,21 +114,25 @@ def with_session(request: Request, response: Response, token: str) -> Response:
 class Gate:
     """ASGI middleware: pages lead to the sign-in where nobody has signed in, and files are for signed-in people alone.
 
-    A page's own numbers come over its WebSocket, whose every run asks `arrive` again.
+    A page's own numbers come over its WebSocket, whose every run asks `arrive` again. Nobody uploads anything.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" and await run_in_threadpool(_is_intruder, scope):
+        if scope["type"] == "websocket" and not await run_in_threadpool(_may_listen, scope):
             await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
             return
         if scope["type"] != "http" or scope["path"].startswith((*_OPEN, *_OPEN_TO_PROVIDER)):
             await self.app(scope, receive, send)
             return
         if await run_in_threadpool(_may_pass, scope):
-            await self.app(scope, receive, _in_no_frame(send))
+            if scope["path"].startswith(_UPLOADS):
+                nowhere = PlainTextResponse("no page takes files", status_code=403, headers=_HEADERS)
+                await nowhere(scope, receive, send)
+                return
+            await self.app(scope, receive, _with_headers(send, start_headers(scope["query_string"].decode("latin-1"))))
             return
         if "text/html" in Headers(scope=scope).get("accept", ""):
             query = scope["query_string"].decode("latin-1")
@@ -127,37 +143,46 @@ class Gate:
         await refusal(scope, receive, send)
 
 
-def _in_no_frame(send: Send) -> Send:
-    """Forbid other sites to show a page within theirs, where a click could be led to a form of ours; and tell them
-    nothing of the address, which names tenants, where a link leads to them.
+def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    """Add a page's headers: forbid other sites to show it within theirs, where a click could be led to a form of ours;
+    and tell them nothing of the address, which names tenants, where a link leads to them.
     """
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             added = [(b"content-security-policy", b"frame-ancestors 'self'"), (b"referrer-policy", b"same-origin")]
-            message = {**message, "headers": [*message.get("headers", []), *added]}
+            message = {**message, "headers": [*message.get("headers", []), *added, *more]}
         await send(message)
 
     return send_with_headers
 
 
 def _may_pass(scope: Scope) -> bool:
+    """Say whether a request over HTTP is answered: a page's frame sooner than what viewers see in it."""
     request = Request(scope)
-    if is_signing_in(request.url.query, request.cookies) and not scope["path"].startswith("/media"):
+    is_page = request.method in ("GET", "HEAD") and not scope["path"].startswith(_NO_PAGES)
+    if is_page and is_signing_in(request.url.query, request.cookies):
         return True
-    is_here = is_at_this_machine(dict(request.headers)) and not is_another_user(scope["client"])
-    return is_here or _has_session(request.cookies.get(SESSION_COOKIE))
+    return _is_known(request, if_unanswered=is_page)
 
 
-def _is_intruder(scope: Scope) -> bool:
-    """Say whether another user of this machine wants a page's numbers without a session: `arrive` cannot see that."""
-    headers = Headers(scope=scope)
-    if SESSION_COOKIE in headers.get("cookie", "") or not is_at_this_machine(dict(headers)):
+def _may_listen(scope: Scope) -> bool:
+    """Say whether a page's run may begin: `arrive` says what it shows, but cannot see whose program it is."""
+    connection = HTTPConnection(scope)
+    if not is_from_own_page(connection.headers):
         return False
-    return is_another_user(scope["client"])
+    return is_run_signing_in(connection.cookies) or _is_known(connection, if_unanswered=True)
 
 
-def _has_session(token: str | None) -> bool:
+def _is_known(connection: HTTPConnection, *, if_unanswered: bool) -> bool:
+    """Say whether somebody needs no account here or has a session; `if_unanswered` where the control plane does not
+    say: then a page says so.
+    """
+    if is_at_this_machine(dict(connection.headers)):
+        scope = connection.scope
+        if not is_another_user(scope.get("client"), scope.get("server")):
+            return True
+    token = connection.cookies.get(SESSION_COOKIE)
     if not token:
         return False
     try:
@@ -167,7 +192,7 @@ def _has_session(token: str | None) -> bool:
             lambda: ControlPlane(control_connections(), token).get("/v1/sessions/current"),
         )
     except TollkeeperError as error:
-        return error.status >= 500  # the page says that the control plane does not answer
+        return if_unanswered and error.status >= 500
     return True
 
 

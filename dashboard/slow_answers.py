@@ -16,6 +16,7 @@ from dashboard.reader import question_key, readers
 
 _THREADS: Final = 2
 _MAX_ANSWERS: Final = 128
+_GIVEN_ON_SECONDS: Final = 60.0  # at least: so old may an answer be that is given on
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +36,8 @@ class SlowAnswers:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="slow-answer")
         self._kept: OrderedDict[Hashable, tuple[float, datetime, Future[Any]]] = OrderedDict()
-        self._before: dict[Hashable, Future[Any]] = {}  # answered, and given on while the next is found
+        # Answered, and given on for a while (until when, by the clock) as the next is found.
+        self._before: dict[Hashable, tuple[float, Future[Any]]] = {}
         self._page = threading.local()
 
     def ask(
@@ -43,7 +45,8 @@ class SlowAnswers:
     ) -> Answer | Pending:
         """Give `question(store, ...)` within reach, or `Pending` where it never was answered. Raises what it raised.
 
-        An answer older than `keep_seconds` is given on until the next one is there.
+        An answer older than `keep_seconds` is given on until the next one is there, or it is older than twice that, and
+        than a minute: figures of hours ago are not those of now.
         """
         key = question_key(question, reach, arguments, options)
         with self._lock:
@@ -51,7 +54,7 @@ class SlowAnswers:
             if found is None or (found.done() and until <= self._clock()):
                 since = datetime.now(UTC)
                 if found is not None and found.exception() is None:
-                    self._before[key] = found
+                    self._before[key] = (until + max(keep_seconds, _GIVEN_ON_SECONDS - keep_seconds), found)
                 found = self._threads.submit(_ask, question, reach, arguments, options)
                 self._kept[key] = (self._clock() + keep_seconds, since, found)
             self._kept.move_to_end(key)
@@ -60,9 +63,10 @@ class SlowAnswers:
                 self._before.pop(forgotten, None)
             if found.done():
                 self._before.pop(key, None)
-            before = self._before.get(key)
+            until, before = self._before.get(key, (0.0, None))
+            is_recent = self._clock() < until
         if not found.done():
-            if before is not None:
+            if before is not None and is_recent:
                 return cast(Answer, before.result())
             self._page.waits = True
             return Pending(since)

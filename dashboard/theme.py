@@ -53,6 +53,8 @@ GROUP_COLORS: Final = (
     "#5c86a8",
     "#a8764a",
 )
+# The hue of each: the last five are near one of the first seven, and are taken when all hues are.
+GROUP_HUES: Final = (0, 1, 2, 3, 4, 5, 6, 2, 2, 3, 0, 1)
 REST_COLOR: Final = "#8a94a6"
 
 # What is well, in danger, broken; and what is simply so. At least 3:1 on both backgrounds; never the only sign.

@@ -8,8 +8,8 @@ from typing import Final
 from backends.llm.base import ModelCall
 from contracts.chat import GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.configuration import PoolSpec, TargetSpec
-from contracts.errors import InvalidUsage, QueueFull, TollkeeperError
-from contracts.holds import RETRY_SECONDS, hold_on
+from contracts.errors import InvalidUsage, LimitExceeded, TollkeeperError
+from contracts.holds import RETRY_SECONDS, HeldFor, hold_on
 from contracts.prices import UNPRICED, Cost
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.allowance import Allowance
@@ -46,7 +46,7 @@ class Admittance:
 
         `pool` has the targets that may see the prompt. Raises LimitExceeded, BudgetExhausted, QueueFull, ...
         """
-        _shed_what_is_held(life)
+        _shed_what_is_held(life, self._clock.wall_ns())
         reply, limiter = passage.reply, self._stages.limiter
         assert reply is not None
         bounds = self._stages.guard.bounds(life.key, life.request, life.model)
@@ -214,14 +214,19 @@ class Admittance:
         return self._stages.limiter.allowance(life, grant, thinking_cap, end)
 
 
-def _shed_what_is_held(life: Life) -> None:
-    """Refuse what runs as a batch while an objective in danger asks for it. Raises QueueFull."""
+def _shed_what_is_held(life: Life, now_ns: int) -> None:
+    """Refuse what runs as a batch while an objective in danger asks for it. Raises LimitExceeded.
+
+    As a limit, not as a failure: a failure would count against the objective, which would then never recover.
+    """
     if not life.snapshot.holds or life.priority != "batch" or life.model is None:
         return
-    hold = hold_on(life.snapshot.holds, "shed_batch", life.who.tenant, life.model.id)
+    who = HeldFor(life.who.tenant, life.route or life.model.id, (life.model.id,))
+    hold = hold_on(life.snapshot.holds, "shed_batch", who, now_ns)
     if hold is not None:
-        raise QueueFull(
+        raise LimitExceeded(
             f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is in danger; "
             f"try again in {RETRY_SECONDS:g} s, or ask in another class",
+            code="batch_held",
             retry_after_seconds=RETRY_SECONDS,
         )

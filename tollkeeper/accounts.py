@@ -16,6 +16,7 @@ from tollkeeper.tenants import control_port
 app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=True)
 
 _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
+_TOKENS_STAY: Final = "admin tokens that they made keep working until they are revoked (/v1/tokens)"
 
 User = Annotated[str, typer.Argument(help="The user's e-mail address, or id, usr_....")]
 Tenant = Annotated[str, typer.Option(help="Sees only this tenant; left out: all.")]
@@ -76,12 +77,17 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 def grant(
     user: User,
     role: Annotated[Role, typer.Option(help="What the user may do from now on.")],
-    tenant: Tenant = "",
+    tenant: Annotated[str, typer.Option(help="Sees only this tenant.")] = "",
     team: Team = "",
+    is_everywhere: Annotated[
+        bool, typer.Option("--all-tenants", help="Sees all tenants; an owner does in any case.")
+    ] = False,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
 ) -> None:
-    """Give an account another role; it holds from the next page on."""
+    """Give an account another role and say what it reaches; it holds from the next page on."""
+    if role is not Role.OWNER and bool(tenant) == is_everywhere:
+        raise typer.BadParameter("say what the role reaches: either --tenant TENANT, or --all-tenants")
     body = {"role": role.value, "tenant": tenant or None, "team": team or None}
     changed = _change(user, body, data, control_url)
     typer.echo(f"user {changed['email']} is {_standing(changed)}")
@@ -103,7 +109,7 @@ def password(
 def close(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Keep a user out at once; the account stays. `open` lets them in again."""
     changed = _change(user, {"is_active": False}, data, control_url)
-    typer.echo(f"user {changed['email']} is kept out")
+    typer.echo(f"user {changed['email']} is kept out; {_TOKENS_STAY}")
 
 
 @app.command("open")
@@ -118,7 +124,7 @@ def remove(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") 
     """Remove an account and end its sessions at once."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         gone = client.delete(f"/v1/accounts/{path_segment(user)}")
-    typer.echo(f"user {gone['id']} removed")
+    typer.echo(f"user {gone['id']} removed; {_TOKENS_STAY}")
 
 
 def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) -> dict[str, Any]:

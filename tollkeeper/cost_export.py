@@ -19,7 +19,7 @@ from analytics.exports.focus_columns import Row
 from analytics.exports.focus_file import file_faults
 from analytics.exports.invoice import Invoice, Level, invoices
 from analytics.exports.usage_export import charges_in, month_around, usage_export
-from analytics.gpu.books import gpu_books
+from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
 from analytics.gpu.ledger import GpuLedger
@@ -189,6 +189,8 @@ def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: st
         rates = load_rates(session)
     books = gpu_books(opened.store, period)
     ledger = books.ledger
+    if ledger.unknown_hours:
+        typer.echo(unknown_hours_said(ledger.unknown_hours), err=True)
     rows: list[Row] = []
     for device in ledger.by_device():
         own = tuple(minute for minute in ledger.minutes if minute.device == device)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from analytics.gpu.books import gpu_books
+from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
 from analytics.gpu.idle import IDLE_POLICIES, idle_policy
 from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
@@ -54,6 +54,8 @@ def ledger(
     print_table(columns, rows, lambda row, column: str(row[column]), "no engine told of a step in this time")
     if answer.missing_steps:
         typer.echo(f"{answer.missing_steps} step records are missing: their time is unexplained")
+    if answer.repeated_steps:
+        typer.echo(f"{answer.repeated_steps} step records arrived more than once: their time is counted as often")
 
 
 @app.command("cost")
@@ -95,6 +97,8 @@ def cost(
         typer.echo(f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; give one with POST /v1/rates")
     if answer.unrated_cpu_ns:
         typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have none (subject: cpu)")
+    if answer.unknown_hours:
+        typer.echo(unknown_hours_said(answer.unknown_hours))
 
 
 def _period(begin: str, end: str, last: float, tz: str) -> Period:

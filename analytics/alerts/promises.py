@@ -16,7 +16,10 @@ def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def holds_of(look: Look) -> list[Hold]:
-    """Give what objectives ask others to hold back: those with hooks, while a pair that pages people burns."""
+    """Give what objectives ask others to hold back: those with hooks, while a pair that pages people burns.
+
+    Batches are not shed for prompts of one length, which is known once they are answered: all would be.
+    """
     return [
         Hold(
             objective.id,
@@ -24,10 +27,12 @@ def holds_of(look: Look) -> list[Hold]:
             objective.tenant,
             objective.model,
             f"the error budget of {objective.id} burns at {pairs[0].name}",
+            objective.route,
         )
         for objective, pairs in look.burning()
         if pairs[0].severity == "page"
         for hook in objective.hooks
+        if not (hook == "shed_batch" and objective.prompt_class)
     ]
 
 

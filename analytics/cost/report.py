@@ -63,7 +63,8 @@ def cost_report(
 
     What unpriced requests used is read from the requests themselves, where there are any, unless the caller does not
     ask for it (it takes longer than all else): then it is unknown where it comes from sums. `with_attempts` reads what
-    further attempts cost as well, from single requests; where these are no longer kept it is not told.
+    further attempts cost as well, from single requests; where these are no longer kept, or a rule has deleted some of
+    the range, it is not told.
     Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source
@@ -75,7 +76,7 @@ def cost_report(
         found = _read(store, question, "cost_rollup", rollup=_narrowest(question, source))
         if counts_unpriced_tokens and any(sums.unpriced_requests for sums in found.values()):
             _add_unpriced_tokens(found, _read(store, question, "cost_requests", only_unpriced=True))
-    with_attempts = with_attempts and question.keeps_requests
+    with_attempts = with_attempts and question.keeps_requests and not _deleted(store, question)
     if with_attempts:
         _add_attempts(found, store, question)
     periods = {period.start_s: period for period in question.periods}
@@ -145,12 +146,20 @@ def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: C
 
 def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:
     """Make sure that no rule has deleted requests of the range. Raises InvalidRequest saying up to when one has."""
-    (row,) = store.query(query("deleted_requests"), {"tenant": question.tenant, "team": question.team})
-    deleted_until = number_of(row["deleted_until"])
-    if deleted_until > question.start.timestamp():
+    deleted = _deleted(store, question)
+    if deleted is not None:
+        until, tenant = deleted
         raise InvalidRequest(
-            f"single requests before {datetime.fromtimestamp(deleted_until, UTC):%Y-%m-%d %H:%M} UTC have been deleted "
-            f"by a retention rule of {text_of(row['deleted_tenant'])!r}; begin later, or ask by tenant, team, project "
-            "and model alone for whole days in UTC",
+            f"single requests before {until:%Y-%m-%d %H:%M} UTC have been deleted by a retention rule of {tenant!r}; "
+            "begin later, or ask by tenant, team, project and model alone for whole days in UTC",
             param="start",
         )
+
+
+def _deleted(store: StoreClient, question: CostQuestion) -> tuple[datetime, str] | None:
+    """Give up to when requests of the range have been deleted by a rule, and whose that was."""
+    (row,) = store.query(query("deleted_requests"), {"tenant": question.tenant, "team": question.team})
+    deleted_until = number_of(row["deleted_until"])
+    if deleted_until <= question.start.timestamp():
+        return None
+    return datetime.fromtimestamp(deleted_until, UTC), text_of(row["deleted_tenant"])

@@ -98,14 +98,18 @@ def _row_faults(number: int, row: Row) -> list[str]:
             if not nullable:
                 faults.append(f"{where}: {name} must not be null")
             continue
-        faults += [f"{where}: {name} {fault}" for fault in _value_faults(kind, value)]
+        faults += [f"{where}: {name} {fault}" for fault in _value_faults(kind, value, is_name=_is_name(name))]
         if name in ALLOWED and value not in ALLOWED[name]:
             faults.append(f"{where}: {name} {value!r} is not one of {', '.join(sorted(ALLOWED[name]))}")
     rules = (_relation_faults, _category_faults, _period_faults, _unit_faults, _price_faults)
     return faults + [f"{where}: {fault}" for rule in rules for fault in rule(row)]
 
 
-def _value_faults(kind: str, value: Value) -> list[str]:
+def _is_name(column: str) -> bool:
+    return column.startswith("x_") or column.endswith(("Id", "Name"))
+
+
+def _value_faults(kind: str, value: Value, *, is_name: bool) -> list[str]:
     if kind == NUMBER:
         return [] if isinstance(value, Decimal) and value.is_finite() else ["must be a decimal number"]
     if kind == TIME:
@@ -115,7 +119,8 @@ def _value_faults(kind: str, value: Value) -> list[str]:
         return [] if isinstance(value, bool) else ["must be true or false"]
     if not isinstance(value, str) or not value.strip():
         return ["must be text that is not empty"]
-    if value.strip().lower() in _PLACEHOLDERS:
+    # Customers choose names: a team may be called "na".
+    if not is_name and value.strip().lower() in _PLACEHOLDERS:
         return [f"{value!r} stands for no value; leave it null"]
     if kind == KEY_VALUES:
         return _key_value_faults(value)

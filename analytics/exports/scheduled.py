@@ -7,6 +7,7 @@ what it takes the place of.
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -42,6 +43,12 @@ class InvalidExport(TollkeeperError):
     """A dataset breaks a rule of its own format, and is not handed to anybody."""
 
     code = "invalid_export"
+
+
+class ExportsLeftOut(TollkeeperError):
+    """Days could not be exported; all others were, and these are tried again."""
+
+    code = "exports_left_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,8 @@ class ScheduledExports:
     def write_due(self) -> int:
         """Write the days that are complete and not written, or have changed since; give how many files that made.
 
-        Raises ConfigurationError where the directory cannot be written, StoreUnavailable, ControlUnavailable,
-        InvalidExport.
+        Raises ConfigurationError where the directory cannot be written, ControlUnavailable, and ExportsLeftOut naming
+        the days that failed, once all others are written.
         """
         now = self._now()
         with self._database.session() as session:
@@ -104,7 +111,7 @@ class ScheduledExports:
             return 0
         try:
             known = self._index()
-            return sum(self._write_if_due(day, known, now) for day in self._days(known, now))
+            return self._write_all(known, now)
         except OSError as error:
             raise ConfigurationError(
                 f"exports cannot be written to {self._plan.directory}: {error.strerror} (TOLLKEEPER_EXPORT_DIRECTORY)"
@@ -112,6 +119,21 @@ class ScheduledExports:
         finally:
             with self._database.session() as session:
                 give_back(session, lease, now)
+
+    def _write_all(self, known: dict[str, Exported], now: datetime) -> int:
+        written, faults = 0, {}
+        for day in self._days(known, now):
+            try:
+                written += self._write_if_due(day, known, now)
+            except TollkeeperError as error:
+                faults[day] = error
+        if faults:
+            first = next(iter(faults.values()))
+            raise ExportsLeftOut(
+                f"the exports of {', '.join(map(str, faults))} are not written and are tried again; first: "
+                f"{first.message}"
+            ) from first
+        return written
 
     def _days(self, known: dict[str, Exported], now: datetime) -> Iterable[date]:
         """Give the complete days to look at: those not written since the first, and the last few."""
@@ -131,8 +153,7 @@ class ScheduledExports:
         name, rows, digest = self._write(day, period, now, revision=0 if before is None else _revision(before) + 1)
         written = now.astimezone(UTC).isoformat()
         entry = Exported(day.isoformat(), name, rows, *sums, digest, written, before.file if before else "")
-        with (self._plan.directory / INDEX).open("a", encoding="utf-8") as index:
-            index.write(json.dumps(asdict(entry)) + "\n")
+        self._append(json.dumps(asdict(entry)))
         known[entry.day] = entry
         _log.info("export_written", extra={"file": name, "rows": rows})
         return True
@@ -162,6 +183,16 @@ class ScheduledExports:
         noon = datetime(day.year, day.month, day.day, 12, tzinfo=self._plan.zone).astimezone(UTC)
         around = Period(noon - timedelta(days=1), noon + timedelta(days=1))
         return next(part for part in split(around, "day", self._plan.zone) if part.start <= noon < part.end)
+
+    def _append(self, line: str) -> None:
+        with (self._plan.directory / INDEX).open("a+b") as index:
+            size = index.seek(0, os.SEEK_END)
+            index.seek(max(size - 1, 0))
+            # A line that a crash cut off must not take the next one with it.
+            broken_off = index.read(1) not in (b"", b"\n")
+            index.write((b"\n" if broken_off else b"") + line.encode() + b"\n")
+            index.flush()
+            os.fsync(index.fileno())
 
     def _index(self) -> dict[str, Exported]:
         """Read what was written, the latest of each day. A line that was cut off by a crash is left out."""

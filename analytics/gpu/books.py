@@ -1,12 +1,13 @@
 """What GPU costs are computed from, for any range: single steps while these are kept, else the finished hours."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from analytics.gpu.cost import UseByMinute, device_models, tenant_use
-from analytics.gpu.finished_hours import LINES, SETTLES_AFTER
+from analytics.gpu.finished_hours import LINES, SETTLES_AFTER, hours_looked_at
 from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger
 from analytics.queries import query
 from analytics.rows import number_of, text_of
@@ -16,6 +17,8 @@ from contracts.errors import InvalidRequest
 from contracts.ledger import LedgerLines
 
 _HOUR: Final = timedelta(hours=1)
+_HOUR_SECONDS: Final = 3_600
+_NS: Final = 10**9
 _ASKING: Final = timedelta(minutes=1)  # "the last 72 hours" were so a moment ago
 
 
@@ -31,6 +34,8 @@ class GpuBooks:
 def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None = None) -> GpuBooks:
     """Read a range: by the minute where it lies within the last 72 hours, else by finished hours.
 
+    An hour in which none of a GPU's engines told of anything is `no_engine`, as it is by the minute; one that nobody
+    looked at in time is unknown, and only counted.
     Raises InvalidRequest where it begins before that and its bounds are no whole hours, or its end is not finished yet;
     StoreUnavailable.
     """
@@ -42,8 +47,16 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
     return _finished(store, period)
 
 
+def unknown_hours_said(count: int) -> str:
+    """Say that a range has hours of which nobody knows what GPUs did."""
+    return (
+        f"{count} hours of the range were not finished while their steps were kept (72 hours): what is not told of "
+        "them is unknown, and on no bill"
+    )
+
+
 def _check_hours(period: Period, now: datetime) -> None:
-    if period.start_s % 3600 or period.end_s % 3600:
+    if period.start_s % _HOUR_SECONDS or period.end_s % _HOUR_SECONDS:
         raise InvalidRequest(
             "engine steps are kept for 72 hours; a range that begins earlier is answered from whole hours (UTC), so "
             "let it begin and end on one",
@@ -83,4 +96,24 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
     for row in store.query(query("gpu_tenant_hours"), parameters):
         name = text_of(row["engine_label"]), text_of(row["tenant_label"])
         use[name][number_of(row["hour_start"])] = number_of(row["useful_sum"]), number_of(row["wasted_sum"])
-    return GpuBooks(GpuLedger(period, tuple(hours), grain_s=3600), dict(use), models)
+    looked_at = hours_looked_at(store, period)
+    ordered = sorted(
+        (*hours, *_absences(hours, looked_at)), key=lambda hour: (hour.device, hour.engine, hour.period.start)
+    )
+    unknown = (period.end_s - period.start_s) // _HOUR_SECONDS - len(looked_at)
+    ledger = GpuLedger(period, tuple(ordered), grain_s=_HOUR_SECONDS, unknown_hours=unknown)
+    return GpuBooks(ledger, dict(use), models)
+
+
+def _absences(hours: Iterable[GpuMinute], looked_at: frozenset[int]) -> Iterator[GpuMinute]:
+    """Give each GPU's hours in which it was there and no engine on it: before the first, after the last, between."""
+    engines: dict[tuple[str, str], GpuMinute] = {}
+    told: defaultdict[str, set[int]] = defaultdict(set)
+    for hour in hours:
+        engines.setdefault((hour.device, hour.engine), hour)
+        told[hour.device].add(hour.period.start_s)
+    for (device, _), first in engines.items():
+        for start_s in looked_at - told[device]:
+            start = datetime.fromtimestamp(start_s, UTC)
+            absent = Period(start, start + _HOUR)
+            yield replace(first, period=absent, lines=LedgerLines(), no_engine_ns=_HOUR_SECONDS * _NS)

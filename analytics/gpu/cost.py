@@ -24,6 +24,7 @@ IDLE_LINES: Final = (
     *("host_gap_ns", "idle_ns", "load_ns", "warmup_ns", "sleep_ns", "dead_ns", "unexplained_ns", "no_engine_ns"),
 )
 _HOUR_NS: Final = 3_600 * 10**9
+_MINUTE_SECONDS: Final = 60
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UseByMinute = Mapping[tuple[str, str], Mapping[int, tuple[int, int]]]  # engine, tenant -> minute -> useful, wasted ns
 
@@ -47,7 +48,7 @@ class TenantGpuCost:
 @dataclass(frozen=True, slots=True)
 class GpuCost:
     """The bill of a range: by line, by model and by who pays. `unrated_ns` is GPU time for which no rate holds,
-    `unrated_cpu_ns` that of engines without a GPU.
+    `unrated_cpu_ns` that of engines without a GPU; `unknown_hours` were never finished, and are not on the bill.
 
     `platform_pico_usd` is what no tenant pays: recomputing after preemptions, steps nobody was charged for, and
     idleness as far as the policy leaves it there. Tenants and platform sum to the total, and so do the lines.
@@ -63,6 +64,7 @@ class GpuCost:
     unrated_ns: int
     rate_versions: tuple[str, ...]
     unrated_cpu_ns: int = 0
+    unknown_hours: int = 0
 
 
 def device_models(store: StoreClient, period: Period) -> dict[str, str]:
@@ -138,6 +140,7 @@ def gpu_cost(
         unrated_ns=unrated[True],
         rate_versions=tuple(sorted(versions)),
         unrated_cpu_ns=unrated[False],
+        unknown_hours=ledger.unknown_hours,
     )
 
 
@@ -169,7 +172,7 @@ def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
 def _charge(
     used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, line: str, part: int, grain_s: int
 ) -> None:
-    """Charge a part of a minute to the tenants an engine worked for in it, by their nanoseconds."""
+    """Charge a part of a minute (or hour) to the tenants an engine worked for in it, by their nanoseconds."""
     if not part:
         return
     second = int(minute.period.start.timestamp()) // grain_s * grain_s
@@ -180,7 +183,8 @@ def _charge(
         if engine == minute.engine
     }
     is_counted = line == USED
-    if not any(owed.values()):  # a step that began in the minute before, whose time was counted there
+    # A step that began in the minute before, whose time was counted there. Of an hour the one before says nothing.
+    if grain_s == _MINUTE_SECONDS and not any(owed.values()):
         is_counted = False
         owed = {
             tenant: by_minute.get(second - grain_s, (0, 0))[place]
@@ -233,4 +237,5 @@ def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
         "platform_usd": format(usd(cost.platform_pico_usd), "f"),
         "unrated_gpu_ns": cost.unrated_ns,
         "unrated_cpu_ns": cost.unrated_cpu_ns,
+        "unknown_hours": cost.unknown_hours,
     }

@@ -13,6 +13,7 @@ from analytics.scope import Period
 from backends.control.database import ControlDatabase
 from backends.control.leases import give_back, take_lease
 from backends.store.client import StoreClient
+from contracts.errors import TollkeeperError
 from contracts.ledger import LedgerLines
 
 if TYPE_CHECKING:
@@ -25,8 +26,15 @@ LINES: Final = (
 )
 SETTLES_AFTER: Final = timedelta(hours=1)  # what an engine host tells later than that is on no finished hour
 _HOUR: Final = timedelta(hours=1)
+_HOUR_SECONDS: Final = 3_600
 _REACHES_BACK: Final = STEPS_KEPT - timedelta(hours=1)
 _LEASE_LASTS: Final = timedelta(minutes=15)
+
+
+class HoursLeftOut(TollkeeperError):
+    """Hours of engines could not be laid out or stored; all others were, and these are tried again."""
+
+    code = "hours_left_out"
 
 
 class FinishedHours:
@@ -40,7 +48,11 @@ class FinishedHours:
 
     def write_due(self) -> int:
         """Write each engine's hours that are over and not written; give how many. Each is stored once, also where
-        this is repeated after a crash. Raises StoreUnavailable, ControlUnavailable."""
+        this is repeated after a crash.
+
+        Hours of which all was written are noted as looked at, also those in which no engine told of anything. Raises
+        HoursLeftOut once all others are written, StoreUnavailable, ControlUnavailable.
+        """
         now = self._now()
         with self._database.session() as session:
             lease = take_lease(session, LEASE, self._holder, now, _LEASE_LASTS)
@@ -48,8 +60,15 @@ class FinishedHours:
             return 0
         try:
             due = _due(self._store, now)
+            faults: dict[tuple[datetime, str], TollkeeperError] = {}
             for hour, engine in due:
-                write_hour(self._store, hour, engine, now)
+                try:
+                    write_hour(self._store, hour, engine, now)
+                except TollkeeperError as error:
+                    faults[hour, engine] = error
+            _note_looked_at(self._store, now, {int(hour.timestamp()) for hour, _ in faults})
+            if faults:
+                raise _left_out(faults) from next(iter(faults.values()))
             return len(due)
         finally:
             with self._database.session() as session:
@@ -57,12 +76,44 @@ class FinishedHours:
 
 
 def _due(store: StoreClient, now: datetime) -> list[tuple[datetime, str]]:
-    end = _whole_hour(now - SETTLES_AFTER)
-    parameters = {"start": int(_whole_hour(now - _REACHES_BACK).timestamp()), "end": int(end.timestamp())}
+    period = _within_reach(now)
+    parameters = {"start": period.start_s, "end": period.end_s}
     return [
         (datetime.fromtimestamp(number_of(row["hour_start"]), UTC), text_of(row["engine_label"]))
         for row in store.query(query("gpu_hours_due"), parameters)
     ]
+
+
+def _within_reach(now: datetime) -> Period:
+    """Give the hours that are over and whose steps are kept."""
+    return Period(_whole_hour(now - _REACHES_BACK), _whole_hour(now - SETTLES_AFTER))
+
+
+def _left_out(faults: dict[tuple[datetime, str], TollkeeperError]) -> HoursLeftOut:
+    (hour, engine), error = next(iter(faults.items()))
+    return HoursLeftOut(
+        f"{len(faults)} hours of engines are not written and are tried again; first: {hour:%Y-%m-%d %H:%M} UTC of "
+        f"{engine!r}: {error.message}"
+    )
+
+
+def hours_looked_at(store: StoreClient, period: Period) -> frozenset[int]:
+    """Give the hours (Unix seconds) within a range that were looked at while their steps were kept: an engine without
+    a row in one told of nothing in it. Of others nobody knows. Raises StoreUnavailable."""
+    rows = store.query(query("gpu_hours_looked_at"), {"start": period.start_s, "end": period.end_s})
+    return frozenset(number_of(row["hour_start"]) for row in rows)
+
+
+def _note_looked_at(store: StoreClient, now: datetime, left_out: set[int]) -> None:
+    import pyarrow as pa  # as in _lines
+
+    period = _within_reach(now)
+    known = hours_looked_at(store, period) | left_out
+    fresh = [hour for hour in range(period.start_s, period.end_s, _HOUR_SECONDS) if hour not in known]
+    if fresh:
+        bucket = pa.array([datetime.fromtimestamp(hour, UTC) for hour in fresh], pa.timestamp("s", "UTC"))
+        token = f"gpu hours looked at {' '.join(map(str, fresh))}"
+        store.insert_arrow("gpu_hours", pa.table({"bucket": bucket}), deduplication_token=token)
 
 
 def write_hour(store: StoreClient, hour: datetime, engine: str, now: datetime) -> None:
@@ -72,11 +123,12 @@ def write_hour(store: StoreClient, hour: datetime, engine: str, now: datetime) -
     if not ledger.minutes:  # its records around the hour do not reach into it
         return
     token = f"gpu hour {engine} {int(hour.timestamp())}"
-    store.insert_arrow("gpu_hours", _lines(ledger, device_models(store, period)), deduplication_token=token)
     use = tenant_use(store, period, engine)
     if use:
         summed = {tenant: _sums(by_minute) for (_, tenant), by_minute in use.items()}
         store.insert_arrow("gpu_tenant_hours", _uses(hour, engine, summed), deduplication_token=token)
+    # Last, as an hour with these lines is no longer due.
+    store.insert_arrow("gpu_hours", _lines(ledger, device_models(store, period)), deduplication_token=token)
 
 
 def _lines(ledger: GpuLedger, models: dict[str, str]) -> "pyarrow.Table":

@@ -46,16 +46,20 @@ class GpuMinute:
 
 @dataclass(frozen=True, slots=True)
 class GpuLedger:
-    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers.
+    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers,
+    `repeated_steps` are more records than there are numbers: each counts its time again.
 
-    Of finished hours a "minute" is an hour: `grain_s` seconds long.
+    Of finished hours a "minute" is an hour: `grain_s` seconds long. `unknown_hours` are those that nobody looked at
+    while their steps were kept: what engines did in them is not in the ledger.
     """
 
     period: Period
     minutes: tuple[GpuMinute, ...]
     steps: int = 0
     missing_steps: int = 0
+    repeated_steps: int = 0
     grain_s: int = 60
+    unknown_hours: int = 0
 
     @property
     def total(self) -> LedgerLines:
@@ -113,7 +117,7 @@ def ledger_of(
     """Lay times of engines out by GPU and minute. `known` has each engine's devices and times."""
     start_ns, end_ns = _ns(period.start), _ns(period.end)
     minutes: list[GpuMinute] = []
-    steps = missing = 0
+    steps = missing = repeated = 0
     for engine, (devices, times) in sorted(known.items()):
         fact = (facts or {}).get(engine)
         born = max(start_ns, min(time.begins_at_ns for time in times))
@@ -122,7 +126,8 @@ def ledger_of(
             continue
         steps += len(times)
         if fact is not None:
-            missing += fact.last_sequence - fact.first_sequence + 1 - len(times)
+            holes, again = holes_and_repeats(fact.last_sequence - fact.first_sequence + 1, len(times))
+            missing, repeated = missing + holes, repeated + again
         bounds = _bounds(start_ns, end_ns, born, died)
         for place, lines in enumerate(ledger_intervals(times, bounds)[engine]):
             stretch = (bounds[place], bounds[place + 1])
@@ -141,7 +146,12 @@ def ledger_of(
                 for device in devices or (engine,)
             ]
     ordered = sorted(minutes, key=lambda minute: (minute.device, minute.engine, minute.period.start))
-    return GpuLedger(period, tuple(ordered), steps, missing)
+    return GpuLedger(period, tuple(ordered), steps, missing, repeated)
+
+
+def holes_and_repeats(expected: int, found: int) -> tuple[int, int]:
+    """Give how many of an engine's records are missing, and how many are more than there are numbers: one is 0."""
+    return max(expected - found, 0), max(found - expected, 0)
 
 
 def _engines(store: StoreClient, period: Period, only: str) -> dict[str, _Engine]:
@@ -233,6 +243,7 @@ def ledger_as_json(ledger: GpuLedger, *, minutes: bool) -> dict[str, object]:
         "to": ledger.period.end.isoformat(),
         "steps": ledger.steps,
         "missing_steps": ledger.missing_steps,
+        "repeated_steps": ledger.repeated_steps,
         "total": {**lines_as_json(ledger.total), "no_engine_ns": sum(one.no_engine_ns for one in ledger.minutes)},
         "gpus": [{"device": device, **lines_as_json(lines)} for device, lines in ledger.by_device().items()],
         "minutes": [

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from analytics.gpu.books import gpu_books
 from analytics.gpu.finished_hours import SETTLES_AFTER
-from analytics.gpu.ledger import STEPS_KEPT, GpuMinute, named_devices, time_of_row
+from analytics.gpu.ledger import STEPS_KEPT, GpuMinute, holes_and_repeats, named_devices, time_of_row
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
@@ -43,7 +43,8 @@ class EngineLines:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSeries:
-    """All engines. `steps` are the starts (UTC), `until` where the figures end; `missing_steps` are holes in numbers.
+    """All engines. `steps` are the starts (UTC), `until` where the figures end; `missing_steps` are holes in numbers,
+    `repeated_steps` more records than numbers.
 
     Made of finished hours, an engine stands there once for each of its devices.
     """
@@ -53,6 +54,7 @@ class LedgerSeries:
     engines: tuple[EngineLines, ...]
     until: datetime
     missing_steps: int = 0
+    repeated_steps: int = 0
 
     def over_time(self, device: str | None = None) -> tuple[LedgerLines, ...]:
         """Add up the GPU time of all engines, or of those on one device, by step; every GPU of an engine counts."""
@@ -99,11 +101,12 @@ def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
     across = [time_of_row(row) for row in store.query(query("gpu_crossing"), cut)]
     for engine, intervals in ledger_intervals(across, ends).items():
         found[engine] = [one + other for one, other in zip(found[engine], _without_wall(intervals), strict=True)]
-    engines, missing = [], 0
+    engines, missing, repeated = [], 0, 0
     for row in store.query(query("gpu_engines"), bounds):
         engine = text_of(row["engine"])
         alive = (max(number_of(row["first_ns"]), start_ns), min(number_of(row["last_ns"]), end_ns))
-        missing += number_of(row["expected_count"]) - number_of(row["step_count"])
+        holes, again = holes_and_repeats(number_of(row["expected_count"]), number_of(row["step_count"]))
+        missing, repeated = missing + holes, repeated + again
         parts = found[engine]
         engines.append(
             EngineLines(
@@ -118,7 +121,7 @@ def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
             )
         )
     starts = tuple(datetime.fromtimestamp(place // _NS, UTC) for place in places)
-    return LedgerSeries(timedelta(seconds=scope.step_seconds), starts, tuple(engines), scope.end, missing)
+    return LedgerSeries(timedelta(seconds=scope.step_seconds), starts, tuple(engines), scope.end, missing, repeated)
 
 
 def _of_hours(store: StoreClient, scope: Scope) -> LedgerSeries:

@@ -10,7 +10,8 @@ from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
-from contracts.objectives import PROMPT_CLASSES, TIMED, PromptClass, Timed
+from contracts.errors import InvalidRequest
+from contracts.objectives import INDICATORS_KEPT, PROMPT_CLASSES, TIMED, PromptClass, Timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,10 @@ class LatencyOverTime:
 def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
     """Count a scope's requests by how long they took. Hours are kept for 90 days, minutes for 7.
 
-    A team's are counted from the requests themselves, which takes as long as it has many. Raises StoreUnavailable.
+    A team's are counted from the requests themselves, which takes as long as it has many. Raises InvalidRequest where
+    a range begins before what is kept, StoreUnavailable.
     """
+    _check_kept(scope)
     starts = scope.step_starts
     parameters = {**scope.parameters(), "step": starts.step, "origin": scope.step_origin}
     if scope.team is None:
@@ -69,3 +72,14 @@ def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
             if prompt in by_prompt
         },
     )
+
+
+def _check_kept(scope: Scope) -> None:
+    """Refuse a range whose first days the rollups have forgotten: they would look as if nobody had asked anything."""
+    oldest = (scope.asked_at - INDICATORS_KEPT).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if scope.team is None and scope.start < oldest:
+        raise InvalidRequest(
+            f"times are kept for {INDICATORS_KEPT.days} days, since {oldest:%Y-%m-%d} UTC, and the range begins on "
+            f"{scope.start:%Y-%m-%d}; choose a later start, or a team, whose requests are counted one by one",
+            param="from",
+        )

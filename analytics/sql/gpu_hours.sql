@@ -1,4 +1,5 @@
--- The ledger's lines of each engine's finished hours on each of its GPUs.
+-- The ledger's lines of each engine's finished hours on each of its GPUs. A row without an engine only notes that its
+-- hour was looked at.
 SELECT
     toInt64(toUnixTimestamp(bucket)) AS hour_start,
     device AS device_label,
@@ -22,5 +23,6 @@ SELECT
 FROM gpu_hours
 WHERE bucket >= toDateTime({start:UInt32}, 'UTC')
     AND bucket < toDateTime({end:UInt32}, 'UTC')
+    AND engine != ''
 GROUP BY hour_start, device_label, engine_label, model_label, replica_label, device_model_label, on_gpu
 ORDER BY device_label, engine_label, hour_start

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.admin_tokens import check_grant, check_reach
 from backends.control.changes import Author, begin_change
-from contracts.control import Role, RoleGrant, User, UserSession
+from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.ids import uuid7
 from contracts.moments import unix_ns
@@ -75,8 +75,9 @@ def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit:
 
 def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
     """Give an account by its id or e-mail address. Raises NotFound, also for one of another tenant than asked."""
-    by = User.id == user if user.startswith("usr_") else User.email == user.strip().lower()
-    found = session.execute(select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)).first()
+    by = User.email == user.strip().lower() if "@" in user else User.id == user
+    wanted = select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)
+    found = session.execute(wanted, execution_options={"populate_existing": True}).first()
     if found is None or tenant_id not in ("", found[1].tenant_id):
         raise NotFound(f"user {user!r} does not exist; `tollkeeper accounts list` shows those that do")
     return Account(found[0], found[1].role, found[1].tenant_id, found[1].team_id)
@@ -94,9 +95,9 @@ def grant_role(
     session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
 ) -> Account:
     """Give an account another role in place of its own. Raises as `create_user` does."""
-    account = get_account(session, user, tenant_id=author.tenant_id)
-    detail: dict[str, object] = {"role": role.value, "tenant": tenant_id, "team": team_id, "was": account.role.value}
-    begin_change(session, author, "user.grant", _subject(tenant_id, account.user.id), detail)
+    entry, account = _begin_change_of(session, author, "user.grant", user)
+    entry.subject = _subject(tenant_id, account.user.id)
+    entry.detail = {"role": role.value, "tenant": tenant_id, "team": team_id, "was": account.role.value}
     check_grant(granted_by, account.role)
     check_grant(granted_by, role)
     check_reach(session, author, role, tenant_id, team_id)
@@ -116,9 +117,8 @@ def change_user(
     password_digest: str | None = None,
 ) -> Account:
     """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`."""
-    account = get_account(session, user, tenant_id=author.tenant_id)
-    detail: dict[str, object] = {"is_active": is_active, "password": password_digest is not None}
-    begin_change(session, author, "user.update", _subject(account.tenant_id, account.user.id), detail)
+    entry, account = _begin_change_of(session, author, "user.update", user)
+    entry.detail = {"is_active": is_active, "password": password_digest is not None}
     check_grant(granted_by, account.role)
     if is_active is not None:
         account.user.is_active = is_active
@@ -131,8 +131,7 @@ def change_user(
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
     """Remove an account with its sessions, and give its id. Raises as `grant_role` does."""
-    account = get_account(session, user, tenant_id=author.tenant_id)
-    begin_change(session, author, "user.delete", _subject(account.tenant_id, account.user.id))
+    _, account = _begin_change_of(session, author, "user.delete", user)
     check_grant(granted_by, account.role)
     for table in (UserSession, RoleGrant):  # SQLite cascades only where it is told to at each connection
         session.execute(delete(table).where(table.user_id == account.user.id))
@@ -150,6 +149,15 @@ def plain_email(text: str) -> str:
     if any(letter.isspace() or not letter.isprintable() for letter in email):
         raise InvalidRequest("an e-mail address has no blanks", param="email")
     return email
+
+
+def _begin_change_of(session: Session, author: Author, action: str, user: str) -> tuple[AuditEntry, Account]:
+    """Open a change of an account, and give it as it is under the write lock: rights are checked on that alone."""
+    user_id = get_account(session, user, tenant_id=author.tenant_id).user.id
+    entry = begin_change(session, author, action, user_id)
+    account = get_account(session, user_id, tenant_id=author.tenant_id)
+    entry.subject = _subject(account.tenant_id, user_id)
+    return entry, account
 
 
 def _subject(tenant_id: str, user_id: str) -> str:

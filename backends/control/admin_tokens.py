@@ -133,7 +133,7 @@ def check_reach(session: Session, author: Author, role: Role, tenant_id: str, te
     if role is Role.OWNER and tenant_id:
         raise InvalidRequest("an owner reaches everything; leave `tenant` out", param="tenant")
     if (role is Role.TEAM_LEAD) != bool(team_id):
-        raise InvalidRequest("a team lead needs `team`, and no other role takes it", param="team")
+        raise InvalidRequest("a team lead needs `team`, which is no other role's", param="team")
     if team_id and not tenant_id:
         raise InvalidRequest(f"team {team_id!r} needs its tenant; name it in `tenant`", param="tenant")
     if tenant_id:

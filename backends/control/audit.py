@@ -9,8 +9,8 @@ from contracts.control import AuditEntry
 
 # Nouns whose subject begins with their tenant. A pool's target or a model may be called "acme/small" as well.
 _OF_TENANTS: Final = (
-    *("tenant", "team", "project", "key", "limit", "budget", "token"),
-    *("slo", "alert_rule", "alert_channel", "alert_silence"),
+    *("tenant", "team", "project", "key", "limit", "budget", "token", "user", "session"),
+    *("slo", "alert_rule", "alert_channel", "alert_silence", "alert"),
 )
 
 

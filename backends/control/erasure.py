@@ -19,6 +19,7 @@ from contracts.control import (
     Budget,
     BudgetEvent,
     BudgetState,
+    CostRate,
     Limit,
     RoleGrant,
     Tenant,
@@ -42,6 +43,9 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
     if tenant.is_active:
         raise Conflict(f"tenant {tenant_id!r} is active; refuse its keys first, by is_active false")
     rows = sum(len(found) for table, found in export_tenant(session, tenant_id) if table != AuditEntry.__tablename__)
+    for version in session.scalars(select(CostRate.version).where(_of_terms(tenant_id))):
+        _forget_in_audit(session, and_(AuditEntry.action.startswith("rate."), AuditEntry.subject == version))
+    session.execute(delete(CostRate).where(_of_terms(tenant_id)))
     for table in Base.metadata.sorted_tables:
         if table.name != Tenant.__tablename__ and "tenant_id" in table.columns and not _goes_with_tenant(table):
             session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
@@ -88,6 +92,8 @@ def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[
             where = table.columns["tenant_id"] == tenant_id
         elif "budget_id" in table.columns:
             where = table.columns["budget_id"].in_(of_its_budgets)
+        elif table.name == CostRate.__tablename__:
+            where = _of_terms(tenant_id)
         elif table.name == AuditEntry.__tablename__:
             where = or_(*_of_tenant(tenant_id))
         else:
@@ -119,6 +125,10 @@ def _of_user(tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[b
 
 def _of_tenant(tenant_id: str) -> list[ColumnElement[bool]]:
     return [AuditEntry.subject == tenant_id, AuditEntry.subject.startswith(f"{tenant_id}/", autoescape=True)]
+
+
+def _of_terms(tenant_id: str) -> ColumnElement[bool]:
+    return and_(CostRate.kind == "terms", CostRate.subject == tenant_id)
 
 
 def _goes_with_tenant(table: Table) -> bool:

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
-from contracts.control import ApiKey, Project, Team, Tenant
+from contracts.control import AdminToken, ApiKey, Project, RoleGrant, Team, Tenant
 from contracts.control.organisation import CONTENT_SETTING
 from contracts.errors import Conflict, NotFound
 
@@ -116,11 +116,19 @@ def rename_team(session: Session, author: Author, tenant_id: str, team_id: str, 
 
 
 def delete_team(session: Session, author: Author, tenant_id: str, team_id: str) -> None:
-    """Remove a team and its projects. Raises Conflict while keys of it are in use."""
+    """Remove a team and its projects. Raises Conflict while keys of it are in use, or users or tokens bound to it."""
     begin_change(session, author, "team.delete", f"{tenant_id}/{team_id}")
     team = get_team(session, tenant_id, team_id)
     of_team = (ApiKey.tenant_id == tenant_id, ApiKey.team_id == team_id)
-    _refuse_while_keys(session, f"team {team_id!r} of tenant {tenant_id!r}", *of_team)
+    what = f"team {team_id!r} of tenant {tenant_id!r}"
+    _refuse_while_keys(session, what, *of_team)
+    # They would reach a later team of that id, whoever's it is.
+    led = select(RoleGrant.user_id).where(RoleGrant.tenant_id == tenant_id, RoleGrant.team_id == team_id)
+    if (user := session.scalars(led.limit(1)).first()) is not None:
+        raise Conflict(f"{what} has accounts bound to it, {user} for one; remove them or give them another role first")
+    bound = (AdminToken.tenant_id == tenant_id, AdminToken.team_id == team_id, AdminToken.revoked_at.is_(None))
+    if (token := session.scalars(select(AdminToken.id).where(*bound).limit(1)).first()) is not None:
+        raise Conflict(f"{what} has admin tokens bound to it, {token} for one; revoke them first")
     session.delete(team)
     session.flush()
 

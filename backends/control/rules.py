@@ -114,7 +114,8 @@ def load_holds(rows: SoundRows) -> tuple[HoldSpec, ...]:
 
 
 def _hold(row: PolicyHold) -> HoldSpec:
-    return HoldSpec(row.slo_id, cast(Hook, row.hook), row.tenant_id, row.model)
+    hook = cast(Hook, row.hook)
+    return HoldSpec(row.slo_id, hook, row.tenant_id, row.model, row.route, until_ns=unix_ns(row.until))
 
 
 def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -18,6 +18,9 @@ from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.objectives import Indicator, Objective
 
 _log = logging.getLogger(__name__)
+
+_HOLD_LASTS: Final = timedelta(minutes=15)  # where nobody asks for it again: the evaluator may be away, or switched off
+_PROLONGED_BELOW: Final = timedelta(minutes=10)  # left, not at each look: gateways are told of every change
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,13 @@ class NewSlo:
 
     def objective(self) -> Objective:
         """Build and check the objective. Raises InvalidRequest."""
+        if self.prompt_class and "shed_batch" in self.hooks:
+            raise InvalidRequest(
+                f"shed_batch would hold back batches with prompts of every length, and the objective is about "
+                f"{self.prompt_class} ones; leave prompt_class out, or the hook",
+                param="hooks",
+                code="slo_hook_too_wide",
+            )
         return Objective(
             id=self.id,
             indicator=cast(Indicator, self.indicator),
@@ -141,30 +151,36 @@ class Hold:
     tenant: str
     model: str
     reason: str
+    route: str = ""
 
 
 def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
     """Make these holds active and end all others; give how many changed. `since` is when a hold last changed.
 
-    Where one changed gateways are told, as of any rule, and the audit trail says so.
+    A hold lasts 15 minutes, and is prolonged once less than 10 are left. Where one changed or was prolonged gateways
+    are told, as of any rule, and the audit trail says so.
     """
     by_key = {(hold.slo, hold.hook): hold for hold in wanted}
     changed = 0
     for row in session.scalars(select(PolicyHold)):
         hold = by_key.pop((row.slo_id, row.hook), None)
         if hold is None:
-            wanted_now = (False, row.tenant_id, row.model)
+            wanted_now = (False, row.tenant_id, row.model, row.route)
         else:  # the objective may be about others than it was
-            wanted_now = (True, hold.tenant, hold.model)
-        if (row.is_active, row.tenant_id, row.model) != wanted_now:
-            row.is_active, row.tenant_id, row.model = wanted_now
+            wanted_now = (True, hold.tenant, hold.model, hold.route)
+        if (row.is_active, row.tenant_id, row.model, row.route) != wanted_now:
+            row.is_active, row.tenant_id, row.model, row.route = wanted_now
             row.since, row.reason = now, "" if hold is None else hold.reason[:300]
+            row.until = now if hold is None else now + _HOLD_LASTS
+            changed += 1
+        elif hold is not None and row.until - now < _PROLONGED_BELOW:
+            row.until = now + _HOLD_LASTS
             changed += 1
     insert: Any = insert_into(session, PolicyHold)
     for hold in by_key.values():
-        row_values = {"slo_id": hold.slo, "hook": hold.hook, "tenant_id": hold.tenant, "model": hold.model}
-        new = insert.values(**row_values, is_active=True, since=now, reason=hold.reason[:300])
-        session.execute(new.on_conflict_do_nothing())
+        about = {"slo_id": hold.slo, "hook": hold.hook, "tenant_id": hold.tenant, "model": hold.model}
+        stands = {"is_active": True, "since": now, "until": now + _HOLD_LASTS, "reason": hold.reason[:300]}
+        session.execute(insert.values(**about, **stands, route=hold.route).on_conflict_do_nothing())
         changed += 1
     session.flush()
     if changed:
@@ -172,9 +188,10 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
     return changed
 
 
-def list_holds(session: Session, *, tenant: str = "") -> list[PolicyHold]:
-    """Give the holds that are active, of one tenant where it is named."""
-    wanted = select(PolicyHold).where(PolicyHold.is_active).order_by(PolicyHold.slo_id, PolicyHold.hook)
+def list_holds(session: Session, now: datetime, *, tenant: str = "") -> list[PolicyHold]:
+    """Give the holds that act now, of one tenant where it is named."""
+    wanted = select(PolicyHold).where(PolicyHold.is_active, PolicyHold.until > now)
+    wanted = wanted.order_by(PolicyHold.slo_id, PolicyHold.hook)
     return list(session.scalars(wanted.where(PolicyHold.tenant_id == tenant) if tenant else wanted))
 
 

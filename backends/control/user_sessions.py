@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from backends.control.accounts import Account
 from backends.control.changes import Author, begin_change
 from contracts.control import RoleGrant, User, UserSession
+from contracts.errors import AuthenticationFailed
 from contracts.ids import uuid7
 from contracts.keys import KEY_PREFIX, KEY_RANDOM_BYTES, digest_of, is_well_formed
 from contracts.moments import unix_ns
@@ -41,7 +42,12 @@ def is_session_like(secret: str) -> bool:
 def begin_session(
     session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
 ) -> UserSession:
-    """Begin a session for who has proved to be the account's user. `author.at` is its first moment."""
+    """Begin a session for who has proved to be the account's user. `author.at` is its first moment.
+
+    `account` is what the proof was held against. Raises AuthenticationFailed where it no longer counts: the account
+    was closed or removed, or its password changed, after it was read.
+    """
+    proved = account.user.password_digest
     begun = UserSession(
         id=f"ses_{uuid7(unix_ns(author.at)).hex}",
         user_id=account.user.id,
@@ -53,6 +59,11 @@ def begin_session(
     )
     subject = f"{account.tenant_id}/{account.user.id}" if account.tenant_id else account.user.id
     begin_change(session, author, "session.begin", subject, {"session": begun.id, "method": method})
+    user = session.get(User, account.user.id, populate_existing=True)
+    if user is None or not user.is_active or (method == "password" and user.password_digest != proved):
+        raise AuthenticationFailed(
+            "the account was closed, or its password changed, at this moment; sign in again", code="wrong_password"
+        )
     mine = UserSession.user_id == account.user.id
     session.execute(delete(UserSession).where(mine, UserSession.expires_at <= author.at))
     kept = select(UserSession.id).where(mine).order_by(UserSession.id.desc()).offset(MAX_SESSIONS - 1)
@@ -85,6 +96,7 @@ def end_session(session: Session, author: Author, secret: str, pepper: bytes) ->
     found = session.scalars(select(UserSession).where(UserSession.digest == digest)).first()
     if found is None or found.ended_at is not None:
         return
-    begin_change(session, author, "session.end", found.user_id, {"session": found.id})
+    subject = f"{author.tenant_id}/{found.user_id}" if author.tenant_id else found.user_id
+    begin_change(session, author, "session.end", subject, {"session": found.id})
     found.ended_at = author.at
     session.flush()

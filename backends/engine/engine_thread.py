@@ -280,10 +280,14 @@ class EngineThread:
         if self._is_closing:
             engine.close()
             return
-        if not self._is_known:
-            self._tell(msgspec.structs.replace(engine.hello(), state="warming", progress=0.9))
-        engine.warm_up()
-        hello = engine.hello()
+        try:
+            if not self._is_known:
+                self._tell(msgspec.structs.replace(engine.hello(), state="warming", progress=0.9))
+            engine.warm_up()
+            hello = engine.hello()
+        except BaseException:
+            self._end(engine)
+            raise
         self._engine = engine
         self._awake.set()
         self._tell(hello)
@@ -325,14 +329,17 @@ class EngineThread:
         while self._tasks:
             self._tasks.popleft()[1].set_exception(Unavailable(f"model {self.order.name!r} is being unloaded"))
         if engine is not None:
-            try:
-                engine.close()
-                self._post(Output(steps=engine.take_steps()))
-            except Exception:  # the thread's edge: a broken engine may fail here again
-                _log.exception("engine did not close model=%s", self.order.name)
+            self._end(engine)
         del engine
         gc.collect()
         self._on_loop(self._close_future)
+
+    def _end(self, engine: Engine) -> None:
+        try:
+            engine.close()
+            self._post(Output(steps=engine.take_steps()))
+        except Exception:  # the thread's edge: a broken engine may fail here again
+            _log.exception("engine did not close model=%s", self.order.name)
 
     def _close_future(self) -> None:
         if not self.closed.done():

@@ -3,8 +3,9 @@
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.vllm_engine.adapter_set import AdapterSet
 from backends.engine.vllm_engine.answer_forms import AnswerForms, TemplateForms
 from backends.engine.vllm_engine.arguments import VllmArguments, vllm_arguments
-from backends.engine.vllm_engine.cache_hooks import CacheHooks, add_cache_hooks
+from backends.engine.vllm_engine.cache_hooks import add_cache_hooks
 from backends.engine.vllm_engine.capability import check_vllm
 from backends.engine.vllm_engine.engine import Parts, VllmEngine
 from backends.engine.vllm_engine.gauges import Gauges
@@ -66,50 +67,65 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
     config = engine_config(engine_args)
     gpus = check_gpus(order.name, card.config, path, config)
     metering = _metering(settings, order, config, gpus) if is_metered else NoMetering()
-    hasher = ThreadPoolExecutor(1, thread_name_prefix=f"weights-{order.name}")
-    weights_hash = hasher.submit(card.weights_hash, _weights_settings(engine_args))
-    hasher.shutdown(wait=False)
-    metering.lifecycle("load")
-    gauges = Gauges()
-    hooks = add_cache_hooks(config)
-    client = _start(order, config, gauges, (metering, hooks), can_sleep=bool(engine_args.enable_sleep_mode))
-    facts: LlmFacts = client.facts
-    vocabulary = Vocabulary(card.tokenizer)
-    limits = ModelLimits(
-        order.name, facts.vocabulary, facts.context_tokens, MAX_CHOICES, card.tokenizer_hash, card.template_hash
-    )
-    answers = _answers(settings, arguments, card, vocabulary, client)
-    engine = VllmEngine(
-        Parts(
-            client=client,
-            hello=model_hello(order.name, card, facts),
-            intake=Intake(limits, vocabulary, answers, facts.accepts_images, hooks.keeps),
-            adapters=AdapterSet(client, card.config, order.name, is_enabled=config.lora_config is not None),
-            metering=metering,
-            gauges=gauges,
-            kv=hooks.source(order, settings.replica, facts.block_size),
-            weights_hash=weights_hash.result,
+    with _closed_on_failure(order) as opened:
+        opened.append(metering.close)
+        hasher = ThreadPoolExecutor(1, thread_name_prefix=f"weights-{order.name}")
+        weights_hash = hasher.submit(card.weights_hash, _weights_settings(engine_args))
+        hasher.shutdown(wait=False)
+        metering.lifecycle("load")
+        gauges = Gauges()
+        hooks = add_cache_hooks(config)
+        opened.append(hooks.close)
+        client = _start(order, config, gauges, can_sleep=bool(engine_args.enable_sleep_mode))
+        opened.append(client.close)
+        facts: LlmFacts = client.facts
+        vocabulary = Vocabulary(card.tokenizer)
+        limits = ModelLimits(
+            order.name, facts.vocabulary, facts.context_tokens, MAX_CHOICES, card.tokenizer_hash, card.template_hash
         )
-    )
-    for name, adapter in order.adapters:
-        engine.load_adapter(name, adapter)
+        answers = _answers(settings, arguments, card, vocabulary, client)
+        engine = VllmEngine(
+            Parts(
+                client=client,
+                hello=model_hello(order.name, card, facts),
+                intake=Intake(limits, vocabulary, answers, facts.accepts_images, hooks.keeps),
+                adapters=AdapterSet(client, card.config, order.name, is_enabled=config.lora_config is not None),
+                metering=metering,
+                gauges=gauges,
+                kv=hooks.source(order, settings.replica, facts.block_size),
+                weights_hash=weights_hash.result,
+            )
+        )
+        for name, adapter in order.adapters:
+            engine.load_adapter(name, adapter)
     metering.queue(time.monotonic_ns(), runnable=False)
     metering.lifecycle(None)
     _log.info("vLLM serves model=%s version=%s seconds=%.1f", order.name, version, time.monotonic() - began)
     return engine
 
 
-def _start(
-    order: ModelOrder, config: Any, gauges: Gauges, beside: tuple[StepMetering, CacheHooks], *, can_sleep: bool
-) -> Any:
-    """Start vLLM's processes. Raises ConfigurationError where they do not; what is `beside` is closed then."""
+@contextmanager
+def _closed_on_failure(order: ModelOrder) -> Iterator[list[Callable[[], None]]]:
+    """Call what was put into the list, the last first, where a load fails: no process of vLLM's may outlive it."""
+    opened: list[Callable[[], None]] = []
+    try:
+        yield opened
+    except BaseException:
+        for close in reversed(opened):
+            try:
+                close()
+            except Exception:  # the failure of the load is what has to be told, and the rest is closed all the same
+                _log.exception("a part of vLLM did not close model=%s", order.name)
+        raise
+
+
+def _start(order: ModelOrder, config: Any, gauges: Gauges, *, can_sleep: bool) -> Any:
+    """Start vLLM's processes. Raises ConfigurationError where they do not."""
     from backends.engine.vllm_engine.async_llm import AsyncLlmClient
 
     try:
         return AsyncLlmClient(config, gauges, can_sleep=can_sleep)
     except Exception as error:  # vLLM's start fails with whatever its processes failed with
-        for one in beside:
-            one.close()
         _log.exception("vLLM did not start model=%s", order.name)
         raise ConfigurationError(
             f"vLLM did not start with model {order.name!r}: {type(error).__name__}; its log above says why"

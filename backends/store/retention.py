@@ -11,7 +11,7 @@ from typing import Final
 
 from backends.store.client import StoreClient
 from backends.store.deletion import count_where, delete_where
-from backends.store.tables import StoreTable, list_tables, quoted, time_column
+from backends.store.tables import AskedStore, StoreTable, list_tables, quoted, time_column
 from contracts.errors import InvalidRequest, NotFound
 
 _TABLE: Final = "retention"
@@ -36,7 +36,7 @@ class RetentionRule:
     deleted_before: datetime = _NEVER
 
 
-def list_rules(client: StoreClient) -> list[RetentionRule]:
+def list_rules(client: AskedStore) -> list[RetentionRule]:
     """Give every rule there is or was, by tenant and table."""
     rules = []
     for row in client.query(_RULES):

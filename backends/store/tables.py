@@ -1,10 +1,10 @@
 """The store's tables as the store itself describes them: what can be copied, compared, expired and rolled up."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
-from backends.store.client import StoreClient
 from contracts.errors import ConfigurationError
 
 COPY_PREFIX: Final = "tollkeeper_copy_"  # of tables that a backup or a move makes for a while
@@ -45,6 +45,13 @@ _SECONDS: Final = {
     "Month": 28 * 86_400,
     "Year": 365 * 86_400,
 }
+
+
+class AskedStore(Protocol):
+    """The part of the store's client that is needed to ask."""
+
+    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """Give a query's rows; raises what StoreClient does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
     return f"{name}{table.final} WHERE {where}"
 
 
-def list_tables(client: StoreClient) -> list[StoreTable]:
+def list_tables(client: AskedStore) -> list[StoreTable]:
     """Give the tables that hold rows, by name, without copies that are being made and without the history."""
     columns: dict[str, dict[str, str]] = {}
     for row in client.query(_COLUMNS):
@@ -124,7 +131,7 @@ def list_tables(client: StoreClient) -> list[StoreTable]:
     ]
 
 
-def list_views(client: StoreClient) -> list[RollupView]:
+def list_views(client: AskedStore) -> list[RollupView]:
     """Give the materialized views whose source holds rows of its own, by name."""
     known = {table.name for table in list_tables(client)}
     views = []

@@ -28,6 +28,7 @@ REJECTED_BY_STORE: Final = "rejected_by_store"
 UNREADABLE_BATCH: Final = "unreadable_batch"
 EXPORT_FAILED: Final = "export_failed"
 COMPARED: Final = "rows_stored_before"
+PAST_RETENTION: Final = "rows_past_retention"
 _UNREADABLE: Final = "the spool entry is of an unknown kind or version"
 _IDLE_SECONDS: Final = 1.0
 _DISK_RETRY_SECONDS: Final = 1.0
@@ -229,10 +230,12 @@ class ClickHouseExporter:
 
     def _store_for(self, planned: PlannedInsert) -> RowStore:
         """Give where a repeated insert goes: past what is stored of it, once its token may be forgotten."""
-        if not self._planner.may_be_forgotten():
+        forgetful = self._planner.forgetful_tables()
+        if not forgetful:
             return self._store
         _log.warning("insert is compared with what is stored, its token is too old token=%s", planned.token)
-        return UnstoredRows(self._store)
+        received = [entry.batch.received_at_ns for entry in planned.entries if entry.batch]
+        return UnstoredRows(self._store, forgetful, min(received, default=0))
 
     def _export(
         self, planned: PlannedInsert, prepared: PreparedInsert | None, store: RowStore, *, is_last_try: bool
@@ -242,6 +245,14 @@ class ClickHouseExporter:
             self._insert_by_rows(planned, store, is_last_try=is_last_try)
         if isinstance(store, UnstoredRows):
             self._counters.noticed(COMPARED, store.left_out)
+            self._counters.noticed(PAST_RETENTION, store.past_retention.total())
+            for table, rows in store.past_retention.items():
+                _log.warning(
+                    "rows are not stored, they may have been and are past what is kept token=%s table=%s rows=%d",
+                    planned.token,
+                    table,
+                    rows,
+                )
 
     def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert, store: RowStore) -> bool:
         """Insert what is prepared; False where the store, or a column, refuses some of it."""

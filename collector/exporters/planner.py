@@ -83,16 +83,19 @@ class InsertPlanner:
         entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)
         if not entries:  # nothing, or nothing that can be read
             return PlannedInsert("", [], end) if cursor < end else None
-        if self._window is not None:
+        if self._window is not None and self._may_merge():
             self._window.mark()
         plan = self._new_plan(entries)
         self._file.save(plan)
         self._counters.noticed(ANOTHERS, len(plan.left_out))
         return _planned(plan, [entry for entry in entries if entry.end <= plan.end_at], is_new=True)
 
-    def may_be_forgotten(self) -> bool:
-        """Say whether the store may have forgotten the token of what was planned last. Raises as `next` does."""
-        return self._window is not None and self._window.has_passed()
+    def forgetful_tables(self) -> frozenset[str]:
+        """Give the tables that may have forgotten the token of what was planned last. Raises as `next` does.
+
+        None where claims have no order: that is a cluster, whose tables' parts tell nothing of its windows.
+        """
+        return self._window.passed() if self._window is not None and self._may_merge() else frozenset()
 
     def forget_store(self) -> None:
         """Ask the store again what it can: it failed, and may be another when it is back."""

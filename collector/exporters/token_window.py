@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 
 from backends.slot_file import SlotFile
+from backends.store.tables import AskedStore
 from contracts.errors import StoreRefused
 
 _log = logging.getLogger(__name__)
@@ -22,18 +23,12 @@ _BLOCKS: Final = (
 )
 
 
-class AskedStore(Protocol):
-    """The part of the store's client that is needed to ask."""
-
-    def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Give a query's rows; raises what StoreClient does."""
-
-
 class TokenWindow:
-    """Where every table of the store was before an insert, on disk, and whether it has gone too far since.
+    """Where every table of the store was before an insert, on disk, and which have gone too far since.
 
     The window is each table's own, a rollup's as well: a late batch takes a place there for each day it touches. Where
-    the store does not let its writer ask, nothing is known, and every token is taken to be remembered.
+    the store does not let its writer ask, nothing is known, and every token is taken to be remembered. Not for a
+    cluster, whose windows are Keeper's, and where another server may answer each time.
     Raises ConfigurationError where the file cannot be made, OSError where it cannot be written, and what the store's
     client does.
     """
@@ -60,20 +55,20 @@ class TokenWindow:
             self._file.write(msgspec.msgpack.encode(self._blocks()), sync=self._is_synced)
             self._mark_at = self._clock() + _MARK_SECONDS
 
-    def has_passed(self) -> bool:
-        """Say whether a token used after the last mark may be forgotten by now; False where no mark was ever made."""
+    def passed(self) -> frozenset[str]:
+        """Give the tables that may have forgotten a token used after the last mark; none where none was ever made."""
         if self._file.value is None:
-            return False
+            return frozenset()
         try:
             then = msgspec.msgpack.decode(self._file.value, type=dict[str, int])
         except msgspec.MsgspecError:
-            return False
-        now = self._blocks()
-        if not now.keys() & then.keys():  # a cluster's tables have their parts under other names, and other windows
-            return False
-        # A number that fell is of a table that was emptied, or of another store: nothing is known of its tokens.
-        tables = then.keys() | now.keys()
-        return any(not 0 <= now.get(table, 0) - then.get(table, 0) < self._remembered for table in tables)
+            return frozenset()
+        if not then:
+            return frozenset()
+        # A number that fell is of a table whose newest parts were deleted, which says nothing of what came in.
+        return frozenset(
+            table for table, block in self._blocks().items() if block - then.get(table, 0) >= self._remembered
+        )
 
     def close(self) -> None:
         """Close the file."""

@@ -34,9 +34,10 @@ class Slo(Base):
 
 
 class PolicyHold(Base):
-    """What an objective in danger asks of others: `freeze_canaries` or `shed_batch`, for a tenant and model or all.
+    """What an objective in danger asks of others: `freeze_canaries` or `shed_batch`, for a tenant, model, route or all.
 
-    Written by the evaluator of alerts; a hold that has ended stays, with `is_active` false and when that was.
+    Written by the evaluator of alerts; a hold that has ended stays, with `is_active` false and when that was. One that
+    nobody asks for any more ends by itself at `until`.
     """
 
     __tablename__ = "policy_holds"
@@ -45,6 +46,8 @@ class PolicyHold(Base):
     hook: Mapped[str] = mapped_column(String(30), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(String(63), default="")
     model: Mapped[str] = mapped_column(String(200), default="")
+    route: Mapped[str] = mapped_column(String(200), default="")
     is_active: Mapped[bool] = mapped_column(Boolean)
     since: Mapped[datetime] = mapped_column(UtcDateTime)
+    until: Mapped[datetime] = mapped_column(UtcDateTime)
     reason: Mapped[str] = mapped_column(String(300), default="")

@@ -70,7 +70,7 @@ def draw_keys(visit: Visit) -> None:
         f"Keys of {tenant}",
         rows,
         frame,
-        key="admin_keys",
+        key=f"admin_keys_{tenant}",
         columns=_COLUMNS,
         help="What applications authenticate with. Choose a line to change, renew or revoke it.",
         empty="This tenant has no key.",
@@ -97,7 +97,7 @@ def _scopes(scopes: Mapping[str, Any]) -> str:
 def _new_key(visit: Visit, tenant: str) -> None:
     teams = [team["id"] for team in visit.control.get_all(tenant_path(tenant, "teams"))]
     own = visit.viewer.team
-    with form("New key", "new_key", visit) as may:
+    with form("New key", f"new_key_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
         name = left.text_input("Name", max_chars=200)
         team = middle.selectbox(
@@ -141,17 +141,19 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
             overlap = st.selectbox(
                 "The present secret ends",
                 list(_OVERLAPS),
-                key="key_overlap",
+                key=f"key_overlap_{key['id']}",
                 help="When a new one is made",
                 disabled=not may,
             )
-            if st.button("Make a new secret", icon=":material/autorenew:", disabled=not may, key="key_rotate"):
+            if st.button(
+                "Make a new secret", icon=":material/autorenew:", disabled=not may, key=f"key_rotate_{key['id']}"
+            ):
                 secret = made_secret(
                     lambda: visit.control.post(f"{path}/rotate", {"overlap_seconds": _OVERLAPS[overlap]})
                 )
                 if secret is not None:
                     show_secret("The new secret", secret, f"Of key {quoted(key['name'])}; the old one ends {overlap}.")
-            if st.button("Revoke", icon=":material/block:", disabled=not may, key="key_revoke"):
+            if st.button("Revoke", icon=":material/block:", disabled=not may, key=f"key_revoke_{key['id']}"):
                 ask_first(
                     "Revoke this key?",
                     f"{quoted(key['name'])} is refused on every gateway within a second, and cannot be brought back.",

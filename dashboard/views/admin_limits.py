@@ -65,7 +65,7 @@ def draw_limits(visit: Visit) -> None:
         f"Limits of {tenant}",
         rows,
         frame,
-        key="admin_limits",
+        key=f"admin_limits_{tenant}",
         columns=_COLUMNS,
         help="What is charged in any window stays below; what does not fit is refused with when it will. Budgets are "
         "under Budgets & alerts. Choose a line to change or delete it.",
@@ -81,7 +81,7 @@ def _amount(row: Mapping[str, Any]) -> str:
 
 
 def _new_limit(visit: Visit, tenant: str) -> None:
-    with form("New limit", "new_limit", visit) as may:
+    with form("New limit", f"new_limit_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
         amount = left.text_input("At most", help="A whole number; of USD decimals")
         metric = middle.selectbox("Of", get_args(MetricWord), format_func=lambda name: _UNITS[name])
@@ -130,7 +130,7 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
                     return
                 with outcome("Limit changed"):
                     visit.control.patch(path, amounts)
-        if st.button("Delete", icon=":material/delete:", disabled=not may, key="delete_limit"):
+        if st.button("Delete", icon=":material/delete:", disabled=not may, key=f"delete_limit_{limit['id']}"):
             ask_first(
                 "Delete this limit?",
                 f"{quoted(_amount(limit))} {_UNITS[limit['metric']]} of {quoted(limit['subject'] or tenant)} are no "

@@ -96,7 +96,9 @@ def _change_tenant(visit: Visit, tenant: Mapping[str, Any]) -> None:
                 with outcome(f"Tenant {name} changed"):
                     visit.control.patch(tenant_path(name), body)
         if tenant["is_active"]:
-            if st.button("Deactivate", icon=":material/block:", disabled=not _may_change(visit), key="deactivate"):
+            if st.button(
+                "Deactivate", icon=":material/block:", disabled=not _may_change(visit), key=f"deactivate_{name}"
+            ):
                 ask_first(
                     "Deactivate this tenant?",
                     f"All keys of {quoted(name)} are refused within a second. Its records, budgets and prices stay.",
@@ -105,7 +107,7 @@ def _change_tenant(visit: Visit, tenant: Mapping[str, Any]) -> None:
                     f"Tenant {name} deactivated",
                     typed=name,
                 )
-        elif st.button("Activate again", disabled=not _may_change(visit), key="activate"):
+        elif st.button("Activate again", disabled=not _may_change(visit), key=f"activate_{name}"):
             with outcome(f"Tenant {name} active"):
                 visit.control.patch(tenant_path(name), {"is_active": True})
 
@@ -130,12 +132,12 @@ def _teams(visit: Visit, tenant: str) -> None:
         f"Teams of {tenant}",
         teams,
         frame,
-        key="admin_teams",
+        key=f"admin_teams_{tenant}",
         columns=_TEAMS,
         help="Choose a line to rename or delete it, and for its projects.",
         empty="This tenant has no team.",
     )
-    with form("New team", "new_team", visit) as may_write:
+    with form("New team", f"new_team_{tenant}", visit) as may_write:
         may = may_write and _may_change(visit)
         left, right = st.columns(2)
         slug = left.text_input("Id", max_chars=63, help=_SLUG)
@@ -156,7 +158,7 @@ def _team(visit: Visit, tenant: str, team: Mapping[str, Any], projects: list[dic
             if submit("Rename", may=may):
                 with outcome(f"Team {name} renamed"):
                     visit.control.patch(path, {"name": title})
-        with form("New project", "new_project", visit) as may_write:
+        with form("New project", f"new_project_{path}", visit) as may_write:
             may_make = may_write and may
             left, right = st.columns(2)
             slug = left.text_input("Id", max_chars=63, help=_SLUG)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import pandas as pd
@@ -39,14 +40,41 @@ def tenant_path(tenant: str, *parts: str) -> str:
 
 
 def pick(
-    title: str, rows: Rows, frame: pd.DataFrame, *, key: str, columns: Mapping[str, Any], help: str, empty: str
+    title: str,
+    rows: Rows,
+    frame: pd.DataFrame,
+    *,
+    key: str,
+    columns: Mapping[str, Any],
+    help: str,
+    empty: str,
+    name: str = "id",
 ) -> Mapping[str, Any] | None:
-    """Draw a table whose lines can be chosen, and give the row of the chosen one."""
-    picked = show_table(
-        title, frame, key=key, columns=columns, help=help, empty=empty, on_select="rerun"
+    """Draw a table whose lines can be chosen, and give the row of the chosen one.
+
+    `key` names the table and whose rows these are, `name` the field that rows are known by: the choice stays with its
+    row, whatever comes before it later.
+    """
+    ids = [str(row[name]) for row in rows]
+    chosen = st.session_state.get(_chosen_key(key))
+    place = ids.index(chosen) if chosen in ids else None
+    held = st.session_state.get(key)
+    if held is not None and list(held["selection"]["rows"]) != ([] if place is None else [place]):
+        st.session_state[key] = {"selection": {"rows": [] if place is None else [place]}}  # the mark goes with its row
+    show_table(
+        title, frame, key=key, columns=columns, help=help, empty=empty, on_select=partial(_choose, key, ids)
     )  # fmt: skip
-    places = [] if picked is None else picked.selection.rows
-    return rows[places[0]] if places and places[0] < len(rows) else None
+    return None if place is None else rows[place]
+
+
+def _choose(key: str, ids: Sequence[str]) -> None:
+    """Keep the id of the chosen line, by the lines as they were drawn."""
+    places = st.session_state[key].selection.rows
+    st.session_state[_chosen_key(key)] = ids[places[0]] if places and places[0] < len(ids) else None
+
+
+def _chosen_key(key: str) -> str:
+    return f"{key}_chosen"
 
 
 @contextmanager
@@ -73,7 +101,7 @@ def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], d
     @st.dialog(title)
     def asked() -> None:
         st.markdown(sentence)
-        written = st.text_input(f"Write {typed} to go on", key="ask_first_typed") if typed else ""
+        written = st.text_input(f"Write {escaped(typed)} to go on", key="ask_first_typed") if typed else ""
         yes, no = st.columns(2)
         if no.button("Cancel", width="stretch", key="ask_first_no"):
             st.rerun()

@@ -45,6 +45,7 @@ def draw_prices(visit: Visit) -> None:
         columns=_COLUMNS,
         help="What models cost, in USD per million tokens, from a date on. Choose a line to end it.",
         empty="There is no price card: all usage is unpriced.",
+        name="version",
     )
     if visit.viewer.tenant is None:
         _new_price(visit)
@@ -60,6 +61,7 @@ def draw_prices(visit: Visit) -> None:
         columns={**_COLUMNS, "Besides": _text(help="Whether an operator set it, or analytics fitted it")},
         help="What models of one's own are charged at, the same for all, whatever a request really cost.",
         empty="There is no standard cost card.",
+        name="version",
     )
     if picked is not None:
         _end(visit, picked, "/v1/standard-costs")

@@ -102,10 +102,12 @@ def _route(visit: Visit, route: Mapping[str, Any]) -> None:
                     visit.control.patch(path, body)
         offer, delete = st.columns(2)
         word = "Withdraw" if route["is_active"] else "Offer again"
-        if offer.button(word, disabled=not may, key="route_offer", width="stretch"):
+        if offer.button(word, disabled=not may, key=f"route_offer_{name}", width="stretch"):
             with outcome(f"Route {name} changed"):
                 visit.control.patch(path, {"is_active": not route["is_active"]})
-        if delete.button("Delete", icon=":material/delete:", disabled=not may, key="route_delete", width="stretch"):
+        if delete.button(
+            "Delete", icon=":material/delete:", disabled=not may, key=f"route_delete_{name}", width="stretch"
+        ):
             ask_first(
                 "Delete this route?",
                 f"Applications that ask for {quoted(name)} are refused within a second.",

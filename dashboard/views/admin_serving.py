@@ -13,6 +13,7 @@ from contracts.errors import InvalidRequest
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel, show_table
+from dashboard.states import escaped
 from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, submit, when_column
 from dashboard.visit import Visit
 
@@ -126,10 +127,10 @@ def _model(visit: Visit, model: Mapping[str, Any]) -> None:
     path = f"/v1/models/{path_segment(name)}"
     with panel(f"Model {name}"), st.container(horizontal=True):
         word = "Withdraw" if model["is_active"] else "Offer again"
-        if st.button(word, disabled=not may, key="model_offer"):
+        if st.button(word, disabled=not may, key=f"model_offer_{name}"):
             with outcome(f"Model {name} changed"):
                 visit.control.patch(path, {"is_active": not model["is_active"]})
-        if st.button("Delete", icon=":material/delete:", disabled=not may, key="model_delete"):
+        if st.button("Delete", icon=":material/delete:", disabled=not may, key=f"model_delete_{name}"):
             ask_first(
                 "Delete this model?",
                 f"Applications that ask for {quoted(name)} are refused within a second. Its records and prices stay.",
@@ -156,11 +157,16 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
             for target in targets
         ]
     )
-    show_table(f"Targets of {pool}", frame, key="admin_targets", columns=_TARGETS, empty="It has no target.")
+    show_table(f"Targets of {pool}", frame, key=f"admin_targets_{pool}", columns=_TARGETS, empty="It has no target.")
     _new_target(visit, pool, path)
     with panel(f"Pool {pool}"), st.container(horizontal=True):
         for target in targets:
-            if st.button(f"Remove {target['id']}", icon=":material/delete:", disabled=not may, key=f"t_{target['id']}"):
+            if st.button(
+                f"Remove {escaped(target['id'])}",
+                icon=":material/delete:",
+                disabled=not may,
+                key=f"target_remove_{pool}/{target['id']}",
+            ):
                 ask_first(
                     "Remove this target?",
                     f"{quoted(target['id'])} gets no request from now on; its last stream is let end.",
@@ -168,7 +174,9 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
                     partial(visit.control.delete, f"{path}/targets/{path_segment(target['id'])}"),
                     f"Target {target['id']} removed",
                 )
-        if st.button(f"Delete pool {pool}", icon=":material/delete:", disabled=not may, key="pool_delete"):
+        if st.button(
+            f"Delete pool {escaped(pool)}", icon=":material/delete:", disabled=not may, key=f"pool_delete_{pool}"
+        ):
             ask_first(
                 "Delete this pool?",
                 f"{quoted(pool)} goes with its targets. It is refused while the pool serves a model.",
@@ -180,7 +188,7 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
 
 
 def _new_target(visit: Visit, pool: str, path: str) -> None:
-    with form("New target", "new_target", visit) as may:
+    with form("New target", f"new_target_{pool}", visit) as may:
         left, middle, right = st.columns(3)
         name = left.text_input("Id", max_chars=63)
         kind = middle.selectbox("Kind", _KINDS)

@@ -10,6 +10,7 @@ from contracts.control import Role
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import panel
+from dashboard.states import escaped
 from dashboard.views.admin_parts import (
     ask_first,
     form,
@@ -34,6 +35,7 @@ _USERS: Final[dict[str, Any]] = {
     "Let in": st.column_config.CheckboxColumn(help="Where not, nobody signs in with it"),
     "Made": when_column(),
 }
+_TOKENS_STAY: Final = "Tokens that the user made keep working until they are revoked below."
 _TOKENS: Final[dict[str, Any]] = {
     "Token": _text(help="Its id"),
     "Name": _text(help="Whose it is; the audit shows it"),
@@ -143,21 +145,22 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
                     visit.control.patch(path, {"password": password})
         with st.container(horizontal=True):
             if user["is_active"]:
-                if st.button("Keep out", icon=":material/block:", disabled=not may, key="user_out"):
+                if st.button("Keep out", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
                     ask_first(
                         "Keep this user out?",
-                        f"All sessions of {quoted(email)} end, and none begins until you let them in again.",
+                        f"All sessions of {quoted(email)} end, and none begins until you let them in again. "
+                        f"{_TOKENS_STAY}",
                         "Keep out",
                         lambda: visit.control.patch(path, {"is_active": False}),
                         f"{email} is kept out",
                     )
-            elif st.button("Let in again", disabled=not may, key="user_in"):
+            elif st.button("Let in again", disabled=not may, key=f"user_in_{user['id']}"):
                 with outcome(f"{email} is let in"):
                     visit.control.patch(path, {"is_active": True})
-            if st.button("Remove", icon=":material/delete:", disabled=not may, key="user_remove"):
+            if st.button("Remove", icon=":material/delete:", disabled=not may, key=f"user_remove_{user['id']}"):
                 ask_first(
                     "Remove this account?",
-                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit.",
+                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit. {_TOKENS_STAY}",
                     "Remove",
                     lambda: visit.control.delete(path),
                     f"{email} removed",
@@ -204,7 +207,10 @@ def _tokens(visit: Visit) -> None:
     if chosen is not None and chosen["revoked_at"] is None:
         path = f"/v1/tokens/{path_segment(str(chosen['id']))}"
         if st.button(
-            f"Revoke {chosen['name']}", icon=":material/block:", disabled=not visit.viewer.can_write, key="token_revoke"
+            f"Revoke {escaped(chosen['name'])}",
+            icon=":material/block:",
+            disabled=not visit.viewer.can_write,
+            key=f"token_revoke_{chosen['id']}",
         ):
             ask_first(
                 "Revoke this token?",

@@ -14,6 +14,7 @@ from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
 from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
+from dashboard.states import escaped
 from dashboard.views.budget_forms import change_form, create_form, delete_button
 from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS, allowed, amount, whom
 from dashboard.visit import Visit
@@ -41,7 +42,7 @@ def draw_budgets(visit: Visit) -> None:
     chosen = address.get("budget")
     bar = next((bar for bar in bars if bar.spec.id == chosen), None)
     if chosen is not None and bar is None:
-        note(f"There is no budget {chosen} here: it was deleted, or is another tenant's.")
+        note(f"There is no budget {escaped(chosen)} here: it was deleted, or is another tenant's.")
     elif bar is not None:
         with contained():
             _detail(visit, bar)

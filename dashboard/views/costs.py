@@ -12,6 +12,7 @@ from dashboard.controls import segmented
 from dashboard.page import Page
 from dashboard.panels import Figure, note, show_figures
 from dashboard.slow_answers import Pending
+from dashboard.states import escaped
 from dashboard.views.costs_breakdown import draw_breakdown
 from dashboard.views.costs_compare import draw_comparison
 from dashboard.views.costs_savings import draw_savings
@@ -113,7 +114,7 @@ def _breadcrumbs(visit: Visit, place: CostPlace) -> None:
                 st.markdown(":gray[›]", width="content")
             deeper = [each for each, _ in place.chosen[number + 1 :]]
             st.button(
-                label_of(name),
+                escaped(label_of(name)),
                 on_click=address.change,
                 args=({each: None for each in deeper},),
                 type="tertiary",

@@ -140,7 +140,7 @@ def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
         st.html(charts.legend(over_time, colors))
     show_chart(
         "Cost",
-        charts.bars(over_time, charts.COST, colors),
+        charts.bars(over_time, charts.COST, colors, visit.formats.zone),
         key="costs_over_time",
         unit=f"USD per {step}, by {dimension}",
         help="Sums of what has a price. The eight that cost most have a colour; all others are grey. Pale bars are "

@@ -65,7 +65,7 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
         values = points[group]
         figure.add_scatter(
             name=charts.group_name(group),
-            x=list(over_time.steps),
+            x=charts.local_times(over_time.steps, visit.formats.zone),
             y=[_float(value) for value in values],
             customdata=[visit.formats.money(value) for value in values],
             hovertemplate="%{customdata}",

@@ -118,6 +118,11 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
             f":material/warning: {visit.formats.counted(ledger.missing_steps, 'step record')} never arrived: their "
             "time is unexplained."
         )
+    if ledger.repeated_steps:
+        st.caption(
+            f":material/warning: {visit.formats.counted(ledger.repeated_steps, 'step record')} arrived more than once: "
+            "their time is counted as often, and what is unexplained falls below zero."
+        )
 
 
 def ledger_frame(ledger: LedgerSeries) -> pd.DataFrame:

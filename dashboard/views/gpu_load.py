@@ -100,7 +100,7 @@ def load_figures(visit: Visit, load: Load) -> list[Figure]:
 def draw_load(visit: Visit, load: Load) -> None:
     """Draw four small charts of the engines' load."""
     shown = sorted(load.engines, key=lambda one: -one.whole.engine_steps)[:_MAX_LINES]
-    colors = charts.assign_colors(one.engine for one in shown)
+    colors = charts.colors_in_order(one.engine for one in shown)
     for first in range(0, len(_LOADS), 2):
         for column, (key, title, unit, reading, said) in zip(
             st.columns(2, gap="small"), _LOADS[first : first + 2], strict=True
@@ -134,7 +134,7 @@ def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
         return
     present = [one for one in _SENSORS if any(device.has(one[0]) for device in sensors.devices)]
     absent = [title for name, title, _, _ in _SENSORS if not any(device.has(name) for device in sensors.devices)]
-    colors = charts.assign_colors(device.device for device in sensors.devices)
+    colors = charts.colors_in_order(device.device for device in sensors.devices)
     for first in range(0, len(present), 3):
         for column, (name, title, unit, reading) in zip(
             st.columns(3, gap="small"), present[first : first + 3], strict=False

@@ -9,7 +9,6 @@ from analytics.overview import Overview, overview
 from analytics.series import Dimension, Series, series
 from dashboard import charts, formats, states
 from dashboard.controls import segmented
-from dashboard.filters import Filters
 from dashboard.page import Page
 from dashboard.panels import Figure, show_chart, show_figures
 from dashboard.views.costs_breakdown import series_frame
@@ -29,7 +28,7 @@ def draw(visit: Visit) -> None:
     _caption(answer, visit)
     draw_now(visit, answer)
     _key_figures(answer)
-    _charts(visit.filters, answer, over_time, visit.colors(visit.filters.by))
+    _charts(visit, answer, over_time, visit.colors(visit.filters.by))
     draw_budget_bars(visit)
     show_table(answer)
 
@@ -118,7 +117,7 @@ _MEANINGS: Final = {
 }
 
 
-def _charts(filters: Filters, answer: Overview, over_time: Series, colors: Mapping[str, str]) -> None:
+def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[str, str]) -> None:
     step = charts.step_name(over_time.step)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(charts.legend(over_time, colors))
@@ -128,12 +127,12 @@ def _charts(filters: Filters, answer: Overview, over_time: Series, colors: Mappi
         with column:
             show_chart(
                 measure.title,
-                charts.bars(over_time, measure, colors),
+                charts.bars(over_time, measure, colors, visit.formats.zone),
                 key=f"chart_{measure.title}",
                 unit=f"per {step}",
                 help=_MEANINGS[measure.title],
                 data=lambda: series_frame(over_time),
-                alt=f"{measure.title} per {step} by {filters.by}",
+                alt=f"{measure.title} per {step} by {visit.filters.by}",
             )
     notes = []
     if over_time.partial:

@@ -85,6 +85,7 @@ def _show(visit: Visit) -> None:
 
 def _progress(run: PlannerRun) -> None:
     """Say how far a plan is, twice a second; draw the page anew when it is over."""
+    run.look()
     if run.is_over:
         st.rerun()
     with st.status(f"{(run.stages or ['starting'])[-1].capitalize()} … {run.seconds:.0f} s", expanded=True):

@@ -1,5 +1,6 @@
 """The planner's questions: what is replayed, on which replicas, what would be otherwise, and what has to be kept."""
 
+import shlex
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final, get_args
@@ -132,18 +133,23 @@ def command_of(job: PlanJob) -> str:
     words = ["tollkeeper plan"]
     if job.made is not None:
         made = job.made
-        words.append(f"--made {made.requests} --rate {made.per_second:g}")
-        words.append(f"--input-tokens {made.input_tokens:g} --output-tokens {made.output_tokens:g}")
-    words.append(f"--hours {job.hours:g}")
-    words += [f"--model {job.model}"] if job.model else []
+        words.append(f"--made {made.requests} --rate {_word(made.per_second)}")
+        words.append(f"--input-tokens {_word(made.input_tokens)} --output-tokens {_word(made.output_tokens)}")
+    words.append(f"--hours {_word(job.hours)}")
+    words += [f"--model {_word(job.model)}"] if job.model else []
     words += ["--setup replica.json"] if job.setup.strip() else []
-    words += [f"--without {tenant}" for tenant in asked.without]
+    words += [f"--without {_word(tenant)}" for tenant in asked.without]
     for name in WhatIf.__slots__:
         value = getattr(asked, name)
         if name != "without" and value != getattr(default, name):
             option = _OPTIONS.get(name, name.replace("_", "-"))
-            words.append(f"--{option} {value:g}" if isinstance(value, float) else f"--{option} {value}")
+            words.append(f"--{option} {_word(value)}")
     return " ".join(words)
+
+
+def _word(value: object) -> str:
+    """Write a value as a shell takes it for one word; a number with all of its digits, so that the plan is the same."""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else shlex.quote(str(value))
 
 
 _OPTIONS: Final = {"parameters_billions": "parameters"}  # where the command calls it otherwise

@@ -1,7 +1,9 @@
 """The requests page: every single request, filtered, searched and sorted; one of them opens to its whole story."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, cast
 
 import pandas as pd
@@ -152,20 +154,17 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
     frame = list_frame(visit, answer)
     first = (page - 1) * PAGE_ROWS
     title = f"{first + 1:,} to {first + len(frame):,} of {visit.formats.count(total)}" if len(frame) else "Requests"
-    picked = show_table(
+    key = f"requests_list_{page}"
+    show_table(
         title,
         frame,
-        key=f"requests_list_{page}",
+        key=key,
         columns=_columns(),
         help="Choose a line to see where its time and money went.",
-        on_select="rerun",
+        on_select=partial(_open_row, key, [str(one.request_id) for one in answer.requests]),
         data=lambda: pd.DataFrame([one.as_json() for one in answer.requests]),
         empty="No request matches; take something out of the search, or choose a longer range.",
     )
-    rows = [] if picked is None else picked.selection.rows
-    if rows and rows[0] < len(answer.requests):
-        address.change({"request": str(answer.requests[rows[0]].request_id)})
-        st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Previous",
@@ -184,6 +183,13 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
             key="requests_on",
         )
         note(f"Page {page}. {PAGE_ROWS} to a page; — is what was not measured, not reported or not priced.")
+
+
+def _open_row(key: str, ids: Sequence[str]) -> None:
+    """Open the chosen line by the ids as they were drawn: the list that is read after a click may be another."""
+    rows = st.session_state[key].selection.rows
+    if rows and rows[0] < len(ids):
+        address.change({"request": ids[rows[0]]})
 
 
 def list_frame(visit: Visit, answer: FoundPage) -> pd.DataFrame:

@@ -1,7 +1,9 @@
 """The routing page: who answered, what was tried beside, what caches had, and what the router's choices were worth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import pandas as pd
@@ -41,6 +43,8 @@ from dashboard.visit import Visit
 
 _AT_ONCE: Final = timedelta(days=1)
 _KEPT_SECONDS: Final = 60.0
+_DECISIONS: Final = "routing_decisions"
+_CHOSEN: Final = "routing_chosen"
 _ABOUT = "Which targets answered, what failed and was tried elsewhere, and what the choices between them were worth."
 
 
@@ -251,16 +255,16 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
     left, right = st.columns([3, 2], gap="small")
     zone = visit.viewer.zone
     with left:
-        picked = show_table(
+        show_table(
             "Most regretted choices",
             decisions_frame(board.decisions, zone),
-            key="routing_decisions",
+            key=_DECISIONS,
             columns=DECISION_COLUMNS,
             help="Choose a line to see its alternatives.",
-            on_select="rerun",
+            on_select=partial(_choose_row, [one.request_id for one in board.decisions]),
         )
-    rows = [] if picked is None else picked.selection.rows
-    decision = board.decisions[rows[0] if rows and rows[0] < len(board.decisions) else 0]
+    chosen = st.session_state.get(_CHOSEN)
+    decision = next((one for one in board.decisions if one.request_id == chosen), board.decisions[0])
     with right:
         show_chart(
             "Its alternatives",
@@ -274,6 +278,12 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
             ),
         )
         page_link("requests", "Open this request", {"request": decision.request_id}, icon=":material/open_in_new:")
+
+
+def _choose_row(ids: Sequence[str]) -> None:
+    """Keep the request of the chosen line, by the lines as they were drawn: they move while the range does."""
+    rows = st.session_state[_DECISIONS].selection.rows
+    st.session_state[_CHOSEN] = ids[rows[0]] if rows and rows[0] < len(ids) else None
 
 
 ROUTING = Page(

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
 from backends.control import accounts
 from backends.control.accounts import Account, NewUser
@@ -33,13 +33,23 @@ class AccountBody(Body):
 
 
 class AccountChange(Body):
-    """What is to be changed. A role is given with what it reaches. A change of the others ends all sessions."""
+    """What is to be changed. A role is given with what it reaches, a null `tenant` being everything, said as such. A
+    change of the others ends all sessions.
+    """
 
     role: Role | None = None
     tenant: Slug | None = None
     team: Slug | None = None
     is_active: bool | None = Field(default=None, description="false keeps the user out")
     password: Password | None = None
+
+    @model_validator(mode="after")
+    def _check_reach(self) -> Self:
+        if self.role is None and self.model_fields_set & {"tenant", "team"}:
+            raise ValueError("tenant and team are what a role reaches; give role as well")
+        if self.role is not None and "tenant" not in self.model_fields_set:
+            raise ValueError("a role is given with what it reaches; name tenant, or null for everything")
+        return self
 
 
 class AccountOut(Resource):

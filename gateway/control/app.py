@@ -60,6 +60,7 @@ from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings
 from gateway.control.sign_in_limit import SignInLimit
 from gateway.control.webhooks import WebhookDelivery
+from gateway.identity.caller_address import TrustedProxies
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,15 @@ Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 def create_app(settings: ControlSettings) -> FastAPI:
     """Build the control plane over its database.
 
-    Raises ConfigurationError where the database's schema is missing or newer, or a secret cannot be written.
+    Raises ConfigurationError where the database's schema is missing or newer, a secret cannot be written, or a trusted
+    proxy is no network.
     """
     secrets = SecretFiles(settings.data / "secrets")
     admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
     key_pepper = secrets.get_or_create("key_pepper").encode()
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
     sealer = Sealer.of(secrets)
+    dashboards = TrustedProxies(f"127.0.0.0/8,::1/128,{settings.trusted_proxies}")
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)
@@ -112,6 +115,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.database = database
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
+    app.state.dashboards = dashboards  # whose word on where a browser is is taken
     app.state.identity_provider = (
         IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id) if settings.oidc_metadata_url else None
     )

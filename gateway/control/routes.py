@@ -1,5 +1,6 @@
 """Routes over HTTP: names applications ask for that lead to models."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -8,6 +9,7 @@ from pydantic import Field, model_validator
 
 from backends.control import routes
 from backends.control.route_guard import read_serving, spec_of
+from contracts.control import Route
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Wanted, page_of
 from gateway.route_fields import RouteFields
@@ -47,6 +49,12 @@ class RouteOut(Resource):
     is_active: bool
     created_at: datetime
 
+    @classmethod
+    def of(cls, row: Route, tenant_id: str) -> Self:
+        """Write a route, as far as a tenant may know it: not what holds for others. Empty: all of it."""
+        shown = cls.model_validate(row)
+        return shown.model_copy(update={"rules": _within(shown.rules, tenant_id)}) if tenant_id else shown
+
 
 @router.post("", status_code=201, summary="Create a route")
 def create(body: RouteBody, author: Admin, database: Database) -> RouteOut:
@@ -58,7 +66,7 @@ def create(body: RouteBody, author: Admin, database: Database) -> RouteOut:
 def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[RouteOut]:
     with database.session() as session:
         rows = routes.list_routes(session, after=wanted.after, limit=wanted.limit + 1)
-        return page_of(rows, wanted, RouteOut.model_validate)
+        return page_of(rows, wanted, lambda row: RouteOut.of(row, author.tenant_id))
 
 
 @router.post("/{route:path}/explain", summary="Say where a route would lead a request")
@@ -72,7 +80,7 @@ def explain_route(route: RoutePath, body: RequestFields, author: Admin, database
 @router.get("/{route:path}", summary="Get a route")
 def get(route: RoutePath, author: Admin, database: Database) -> RouteOut:
     with database.session() as session:
-        return RouteOut.model_validate(routes.get_route(session, route))
+        return RouteOut.of(routes.get_route(session, route), author.tenant_id)
 
 
 @router.patch("/{route:path}", summary="Set a route's rules, or offer or withdraw it")
@@ -88,3 +96,25 @@ def delete(route: RoutePath, author: Admin, database: Database) -> Deleted:
     with database.session() as session:
         routes.delete_route(session, author, route)
     return Deleted(id=route)
+
+
+def _within(rules: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
+    """Give rules without the entries that hold for other tenants alone, and without those tenants' names."""
+    shown = dict(rules)
+    for part in ("choose", "fallbacks"):
+        if part in rules:
+            entries = rules[part] if isinstance(rules[part], list) else []
+            shown[part] = [kept for entry in entries if (kept := _entry_within(entry, tenant_id)) is not None]
+    return shown
+
+
+def _entry_within(entry: object, tenant_id: str) -> dict[str, Any] | None:
+    if not isinstance(entry, dict):  # a row that somebody wrote around us: whose it is is not known
+        return None
+    when = entry.get("when") or {}
+    if not isinstance(when, dict):
+        return None
+    tenants = when.get("tenants") or [tenant_id]
+    if not isinstance(tenants, list) or tenant_id not in tenants:
+        return None
+    return {**entry, "when": {**when, "tenants": [tenant_id]}} if "tenants" in when else entry

@@ -20,6 +20,7 @@ from gateway.control.access import Admin, bearer
 from gateway.control.fields import Body, Database, Resource
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.sign_in_limit import SignInLimit
+from gateway.identity.caller_address import TrustedProxies
 
 router = APIRouter(tags=["sessions"])
 
@@ -30,7 +31,9 @@ _WRONG: Final = "e-mail address or password is wrong, or the account is closed"
 
 
 class SignInBody(Body):
-    """Who wants to sign in. `address` is the browser's, where a dashboard asks for it."""
+    """Who wants to sign in. `address` is the browser's; it is believed of a dashboard at this machine, or of one in
+    TOLLKEEPER_TRUSTED_PROXIES.
+    """
 
     email: str = Field(max_length=320)
     password: SecretStr = Field(max_length=MAX_LENGTH)
@@ -67,11 +70,12 @@ def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessio
     """Five failures of an account and twenty from an address are answered at once, further ones with status 429."""
     limit: SignInLimit = request.app.state.sign_in_limit
     email = body.email.strip().lower()
-    address = body.address or (request.client.host if request.client else "")
+    address = _caller_of(request, body.address)
     limit.begin(email, address)
     with database.session() as session:
         account = find_account(session, email)
     if not _CHECKS.acquire(timeout=_PATIENCE_SECONDS):
+        limit.succeed(email, address)  # nothing was tried
         raise LimitExceeded("too many people sign in at this moment; try again in a few seconds", retry_after_seconds=5)
     try:
         is_right = is_password(
@@ -100,8 +104,7 @@ def _open_for(email: str, body: IdTokenBody, database: ControlDatabase, request:
         account = find_account(session, email)
     if account is None or not account.user.is_active:
         raise PermissionDenied(f"{email} has no open account here; who administers Tollkeeper makes one")
-    address = body.address or (request.client.host if request.client else "")
-    return open_session(request, account, "oidc", address, body.hours)
+    return open_session(request, account, "oidc", _caller_of(request, body.address), body.hours)
 
 
 @router.get("/v1/sessions/current", summary="Who is signed in")
@@ -123,6 +126,13 @@ def sign_out(
         with database.session() as session:
             end_session(session, author, presented.credentials, pepper)
     return current(author)
+
+
+def _caller_of(request: Request, stated: str) -> str:
+    """Give where the browser is: as stated, by who may be believed, else where the request came from."""
+    proxies: TrustedProxies = request.app.state.dashboards
+    peer = request.client.host if request.client else ""
+    return str(proxies.caller_of(peer, stated) or peer)
 
 
 def open_session(request: Request, account: Account, method: str, address: str, hours: int) -> NewSessionOut:

@@ -19,6 +19,7 @@ class ControlSettings(BaseSettings):
     control_port: int = Field(default=8081, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory
     control_max_body_bytes: int = Field(default=1_048_576, ge=1024)
+    trusted_proxies: str = ""  # networks, with commas between them: dashboards that say where a browser is
     alerts_inward: NetworksText = ""  # networks that budgets' webhooks may go to though they are not public
 
     # An OpenAI-compatible server to offer beside the demonstration. The key itself is read by the data plane,

@@ -82,7 +82,9 @@ class HoldOut(Resource):
     hook: str
     tenant_id: str
     model: str
+    route: str
     since: datetime
+    until: datetime
     reason: str
 
 
@@ -121,5 +123,5 @@ def delete(slo_id: SloPath, author: Admin, database: Database) -> Deleted:
 @router.get("/v1/policy-holds", summary="List what objectives in danger hold back now")
 def holds(author: Admin, database: Database) -> Page[HoldOut]:
     with database.session() as session:
-        rows = slos.list_holds(session, tenant=author.tenant_id)
+        rows = slos.list_holds(session, author.at, tenant=author.tenant_id)
         return Page(data=[HoldOut.model_validate(row) for row in rows])

@@ -27,7 +27,7 @@ class Asked:
 
     `output_limit` is the most tokens that the caller wants in one choice, `latency_budget_ms` within
     what it wants the answer. `readings` are by the route that read, `holds`
-    what objectives in danger hold back.
+    what objectives in danger hold back, `route` what was asked for.
     """
 
     tenant: str
@@ -39,6 +39,7 @@ class Asked:
     latency_budget_ms: int | None = None
     readings: Mapping[str, Reading] = field(default_factory=dict)
     holds: Sequence[HoldSpec] = ()
+    route: str = ""
 
 
 class Standing(Protocol):

@@ -109,6 +109,7 @@ class RouteGuide:
             latency_budget_ms=life.latency_budget_ms,
             readings=readings,
             holds=life.snapshot.holds,
+            route=fork.id,
         )
 
 

@@ -51,6 +51,13 @@ class Fork:
         return sum(inner, own)
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """Give the models, by id, that its entries lead to."""
+        branches = (*self.choose, *self.fallbacks)
+        found = [(to.model.id,) if isinstance(to, Leg) else to.models for to in (branch.to for branch in branches)]
+        return tuple(dict.fromkeys(sum(found, ())))
+
+    @property
     def first_leg(self) -> Leg:
         """Give where it leads first as it stands."""
         to = self.choose[0].to

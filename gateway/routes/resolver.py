@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from contracts.configuration import ModelSpec
-from contracts.holds import HoldSpec, hold_on, is_canary
+from contracts.holds import HeldFor, hold_on, is_canary
 from contracts.routes import Condition
 from gateway.routes.conditions import why_not, why_not_read, why_not_there
 from gateway.routes.facts import UNREAD, Asked, Standing
@@ -57,7 +57,7 @@ class Resolver:
     ) -> Iterator[Leg]:
         """Give a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
         open_now = self._without_frozen(
-            [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
+            fork, [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
         )
         if fork.cascade is None:
             conversation = self._asked.conversation
@@ -79,21 +79,21 @@ class Resolver:
                 takes = takes_turn and number == 0
                 yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
 
-    def _without_frozen(self, branches: list[Branch], found: Order) -> list[Branch]:
-        """Leave out canaries that an objective in danger freezes, unless nothing else is there to choose."""
-        if not self._asked.holds:
-            return branches
-        frozen = {branch.label: hold for branch in branches if (hold := self._freeze(branch)) is not None}
-        if len(frozen) == len(branches):
-            return branches
-        found.skipped |= {label: f"frozen while objective {hold.slo!r} is in danger" for label, hold in frozen.items()}
-        return [branch for branch in branches if branch.label not in frozen]
+    def _without_frozen(self, fork: Fork, branches: list[Branch], found: Order) -> list[Branch]:
+        """Leave out canaries that an objective in danger freezes, unless nothing else is there to choose.
 
-    def _freeze(self, branch: Branch) -> HoldSpec | None:
-        if not is_canary(branch.label):
-            return None
-        model = branch.to.model.id if isinstance(branch.to, Leg) else ""
-        return hold_on(self._asked.holds, "freeze_canaries", self._asked.tenant, model)
+        Objectives name the model that is served, canaries are of another: any of the fork's models may be in danger.
+        """
+        asked = self._asked
+        others = [branch for branch in branches if not is_canary(branch.label)] if asked.holds else branches
+        if not others or len(others) == len(branches):
+            return branches
+        hold = hold_on(asked.holds, "freeze_canaries", HeldFor(asked.tenant, asked.route, fork.models), asked.at_ns)
+        if hold is None:
+            return branches
+        why = f"frozen while objective {hold.slo!r} is in danger"
+        found.skipped |= {branch.label: why for branch in branches if is_canary(branch.label)}
+        return others
 
     def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
         """Say whether a branch leads to any model for this request, and note why it does not."""

@@ -333,7 +333,7 @@ def test_holds_begin_and_end_with_what_asks_for_them(world: World) -> None:
     with world.database.session() as session:
         assert write_holds(session, [hold], NOON) == 1
         assert write_holds(session, [hold], NOON + timedelta(minutes=1)) == 0
-        (row,) = list_holds(session)
+        (row,) = list_holds(session, NOON)
         assert (row.slo_id, row.hook, row.tenant_id, row.model, row.since) == (
             "chat",
             "shed_batch",
@@ -342,12 +342,12 @@ def test_holds_begin_and_end_with_what_asks_for_them(world: World) -> None:
             NOON,
         )
         assert write_holds(session, [], NOON + timedelta(minutes=2)) == 1
-        assert list_holds(session) == []
+        assert list_holds(session, NOON) == []
         assert write_holds(session, [hold], NOON + timedelta(minutes=3)) == 1
-        assert list_holds(session)[0].since == NOON + timedelta(minutes=3)
+        assert list_holds(session, NOON)[0].since == NOON + timedelta(minutes=3)
         about_others = Hold("chat", "shed_batch", "globex", "large", "it burns")
         assert write_holds(session, [about_others], NOON + timedelta(minutes=4)) == 1
-        assert [(row.tenant_id, row.model) for row in list_holds(session)] == [("globex", "large")]
+        assert [(row.tenant_id, row.model) for row in list_holds(session, NOON)] == [("globex", "large")]
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ async def test_a_burn_is_told_once_and_so_is_its_end(
             assert await look(timedelta(0)) == [told]
             assert await look(timedelta(seconds=15)) == [told]
             with control_database.session() as session:
-                assert [hold.hook for hold in list_holds(session)] == ["shed_batch"]
+                assert [hold.hook for hold in list_holds(session, clock[0])] == ["shed_batch"]
             assert await look(timedelta(hours=7)) == [told, told.replace("Alert", "Resolved")]
             assert await look(timedelta(seconds=15)) == [told, told.replace("Alert", "Resolved")]
     with control_database.session() as session:
-        assert list_holds(session) == []
+        assert list_holds(session, clock[0]) == []
         (alert,) = list_alerts(session)
         assert (alert.severity, alert.facts["pair"]) == ("page", "14.4x 1h/5m")
 

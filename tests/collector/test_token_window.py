@@ -13,10 +13,10 @@ from backends.segments import SegmentLog
 from backends.store.batch_claims import BatchClaims
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from backends.store.unstored_rows import IDENTITIES, UnstoredRows
+from backends.store.unstored_rows import IDENTITIES
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
-from collector.exporters.clickhouse import COMPARED, ClickHouseExporter
+from collector.exporters.clickhouse import COMPARED, PAST_RETENTION, ClickHouseExporter
 from collector.exporters.insert_plan import PlanFile
 from collector.exporters.planner import InsertPlanner
 from collector.exporters.token_window import REMEMBERED_INSERTS, TokenWindow
@@ -24,16 +24,8 @@ from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.names import LOGS, METRICS, REQUESTS, TABLES, TRACES
-from contracts.records import (
-    AttemptRecord,
-    ContentRecord,
-    DeviceRecord,
-    KvRecord,
-    RequestRecord,
-    StepRecord,
-)
-from contracts.telemetry import LogRow, MetricRow, SpanRow
+from contracts.names import REQUESTS
+from contracts.records import RequestRecord
 
 NOW_NS = time.time_ns() // 10**9 * 10**9
 REMEMBERED = 4  # inserts, where the store's own window is two more
@@ -78,7 +70,7 @@ def window_on(store: NumberedStore, directory: Path, clock: list[float], remembe
     return TokenWindow(store, directory / "insert.window", remembered=remembered, clock=lambda: clock[0])
 
 
-@pytest.mark.parametrize(("later", "has_passed"), [(14, False), (15, True), (16, True), (10, False), (9, True)])
+@pytest.mark.parametrize(("later", "has_passed"), [(14, False), (15, True), (16, True), (10, False), (9, False)])
 def test_a_token_may_be_forgotten_once_a_table_has_taken_as_many_inserts_as_it_remembers(
     tmp_path: Path, later: int, has_passed: bool
 ) -> None:
@@ -88,29 +80,73 @@ def test_a_token_may_be_forgotten_once_a_table_has_taken_as_many_inserts_as_it_r
     window.close()
     store.blocks["requests"] = later
     after_a_restart = window_on(store, tmp_path, [0.0])
-    assert after_a_restart.has_passed() is has_passed
+    assert after_a_restart.passed() == ({"requests"} if has_passed else set())
     after_a_restart.close()
 
 
 @pytest.mark.parametrize(
-    ("blocks", "has_passed"),
+    ("blocks", "passed"),
     [
-        ({"requests": 10, "requests_day": 75}, True),  # a rollup has a window of its own
-        ({"requests": 10, "requests_day": 74, "new": 4}, False),
-        ({"requests": 10, "requests_day": 74, "new": 5}, True),
-        ({"requests": 10}, True),  # a table whose last part is gone
-        ({"requests_local": 4000}, False),  # a cluster: its windows are not these
-        ({}, False),
+        ({"requests": 10, "requests_day": 75}, {"requests_day"}),  # a rollup has a window of its own
+        ({"requests": 15, "requests_day": 75}, {"requests", "requests_day"}),
+        ({"requests": 10, "requests_day": 74, "new": 4}, set()),
+        ({"requests": 10, "requests_day": 74, "new": 5}, {"new"}),
+        ({"requests": 10}, set()),  # a table whose last part is gone took nothing for that
+        ({"requests": 15}, {"requests"}),
+        ({}, set()),  # nothing may be asked any more
     ],
 )
-def test_the_window_of_every_table_counts(tmp_path: Path, blocks: dict[str, int], has_passed: bool) -> None:
+def test_every_table_has_a_window_of_its_own(tmp_path: Path, blocks: dict[str, int], passed: set[str]) -> None:
     store = NumberedStore(requests=10, requests_day=70)
     window = window_on(store, tmp_path, [0.0])
-    assert window.has_passed() is False
+    assert window.passed() == set()
     window.mark()
     store.blocks = blocks
-    assert window.has_passed() is has_passed
+    assert window.passed() == passed
     window.close()
+
+
+def test_where_nothing_could_be_asked_at_the_mark_every_token_is_taken_to_be_remembered(tmp_path: Path) -> None:
+    store = NumberedStore()
+    window = window_on(store, tmp_path, [0.0])
+    window.mark()
+    store.blocks = {"requests": 50_000}
+    assert window.passed() == set()
+    window.close()
+
+
+class FakeClaims(BatchClaims):
+    """Claims on a store that orders them, or on a cluster."""
+
+    def __init__(self, are_ordered: bool) -> None:
+        self._are_ordered = are_ordered
+
+    def are_ordered(self) -> bool:
+        return self._are_ordered
+
+    def claim(self, received_at_ns: Mapping[str, int]) -> set[str]:
+        return set(received_at_ns)
+
+
+@pytest.mark.parametrize(
+    ("is_cluster_at_mark", "is_cluster_now", "forgetful"),
+    [(False, False, {"requests_local"}), (False, True, set()), (True, True, set())],
+)
+def test_on_a_cluster_nothing_is_looked_at(
+    tmp_path: Path, is_cluster_at_mark: bool, is_cluster_now: bool, forgetful: set[str]
+) -> None:
+    """Its parts have the same names at the mark and at the look, of whichever shard answers."""
+    store = NumberedStore(requests_local=10)
+    spool, plan_file = Spool(SegmentLog(tmp_path, max_bytes=1 << 20)), PlanFile(tmp_path / "insert.plan")
+    window = window_on(store, tmp_path, [0.0])
+    spool.put([SpooledBatch("1", "logs", time.time_ns(), b"")])
+    for is_cluster in (is_cluster_at_mark, is_cluster_now):
+        planner = InsertPlanner(spool, plan_file, FakeClaims(not is_cluster), Counters(), window)
+        assert planner.next() is not None
+        store.blocks["requests_local"] = 4_000
+    assert planner.forgetful_tables() == forgetful
+    for file in (spool, plan_file, window):
+        file.close()
 
 
 def test_a_mark_is_renewed_after_a_minute_and_at_every_start(tmp_path: Path) -> None:
@@ -120,16 +156,16 @@ def test_a_mark_is_renewed_after_a_minute_and_at_every_start(tmp_path: Path) -> 
     store.blocks["requests"] = 15
     clock[0] = 159.9
     window.mark()
-    assert window.has_passed()
+    assert window.passed()
     clock[0] = 160.0
     window.mark()
-    assert not window.has_passed()
+    assert not window.passed()
     store.blocks["requests"] = 20
     window.close()
     again = window_on(store, tmp_path, clock)
-    assert again.has_passed()
+    assert again.passed()
     again.mark()
-    assert not again.has_passed()
+    assert not again.passed()
     again.close()
 
 
@@ -232,51 +268,30 @@ def test_an_insert_that_was_stored_before_a_long_absence_is_not_stored_again(
     assert life.counters.snapshot()["noticed"].get(COMPARED, 0) == (2 * ROWS if is_compared else 0)
 
 
-def one_of_each() -> dict[str, tuple[Any, list[Any]]]:
-    """Give for every table two rows that differ in what tells them alone."""
-    at, ids = NOW_NS, [uuid7(NOW_NS).bytes, uuid7(NOW_NS + 1).bytes]
-    span = {
-        "duration_ns": 1, "parent_span_id": b"", "trace_state": "", "name": "chat", "kind": "client", "service": "shop",
-        "resource_attributes": {"a": "b"}, "scope_name": "", "scope_version": "", "attributes": {}, "status": "ok",
-        "status_message": "", "event_times_ns": [], "event_names": [], "event_attributes": [], "link_trace_ids": [],
-        "link_span_ids": [], "link_trace_states": [], "link_attributes": [],
-    }  # fmt: skip
-    line = {
-        "observed_at_ns": at, "trace_id": b"", "span_id": b"", "trace_flags": 0, "severity": "INFO",
-        "severity_number": 9, "service": "shop", "event_name": "", "attributes": {}, "resource_attributes": {},
-        "scope_name": "", "scope_version": "",
-    }  # fmt: skip
-    point = {
-        "name": "queue", "kind": "gauge", "unit": "1", "description": "", "attributes": {}, "resource_attributes": {},
-        "scope_name": "", "scope_version": "", "started_at_ns": at, "at_ns": at,
-    }  # fmt: skip
-    rows: dict[str, list[Any]] = {
-        "requests": [RequestRecord(request_id=one, started_at_ns=at, duration_ns=1) for one in ids],
-        "attempts": [AttemptRecord(request_id=ids[0], number=n, started_at_ns=at, duration_ns=1) for n in (2, 3)],
-        "engine_steps": [StepRecord(engine="e0", sequence=n, started_at_ns=at, busy_ns=1) for n in (1, 2)],
-        "kv_events": [KvRecord(engine="e0", sequence=n, at_ns=at, event="stored") for n in (1, 2)],
-        "gpu_samples": [DeviceRecord(host=host, sequence=1, at_ns=at, device="GPU-0") for host in ("a", "b")],
-        "content": [ContentRecord(request_id=one, started_at_ns=at, tenant="acme") for one in ids],
-        "traces": [
-            SpanRow(tenant="acme", started_at_ns=at, trace_id=bytes(16), span_id=bytes([n]) * 8, **span)  # type: ignore[arg-type]  # the same fields
-            for n in (1, 200)
-        ],
-        "logs": [LogRow(tenant="acme", at_ns=at, body=body, **line) for body in ("it's", "{x} \\ ünd\n")],  # type: ignore[arg-type]  # the same fields
-        "metrics": [MetricRow(tenant="acme", service=name, **point) for name in ("shop", "till")],  # type: ignore[arg-type]  # the same fields
-    }
-    tables = {table.name: table for table in (*TABLES.values(), TRACES, LOGS, METRICS)}
-    return {name: (tables[name], rows[name]) for name in tables}
-
-
-@pytest.mark.parametrize("name", one_of_each())
-def test_of_every_table_only_rows_that_are_missing_are_inserted(empty_store: Any, name: str) -> None:
-    table, (first, second) = one_of_each()[name]
-    client = empty_store.client()
-    count = f"SELECT count() AS n FROM {name}"
-    client.insert_arrow(name, arrow_batch(table, [first]), deduplication_token="before")
-    unstored = UnstoredRows(client)
-    unstored.insert_arrow(name, arrow_batch(table, [first, second, first]), deduplication_token="torn")
-    assert (unstored.left_out, client.query(count)) == (1, [{"n": 3}])
-    unstored.insert_arrow(name, arrow_batch(table, [first, second, first]), deduplication_token="torn")
-    assert (unstored.left_out, client.query(count)) == (4, [{"n": 3}])
-    client.close()
+def test_what_a_rule_deleted_during_a_long_absence_is_left_out_and_counted(
+    forgetful_store: StoreClient, tmp_path: Path
+) -> None:
+    run, others = uuid7(time.time_ns()).hex, REMEMBERED + 4
+    writer = DyingWriter(forgetful_store)
+    life = Life(tmp_path, writer)
+    life.insert(f"1-{run}")
+    writer.dies_after = "requests"
+    with pytest.raises(Killed):
+        life.insert(f"2-{run}", f"3-{run}")
+    life.end()
+    forgetful_store.command(
+        "INSERT INTO retention (tenant, table_name, keep_seconds, deleted_before) "
+        f"VALUES ('acme', 'requests', 86400, {NOW_NS // 10**9})"
+    )
+    forgetful_store.command("ALTER TABLE requests DELETE WHERE tenant = 'acme'", settings={"mutations_sync": 2})
+    for number in range(others):
+        rows = process(SpooledBatch(f"{10 + number}-{run}", "logs", 1, b"")).tables["requests"].rows
+        forgetful_store.insert_arrow("requests", arrow_batch(REQUESTS, rows), deduplication_token=f"{run}-{number}")
+    life = Life(tmp_path, writer)
+    life.insert(f"4-{run}")
+    life.end()
+    assert forgetful_store.query("SELECT count() AS n FROM requests") == [{"n": ROWS * (others + 1)}]
+    for table in ("requests_minute", "requests_hour", "requests_day", "tenant_cost_day"):
+        assert forgetful_store.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": ROWS * (4 + others)}], table
+    noticed = life.counters.snapshot()["noticed"]
+    assert (noticed.get(PAST_RETENTION), noticed.get(COMPARED)) == (2 * ROWS, None)

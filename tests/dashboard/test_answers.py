@@ -7,11 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 import pytest
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.reach import EVERYTHING, BoundStore, Reach
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
+from backends.store.row_policies import TENANT_READER
+from contracts.errors import ConfigurationError
 from dashboard.answers import Answers
 from dashboard.exports import as_csv, as_parquet
 from dashboard.oidc import Tickets
-from dashboard.reader import question_key
+from dashboard.reader import Readers, question_key
 
 
 def test_an_answer_is_kept_as_long_as_it_may_be_and_not_longer() -> None:
@@ -73,6 +77,33 @@ def test_viewers_of_another_reach_never_share_an_answer() -> None:
     reaches = (EVERYTHING, Reach("acme"), Reach("acme", "search"), Reach("globex"))
     keys = {question_key(Answers, reach, ("x",), {}) for reach in reaches}
     assert len(keys) == len(reaches)
+
+
+def test_one_bad_moment_of_the_store_does_not_take_its_row_policies_away_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = [0.0], []
+
+    def query(store: StoreClient, sql: str) -> list[object]:
+        asked.append(store.address.user)
+        if len(asked) == 1:
+            raise ConfigurationError("database 'tollkeeper' does not exist; run `python -m migrations`")
+        return []
+
+    monkeypatch.setattr(StoreClient, "query", query)
+    readers = Readers(StoreAddress("http://127.0.0.1:8123", "tollkeeper", "reader", "x"), clock=lambda: now[0])
+
+    def lent() -> str:
+        with readers.borrow(Reach("acme")) as store:
+            assert isinstance(store, BoundStore) and store._is_policed == (store.address.user == TENANT_READER)
+            return store.address.user
+
+    users = []
+    for moment in (0.0, 59.9, 60.0, 61.0):
+        now[0] = moment
+        users.append(lent())
+    assert users == ["reader", "reader", TENANT_READER, TENANT_READER]
+    assert asked == [TENANT_READER, TENANT_READER]  # once a minute at most, and not again once it is known
 
 
 def test_a_ticket_is_good_once_and_for_half_a_minute() -> None:

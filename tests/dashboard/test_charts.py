@@ -2,13 +2,20 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.cost.drill import CostPlace
 from analytics.series import Point, Series
-from dashboard import charts
-from dashboard.theme import GROUP_COLORS, REST_COLOR
+from dashboard import charts, formats
+from dashboard.filters import Filters
+from dashboard.theme import GROUP_COLORS, GROUP_HUES, REST_COLOR
+from dashboard.views import costs_breakdown, costs_units, overview
 
 START = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 
@@ -22,6 +29,19 @@ def two_minutes(**tenants: tuple[Point, ...]) -> Series:
 @given(st.sets(st.text(min_size=1), max_size=len(GROUP_COLORS)))
 def test_no_two_names_share_a_colour_while_there_are_enough(names: set[str]) -> None:
     assert len(set(charts.assign_colors(names).values())) == len(names)
+
+
+@given(st.sets(st.text(min_size=1), max_size=len(set(GROUP_HUES))))
+def test_few_names_have_colours_of_different_hues(names: set[str]) -> None:
+    taken = [GROUP_HUES[GROUP_COLORS.index(color)] for color in charts.assign_colors(names).values()]
+    assert len(set(taken)) == len(names)
+
+
+def test_names_of_one_chart_take_the_colours_in_order() -> None:
+    found = charts.colors_in_order(["GPU-1", "GPU-0", "GPU-1"])
+    assert found == {"GPU-0": GROUP_COLORS[0], "GPU-1": GROUP_COLORS[1]}
+    many = charts.colors_in_order(f"GPU-{number:02}" for number in range(len(GROUP_COLORS) + 1))
+    assert many[f"GPU-{len(GROUP_COLORS)}"] == GROUP_COLORS[0]
 
 
 @given(st.sets(st.text(min_size=1), min_size=1, max_size=40))
@@ -41,6 +61,32 @@ def test_pointing_at_a_bar_shows_exact_cost() -> None:
     series = two_minutes(acme=(Point(cost_usd=Decimal("0.00027")), Point()))
     figure = charts.bars(series, charts.COST, {})
     assert figure.data[0].customdata[0] == "$0.00027"
+
+
+def test_bars_stand_at_the_viewer_s_clock() -> None:
+    series = two_minutes(acme=(Point(requests=3), Point(requests=1)))
+    figure = charts.bars(series, charts.REQUESTS, {}, ZoneInfo("Asia/Kolkata"))
+    assert figure.data[0].x[0] == datetime(2026, 11, 2, 17, 30)
+
+
+def test_all_charts_of_costs_and_of_the_overview_stand_at_the_viewer_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    for view in (overview, costs_breakdown, costs_units):
+        monkeypatch.setattr(view, "show_chart", lambda _, figure, **__: figures.append(figure))
+    monkeypatch.setattr(overview, "segmented", lambda *_, **__: None)
+    over_time = two_minutes(acme=(Point(requests=3), Point(requests=1)))
+    visit: Any = SimpleNamespace(
+        read=lambda *_: over_time,
+        scope=None,
+        filters=Filters(),
+        colors=lambda _: {},
+        formats=formats.Formats(zone=ZoneInfo("Asia/Kolkata")),
+    )
+    answer: Any = SimpleNamespace(level="tenant", total=SimpleNamespace(unpriced_requests=0))
+    overview._charts(visit, answer, over_time, {})
+    costs_breakdown._over_time(visit, CostPlace(), "tenant")
+    costs_units._over_time(visit, CostPlace(), answer)
+    assert [figure.data[0].x[0] for figure in figures] == [datetime(2026, 11, 2, 17, 30)] * 5
 
 
 def test_the_rest_is_grey_and_last() -> None:

@@ -1,6 +1,7 @@
 """What an address asks for, and what it is told when that makes no sense."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -44,8 +45,20 @@ def test_an_end_in_the_future_means_until_now() -> None:
         ({"from": "2026-11-02", "to": "2026-11-01"}, "before it begins"),
         ({"from": "2026-11-03", "to": "2026-11-04"}, "begins in the future"),
         ({"from": "2024-11-03", "to": "2026-11-01"}, "choose at most 400 days"),
+        ({"from": "0001-01-01T00:00", "to": "2026-11-01"}, "'0001-01-01T00:00' lies outside of the calendar"),
+        ({"from": "1970-01-01T00:00+01:00", "to": "2026-11-01"}, "lies outside of the calendar"),
+        ({"from": "2026-11-01", "to": "2106-01-01"}, "'2106-01-01' lies outside of the calendar"),
+        ({"from": "1970-01-01", "to": "2105-01-01"}, "choose at most 400 days"),
     ],
 )
 def test_a_senseless_address_is_answered_with_a_sentence(address: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         read_filters(address).scope(NOW)
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 59, 60, 61])
+def test_a_month_has_a_range_from_its_first_moment(seconds: int) -> None:
+    first = datetime(2026, 10, 31, 23, 0, tzinfo=UTC)  # midnight in Berlin
+    now = first + timedelta(seconds=seconds)
+    scope = Filters("month").scope(now, ZoneInfo("Europe/Berlin"))
+    assert (scope.start, scope.end) == (first, now if seconds else first + timedelta(minutes=1))

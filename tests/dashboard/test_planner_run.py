@@ -1,12 +1,16 @@
 """A plan under way: its stages are seen as they begin, its end is taken whole, and there are never too many."""
 
+import shlex
 import sys
+from decimal import Decimal
 
 import pytest
 
-from analytics.planner.question import PlanJob, WhatIf
+from analytics.planner.question import Made, PlanJob, WhatIf
 from contracts.errors import Unavailable
-from dashboard.planner_run import PlannerRuns
+from dashboard.planner_child import end_with_parent
+from dashboard.planner_run import UNSEEN_SECONDS, PlannerRuns
+from dashboard.views.planner_form import command_of
 
 JOB = PlanJob(what_if=WhatIf(replicas=3))
 PATIENCE_SECONDS = 30.0
@@ -50,6 +54,41 @@ def test_a_cancelled_plan_gives_its_place_back() -> None:
     second = runs.begin(JOB)
     second.cancel()
     assert second.wait(PATIENCE_SECONDS)
+
+
+def test_a_plan_that_nobody_looks_at_gives_way_to_another() -> None:
+    now = [0.0]
+    runs = PlannerRuns(child("time.sleep(600)"), clock=lambda: now[0], most=1)
+    first = runs.begin(JOB)
+    now[0] = 14.0
+    first.look()
+    now[0] = 14.0 + UNSEEN_SECONDS - 0.001
+    with pytest.raises(Unavailable, match="1 plans are being played"):
+        runs.begin(JOB)
+    now[0] = 14.0 + UNSEEN_SECONDS
+    second = runs.begin(JOB)
+    assert first.is_over and first.refused is not None and first.refused.startswith("nobody looked at it for 15 s")
+    assert not second.is_over
+    second.cancel()
+    assert second.wait(PATIENCE_SECONDS)
+
+
+def test_a_planner_ends_when_nobody_is_left_to_be_answered() -> None:
+    parents, rested, ended = iter((7, 7, 7, 1)), list[float](), list[str]()
+    end_with_parent(lambda: ended.append("ended"), lambda: next(parents), rested.append)
+    assert (len(rested), ended) == (2, ["ended"])
+
+
+def test_the_shown_command_is_the_plan_word_for_word() -> None:
+    what_if = WhatIf(without=("a b",), kv_token_bytes=1048576.25, spot_share=0.07, usd_per_gpu_hour=Decimal("2.50"))
+    job = PlanJob(what_if=what_if, hours=1.0, model="x; echo $HOME", made=Made(
+        requests=10, per_second=1234.5678, input_tokens=1_000_001.5, output_tokens=128.0
+    ))  # fmt: skip
+    assert shlex.split(command_of(job)) == [
+        *("tollkeeper", "plan", "--made", "10", "--rate", "1234.5678", "--input-tokens", "1000001.5"),
+        *("--output-tokens", "128", "--hours", "1", "--model", "x; echo $HOME", "--without", "a b"),
+        *("--usd-per-gpu-hour", "2.50", "--kv-token-bytes", "1048576.25", "--spot-share", "0.07"),
+    ]
 
 
 def test_a_planner_that_cannot_be_started_leaves_its_place() -> None:

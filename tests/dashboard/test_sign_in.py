@@ -14,8 +14,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from backends import passwords
 from backends.secret_files import SecretFiles
@@ -68,7 +69,12 @@ def browser(control_plane: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) ->
     async def page(request: Request) -> Response:
         return PlainTextResponse("a page")
 
-    routes = [*sign_in.ROUTES, Route("/{path:path}", page)]
+    async def run(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    all_methods = ["GET", "PUT", "DELETE"]
+    routes = [*sign_in.ROUTES, WebSocketRoute("/_stcore/stream", run), Route("/{path:path}", page, methods=all_methods)]
     app = Starlette(routes=routes, middleware=[Middleware(sign_in.Gate)])
     with TestClient(app, base_url="http://dash.example", follow_redirects=False) as client:
         yield client
@@ -78,6 +84,16 @@ def browser(control_plane: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) ->
 def come_in(browser: TestClient, **fields: str) -> Any:
     form = {"email": "ada@example.com", "password": PASSWORD, "next": "/costs?range=7d", **fields}
     return browser.post("/sign-in", data=form, headers=HTML)
+
+
+def gets_numbers(browser: TestClient, origin: str = "http://dash.example") -> bool:
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    headers = {"Host": "dash.example", "Origin": origin, **({"Cookie": cookies} if cookies else {})}
+    try:
+        with browser.websocket_connect("/_stcore/stream", headers=headers):
+            return True
+    except WebSocketDisconnect:
+        return False
 
 
 def test_who_has_not_signed_in_is_led_to_the_sign_in_and_back(browser: TestClient) -> None:
@@ -97,6 +113,50 @@ def test_files_and_numbers_are_refused_without_a_session(browser: TestClient) ->
     assert browser.get("/media/0123.csv").status_code == 401
     assert browser.get("/_stcore/upload_file/x/y").status_code == 401
     assert browser.get("/_stcore/health").text == "a page"
+
+
+def test_no_page_s_run_begins_without_a_session_or_for_another_site(browser: TestClient) -> None:
+    assert not gets_numbers(browser)
+    browser.cookies.set("tollkeeper_session", "nonsense", domain="dash.example")
+    assert not gets_numbers(browser)
+    browser.cookies.clear()
+    come_in(browser)
+    assert gets_numbers(browser)
+    assert not gets_numbers(browser, origin="http://dash.example:3000")
+
+
+def test_nobody_uploads_anything(browser: TestClient) -> None:
+    come_in(browser)
+    assert browser.put("/_stcore/upload_file/x/y").status_code == 403
+
+
+@pytest.mark.parametrize("way", ["/?signing_in=1", "cookie"])
+def test_a_login_at_the_provider_opens_pages_and_their_runs_and_nothing_else(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    chosen = DashboardSettings(oidc_metadata_url="https://idp.example")
+    monkeypatch.setattr(oidc, "settings", lambda: chosen)
+    assert browser.get("/?not_signing_in", headers=HTML).status_code == 303 and not gets_numbers(browser)
+    if way == "cookie":
+        browser.cookies.set("_streamlit_user", "junk", domain="dash.example")
+    assert browser.get("/?signing_in=1" if way != "cookie" else "/", headers=HTML).text == "a page"
+    assert gets_numbers(browser)
+    for path in ("/media/0123.csv", "/_stcore/metrics", "/_stcore/upload_file/x/y"):
+        assert browser.get(f"{path}?signing_in=1").status_code == 401
+    for call in (browser.put, browser.delete):
+        assert call("/_stcore/upload_file/x/y?signing_in=1").status_code == 401
+        assert call("/?signing_in=1").status_code == 401
+
+
+def test_where_the_control_plane_is_away_a_page_says_so_and_files_stay_closed(
+    browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.cookies.set("tollkeeper_session", "nonsense", domain="dash.example")
+    with open_client(f"http://127.0.0.1:{find_free_port()}") as nobody:
+        monkeypatch.setattr(sign_in, "control_connections", lambda: nobody)
+        assert browser.get("/costs", headers=HTML).text == "a page" and gets_numbers(browser)
+        assert browser.get("/media/0123.csv").status_code == 401
+        assert browser.get("/_stcore/metrics").status_code == 401
 
 
 def test_the_session_s_cookie_is_not_for_scripts_nor_for_other_sites(browser: TestClient) -> None:

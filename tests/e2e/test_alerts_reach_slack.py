@@ -149,7 +149,7 @@ def test_a_budget_and_a_burning_objective_call_slack_once_each(
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert said == [stands | {"burn": said[0]["burn"]}]
 
-    wait_until(lambda: batch_status(installation, key) == 503, PATIENCE_SECONDS, "batches are held back meanwhile")
+    wait_until(lambda: batch_status(installation, key) == 429, PATIENCE_SECONDS, "batches are held back meanwhile")
 
 
 def test_a_killed_analytics_process_goes_on_where_it_was_and_tells_nothing_again(

@@ -29,6 +29,10 @@ def test_an_account_is_made_moved_kept_out_and_removed(data: Path) -> None:
     assert (account["role"], account["has_password"], account["is_active"]) == ("finance", True, True)
 
     assert "is admin of demo" in run(data, "grant", "ada@example.com", "--role", "admin", "--tenant", "demo").stdout
+    unsaid = run(data, "grant", "ada@example.com", "--role", "finance")
+    assert unsaid.exit_code != 0 and "--all-tenants" in unsaid.output
+    wide = run(data, "grant", "ada@example.com", "--role", "finance", "--all-tenants")
+    assert "ada@example.com is finance" in wide.stdout
     assert "is kept out" in run(data, "close", "ada@example.com").stdout
     assert "kept out" in run(data, "list").stdout
     assert "may sign in again" in run(data, "open", "ada@example.com").stdout
@@ -41,6 +45,6 @@ def test_an_account_is_made_moved_kept_out_and_removed(data: Path) -> None:
 def test_what_cannot_be_is_one_line_that_says_why(data: Path) -> None:
     refused = run(data, "add", "bob@example.com", "--role", "team_lead")
     assert refused.exit_code != 0 and "a team lead needs `team`" in refused.output
-    assert run(data, "grant", "nobody@example.com", "--role", "finance").exit_code != 0
+    assert run(data, "grant", "nobody@example.com", "--role", "finance", "--all-tenants").exit_code != 0
     short = run(data, "add", "bob@example.com", "--role", "finance", "--password-stdin", typed="short\n")
     assert short.exit_code != 0 and "password" in short.output and "short" not in short.output.replace("shorter", "")

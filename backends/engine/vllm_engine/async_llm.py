@@ -85,10 +85,14 @@ class AsyncLlmClient:
         self._can_reload = config.load_config.load_format != "dummy" and config.lora_config is None
         self._is_dropped = False
         self._llm = self._loop.run_until_complete(_start(config, gauges))
-        self.facts = _facts(config)
-        self.model_config = config.model_config
-        self.reasoning_parser = str(config.structured_outputs_config.reasoning_parser or "")
-        gauges.kv_blocks = self.facts.kv_blocks
+        try:
+            self.facts = _facts(config)
+            self.model_config = config.model_config
+            self.reasoning_parser = str(config.structured_outputs_config.reasoning_parser or "")
+            gauges.kv_blocks = self.facts.kv_blocks
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def tokenizer(self) -> Any:

@@ -47,7 +47,7 @@ class CacheHooks:
         return self.place.follow(KvEventLog(order.engine, order.name, replica, block_size, "gpu", time.time_ns))
 
     def close(self) -> None:
-        """Give up: vLLM did not start."""
+        """Give up: the model did not load."""
         if self.place is not None:
             self.place.close()
 

@@ -89,6 +89,24 @@ def test_they_are_told_by_any_label_of_the_request_and_in_its_period(reader: Sto
     assert cost_report(reader, last_second, with_attempts=True).total.further_attempts == 1
 
 
+def test_what_a_rule_has_deleted_is_not_zero(reader: StoreClient, store: Any, tenant: str) -> None:
+    def deleted_before(moment: str) -> None:
+        client: StoreClient = store.client("writer")
+        client.command(
+            "INSERT INTO retention (tenant, table_name, keep_seconds, deleted_before) "
+            "VALUES ({tenant:String}, 'requests', 86400, {moment:String})",
+            {"tenant": tenant, "moment": moment},
+        )
+        client.close()
+
+    deleted_before("2048-03-01 01:00:00")
+    report = cost_report(reader, CostQuestion(DAY, DAY + timedelta(days=1), tenant=tenant), with_attempts=True)
+    assert not report.has_attempts and report.total.priced_pico_usd == 147
+    later = CostQuestion(DAY + timedelta(hours=1), DAY + timedelta(days=1), tenant=tenant)
+    assert cost_report(reader, later, with_attempts=True).has_attempts
+    deleted_before("1970-01-01 00:00:00")  # other tests ask about all tenants
+
+
 def test_what_was_not_asked_or_is_no_longer_kept_is_not_zero(reader: StoreClient, tenant: str) -> None:
     question = CostQuestion(DAY, DAY + timedelta(days=1), tenant=tenant)
     late = CostQuestion(DAY, DAY + timedelta(days=1), tenant=tenant, asked_at=DAY + timedelta(days=800))

@@ -161,6 +161,14 @@ def test_a_broken_rule_is_named(change: dict[str, object], fault: str) -> None:
     assert any(fault in found for found in focus_faults(rows)), focus_faults(rows)
 
 
+def test_customers_names_may_be_words_that_stand_for_nothing_elsewhere() -> None:
+    rows: list[Row] = gpu_rows("GPU-1", "", gpu_bill(), MONTH, "Platform")
+    rows[0] |= {"x_TeamId": "na", "x_ProjectId": "none", "AllocatedResourceName": "unknown"}
+    assert focus_faults(rows) == []
+    rows[0] |= {"ChargeDescription": "n/a"}
+    assert "row 1: ChargeDescription 'n/a' stands for no value; leave it null" in focus_faults(rows)
+
+
 def charge(team: str, amount: int | None, quantity: int = 1) -> Charge:
     return Charge("acme", team, "", "", "<m>", "p", "v", "price_card", "input_text", 0, quantity, None, amount)
 

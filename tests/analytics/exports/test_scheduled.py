@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from analytics.exports.focus_file import file_faults
-from analytics.exports.scheduled import INDEX, LEASE, ExportPlan, ScheduledExports
+from analytics.exports.scheduled import INDEX, LEASE, ExportPlan, ExportsLeftOut, ScheduledExports
 from backends.control.database import ControlDatabase
 from backends.control.leases import take_lease
 from backends.store.client import StoreClient
@@ -120,6 +120,40 @@ def test_after_a_pause_every_day_is_caught_up_with_in_its_own_zone(
     assert desk.at(datetime(2049, 11, 4, 0, 0, tzinfo=zone).astimezone(UTC)) == 5  # one of them has 25 hours
     days = [date.fromisoformat(str(entry["day"])) for entry in desk.index()]
     assert days == [date(2049, 10, 29) + timedelta(days=number) for number in range(6)]
+
+
+def test_a_day_that_fails_keeps_no_other_back_and_is_named(
+    control_database: ControlDatabase,
+    reader: StoreClient,
+    record: Record,
+    tmp_path: Path,
+    day: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(control_database, reader, tmp_path)
+    assert desk.at(day + timedelta(hours=2)) == 1
+    for number in range(3):
+        record([spent(day + timedelta(days=number), 5)])
+    bad = f"{day + timedelta(days=1):%Y-%m-%d}"
+    rules = "analytics.exports.scheduled.focus_faults"
+    monkeypatch.setattr(rules, lambda rows: ["a rule"] if bad in str(rows[0]["ChargePeriodStart"]) else [])
+    with pytest.raises(ExportsLeftOut, match=f"of {bad} are not written .* breaks 1 rules .* a rule"):
+        desk.at(day + timedelta(days=3, hours=2))
+    assert [entry["day"] for entry in desk.index()] == [
+        f"{day + timedelta(days=number):%Y-%m-%d}" for number in (-1, 0, 2)
+    ]
+    monkeypatch.undo()
+    assert desk.at(day + timedelta(days=3, hours=3)) == 1
+
+
+def test_a_line_that_a_crash_cut_off_takes_no_other_with_it(
+    control_database: ControlDatabase, reader: StoreClient, tmp_path: Path, day: datetime
+) -> None:
+    desk = Desk(control_database, reader, tmp_path)
+    (tmp_path / INDEX).write_text('{"day": "2060-')
+    assert desk.at(day + timedelta(hours=2)) == 1
+    assert desk.at(day + timedelta(hours=3)) == 0, "its line can be read"
+    assert len((tmp_path / INDEX).read_text().splitlines()) == 2
 
 
 def test_while_another_process_writes_nothing_is_written_twice(

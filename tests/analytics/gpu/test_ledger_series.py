@@ -95,6 +95,22 @@ def test_the_series_sums_to_the_ledger_to_the_nanosecond(
     assert alone.over_time("GPU-a") == ours.lines and alone.by_device()["GPU-b"] == ours.total
 
 
+@pytest.mark.parametrize(("told", "missing", "repeated"), [((1, 3), 1, 0), ((1, 2, 3), 0, 0), ((1, 2, 3, 3, 2), 0, 2)])
+def test_holes_are_never_fewer_than_none_and_repeats_are_said(
+    empty_store: Any, told: tuple[int, ...], missing: int, repeated: int
+) -> None:
+    start = (datetime.now(UTC) - timedelta(hours=2)).replace(microsecond=0)
+    at = int(start.timestamp()) * 10**9
+    steps = [StepRecord(engine="e", sequence=one, started_at_ns=at + one * 10**9, busy_ns=10**9) for one in told]
+    writer, reader = empty_store.client("writer"), empty_store.client("reader")
+    writer.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, steps), deduplication_token=str(uuid4()))
+    scope = Scope(start, start + timedelta(minutes=1))
+    for found in (ledger_series(reader, scope), gpu_ledger(reader, Period(scope.start, scope.end))):
+        assert (found.missing_steps, found.repeated_steps) == (missing, repeated)
+    writer.close()
+    reader.close()
+
+
 def test_older_ranges_are_made_of_finished_hours(reader: StoreClient, store: Any) -> None:
     now = datetime.now(UTC)
     hour = (now - timedelta(hours=100)).replace(minute=0, second=0, microsecond=0)

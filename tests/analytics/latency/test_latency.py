@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from analytics.latency.histogram import BOUNDS_TENTHS_MS, TENTH_MS_NS, Histogram
 from analytics.latency.over_time import latency_over_time
 from analytics.scope import Scope
 from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
 from contracts.identity import Identity
 from contracts.records import RequestRecord, pack_gaps
 from contracts.usage import Usage
@@ -74,3 +76,16 @@ def test_a_team_s_requests_are_counted_as_everybody_s(
     assert team.by_prompt["very_long"]["ttft"].total == 1 and team.by_prompt["unknown"]["end_to_end"].total == 1
     assert "medium" not in team.by_prompt and not team.is_empty
     assert latency_over_time(reader, replace(scope, tenant=f"none-{uuid4()}")).is_empty
+
+
+def test_a_range_that_begins_before_what_is_kept_is_refused_with_the_oldest_day(reader: StoreClient) -> None:
+    asked_at, oldest, second = datetime.now(UTC), datetime.now(UTC) - timedelta(days=90), timedelta(seconds=1)
+    oldest = oldest.replace(hour=0, minute=0, second=0, microsecond=0)
+    scopes = [
+        Scope(start, start + timedelta(days=2), tenant=f"none-{uuid4()}", asked_at=asked_at)
+        for start in (oldest - second, oldest, oldest + second)
+    ]
+    assert all(latency_over_time(reader, scope).is_empty for scope in scopes[1:])
+    with pytest.raises(InvalidRequest, match=f"kept for 90 days, since {oldest:%Y-%m-%d} UTC"):
+        latency_over_time(reader, scopes[0])
+    assert latency_over_time(reader, replace(scopes[0], team="red")).is_empty, "its requests are kept for longer"

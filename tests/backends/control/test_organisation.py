@@ -8,11 +8,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control import organisation
+from backends.control.accounts import NewUser, create_user, delete_user
+from backends.control.admin_tokens import NewToken, create_token, revoke_token
 from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.keys import KeyRequest, create_key, revoke_key
 from backends.control.organisation import TenantChange
-from contracts.control import AuditEntry
+from contracts.control import AuditEntry, Role
 from contracts.errors import Conflict, NotFound
 from contracts.keys import new_key
 
@@ -122,3 +124,25 @@ def test_a_team_with_a_key_in_use_is_not_deleted(control_database: ControlDataba
         assert organisation.list_teams(session, "acme") == []
         with pytest.raises(NotFound):
             organisation.get_project(session, "acme", "search", "ranking")
+
+
+def test_a_team_is_not_deleted_while_people_or_tokens_are_bound_to_it(control_database: ControlDatabase) -> None:
+    lead = NewUser("ada@example.com", "Ada", Role.TEAM_LEAD, "acme", "search")
+    wanted = NewToken("app", Role.TEAM_LEAD, "acme", "search")
+    with control_database.session() as session:
+        organisation.create_tenant(session, AUTHOR, "acme", "Acme")
+        organisation.create_team(session, AUTHOR, "acme", "search", "Search")
+        create_user(session, AUTHOR, Role.OWNER, lead)
+        token = create_token(session, AUTHOR, Role.OWNER, wanted, new_key(bytes(32)), b"pepper")
+    with pytest.raises(Conflict, match="has accounts bound to it"), control_database.session() as session:
+        organisation.delete_team(session, AUTHOR, "acme", "search")
+    with control_database.session() as session:
+        delete_user(session, AUTHOR, Role.OWNER, lead.email)
+    with (
+        pytest.raises(Conflict, match=f"admin tokens bound to it, {token.id}"),
+        control_database.session() as again,
+    ):
+        organisation.delete_team(again, AUTHOR, "acme", "search")
+    with control_database.session() as session:
+        revoke_token(session, AUTHOR, Role.OWNER, token.id)
+        organisation.delete_team(session, AUTHOR, "acme", "search")

@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 from backends.engine.app import watch
 from backends.engine.base import ModelOrder
 from bench.scripted_engine import Script, ScriptedEngine
+from contracts.errors import Unavailable
 from contracts.wire import Hello
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
+from tests.backends.engine.sleepy_engine import SleepyEngine, SleepyModels
 
 TOKENS = list(range(2, 30))
 
@@ -40,6 +42,20 @@ async def test_nothing_is_served_before_it_is_ready(start_host: StartHost) -> No
     gate.set()
     await client.ready("scripted")
     assert (await client.run(make_submit(2, [1], model="scripted"))).finish_reason == "length"
+
+
+async def test_a_model_whose_warm_up_fails_gives_its_memory_back(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(engine: SleepyEngine) -> None:
+        raise Unavailable("its process has died")
+
+    monkeypatch.setattr(SleepyEngine, "warm_up", fail)
+    models = SleepyModels()
+    running = await start_host("scripted", build=models.build)
+    client = await running.client()
+    await client.until(lambda: client.states("scripted")[-1:] == ["failed"])
+    assert models.deeds == {"scripted": ["load", "close"]} and models.gpu.held == {}
 
 
 async def test_a_model_is_loaded_and_unloaded_by_a_call(start_host: StartHost, tiny_path: Path) -> None:

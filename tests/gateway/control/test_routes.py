@@ -7,6 +7,7 @@ from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from contracts.configuration import Snapshot
 from contracts.control import Route
+from tests.gateway.control.conftest import AsRole
 
 DEMO = "scripted-1"
 PLAIN = {"choose": [{"model": DEMO}]}
@@ -112,7 +113,7 @@ def test_what_a_route_leads_to_is_not_taken_away_under_it(serving: TestClient) -
     assert serving.delete("/v1/models/org/eu").status_code == 200
 
 
-def test_a_row_that_somebody_wrote_around_us_is_left_out_and_named(serving, control_database_url) -> None:
+def test_a_row_that_somebody_wrote_around_us_is_left_out_and_named(serving, as_role, control_database_url) -> None:
     assert serving.post("/v1/routes", json={"id": "good", "rules": PLAIN}).status_code == 201
     database = ControlDatabase(control_database_url)
     with database.session() as session:
@@ -125,12 +126,39 @@ def test_a_row_that_somebody_wrote_around_us_is_left_out_and_named(serving, cont
     assert list(snapshot.routes) == ["good"]
     faults = " ".join(snapshot.misconfigured)
     assert all(f"route '{name}' is left out" in faults for name in ("lost", "odd", "to"))
+    assert as_role("admin", "acme").get("/v1/routes/odd").json()["rules"] == {"choose": []}
     # And such rows keep nobody from changing sound ones.
     assert serving.patch("/v1/routes/good", json={"rules": PLAIN}).status_code == 200
 
 
 def leads(route: str) -> dict[str, object]:
     return {"choose": [{"route": route}]}
+
+
+def test_who_is_bound_to_a_tenant_sees_what_holds_for_it_and_no_other_name(
+    serving: TestClient, as_role: AsRole
+) -> None:
+    everybodys = {"model": DEMO, "when": {"max_prompt_tokens": 100}}
+    rules = {
+        "choose": [
+            {"model": "org/eu", "label": "globex's", "when": {"tenants": ["globex"]}},
+            {"model": "org/eu", "weight": 2, "when": {"tenants": ["globex", "acme"]}},
+            everybodys,
+        ],
+        "fallbacks": [
+            {"model": DEMO, "label": "globex's last", "when": {"tenants": ["globex"]}},
+            {"model": DEMO, "label": "last"},
+        ],
+    }
+    assert serving.post("/v1/routes", json={"id": "org/r", "rules": rules}).status_code == 201
+    for bound in (as_role("admin", "acme"), as_role("team_lead", "acme", "search")):
+        shown = bound.get("/v1/routes/org/r").json()
+        assert shown["rules"] == {
+            "choose": [{"model": "org/eu", "weight": 2, "when": {"tenants": ["acme"]}}, everybodys],
+            "fallbacks": [{"model": DEMO, "label": "last"}],
+        }
+        assert bound.get("/v1/routes").json()["data"] == [shown]
+    assert as_role("admin").get("/v1/routes/org/r").json()["rules"] == rules
 
 
 def test_a_route_explains_where_it_would_lead(serving: TestClient) -> None:

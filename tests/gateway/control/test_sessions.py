@@ -1,18 +1,26 @@
 """People who sign in: accounts, passwords, sessions that end, and a bound on guessing."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from threading import Semaphore
 from typing import Any, Final
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from backends import passwords
-from backends.control.changes import Author
+from backends.control import accounts
+from backends.control.accounts import find_account
+from backends.control.changes import Author, begin_change
 from backends.control.erasure import erase_tenant
-from backends.control.user_sessions import MAX_SESSIONS, find_session, is_session_like
-from contracts.control import AuditEntry, User, UserSession
-from contracts.errors import LimitExceeded
+from backends.control.user_sessions import MAX_SESSIONS, begin_session, find_session, is_session_like, new_secret
+from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
+from contracts.errors import AuthenticationFailed, LimitExceeded, PermissionDenied
+from gateway.control import sessions
 from gateway.control.sign_in_limit import PER_ACCOUNT, PER_ADDRESS, SignInLimit
 from tests.gateway.control.conftest import AsRole
 
@@ -94,6 +102,91 @@ def test_a_closed_account_and_a_new_password_end_every_session(owner: TestClient
     assert owner.patch("/v1/accounts/ada@example.com", json=change).status_code == 200
     assert error_of(as_session(owner, token, "GET", "/v1/sessions/current")) == (401, "invalid_admin_token")
     assert error_of(sign_in(owner)) == (401, "wrong_password")
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "begins"),
+    [
+        ("password", {}, True),
+        ("password", {"role": "admin", "tenant": "acme"}, True),
+        ("password", {"password": "another good password"}, False),
+        ("oidc", {"password": "another good password"}, True),
+        ("oidc", {"is_active": False}, False),
+        ("oidc", None, False),
+    ],
+)
+def test_what_proved_somebody_counts_only_while_it_holds(
+    owner: TestClient, method: str, change: dict[str, object] | None, begins: bool
+) -> None:
+    user = f"/v1/accounts/{make(owner).json()['id']}"
+    with database_of(owner).session() as session:
+        account = find_account(session, "ada@example.com")
+    assert account is not None
+    # Between the account's reading and the session's beginning lies the check of the password.
+    assert (owner.delete(user) if change is None else owner.patch(user, json=change)).status_code == 200
+    refused = nullcontext() if begins else pytest.raises(AuthenticationFailed, match="at this moment")
+    author = Author("ada@example.com", datetime.now(UTC))
+    with refused, database_of(owner).session() as session:
+        begin_session(session, author, account, method, new_secret(), timedelta(hours=1), b"pepper")
+    with database_of(owner).session() as session:
+        assert session.query(UserSession).count() == begins
+
+
+def test_rights_over_an_account_are_those_of_what_it_is_when_it_is_changed(
+    owner: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(owner)
+
+    def after_another(session: Session, author: Author, action: str, subject: str, detail: Any = None) -> AuditEntry:
+        entry = begin_change(session, author, action, subject, detail)
+        session.execute(update(RoleGrant).values(role=Role.OWNER), execution_options={"synchronize_session": False})
+        return entry
+
+    monkeypatch.setattr(accounts, "begin_change", after_another)  # as if somebody else had the lock before
+    author, who = Author("admin", datetime.now(UTC)), "ada@example.com"
+    changes: list[Callable[[Session], object]] = [
+        lambda session: accounts.change_user(session, author, Role.ADMIN, who, password_digest="mine"),
+        lambda session: accounts.grant_role(session, author, Role.ADMIN, who, Role.FINANCE, "", ""),
+        lambda session: accounts.delete_user(session, author, Role.ADMIN, who),
+    ]
+    for change in changes:
+        with pytest.raises(PermissionDenied), database_of(owner).session() as session:
+            change(session)
+
+
+def test_an_address_that_looks_like_an_id_signs_in(owner: TestClient) -> None:
+    assert make(owner, "usr_kim@example.com").status_code == 201
+    assert sign_in(owner, "usr_kim@example.com").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tenant": "acme"}, "give role as well"),
+        ({"team": None}, "give role as well"),
+        ({"role": "admin"}, "name tenant, or null for everything"),
+    ],
+)
+def test_a_role_is_never_given_without_what_it_reaches(owner: TestClient, change: dict[str, object], says: str) -> None:
+    before = make(owner, role="admin", tenant="acme").json()
+    refused = owner.patch("/v1/accounts/ada@example.com", json=change)
+    assert refused.status_code == 400 and says in refused.json()["error"]["message"]
+    assert owner.get("/v1/accounts/ada@example.com").json() == before
+    wide = owner.patch("/v1/accounts/ada@example.com", json={"role": "admin", "tenant": None}).json()
+    assert (wide["role"], wide["tenant_id"]) == ("admin", "")
+
+
+def test_a_tenants_audit_tells_of_its_own_people(owner: TestClient, as_role: AsRole) -> None:
+    make(owner, tenant="acme")
+    make(owner, "kim@example.com", tenant="globex")
+    token = sign_in(owner).json()["token"]
+    assert as_session(owner, token, "DELETE", "/v1/sessions/current").status_code == 200
+    shown = as_role("finance", "acme").get("/v1/audit").json()["data"]
+    assert [entry["action"] for entry in shown if entry["action"].startswith(("user", "session"))] == [
+        "session.end",
+        "session.begin",
+        "user.create",
+    ]
 
 
 def test_a_removed_account_takes_its_sessions_with_it(owner: TestClient) -> None:
@@ -213,6 +306,44 @@ def test_guesses_are_bounded_by_address_whatever_the_account() -> None:
     with pytest.raises(LimitExceeded):
         limit.begin("somebody else", "there")
     limit.begin("somebody else", "elsewhere")
+
+
+def test_guesses_are_bounded_by_the_network_that_one_holds_of_ipv6() -> None:
+    limit = SignInLimit(clock=lambda: 5.0)
+    for number in range(PER_ADDRESS):
+        limit.begin(f"user-{number}", f"2001:db8:0:1:{number:x}::1")
+    with pytest.raises(LimitExceeded):
+        limit.begin("somebody else", "2001:db8:0:1:ffff::9")
+    limit.begin("somebody else", "2001:db8:0:2::1")
+    for number in range(PER_ADDRESS):
+        limit.begin(f"user of IPv4 {number}", "::ffff:192.0.2.1")
+    with pytest.raises(LimitExceeded):
+        limit.begin("a third", "192.0.2.1")
+    limit.begin("a third", "192.0.2.2")
+
+
+@pytest.mark.parametrize(
+    ("peer", "counted"), [("127.0.0.1", "198.51.100.7"), ("::1", "198.51.100.7"), ("192.0.2.7", "192.0.2.7")]
+)
+def test_where_a_browser_is_is_believed_of_a_dashboard_here_alone(owner: TestClient, peer: str, counted: str) -> None:
+    make(owner)
+    client = TestClient(owner.app, client=(peer, 50000))
+    body = {"email": "ada@example.com", "password": PASSWORD, "address": "198.51.100.7"}
+    assert client.post("/sign-in", json=body).status_code == 201
+    with database_of(owner).session() as session:
+        assert session.query(UserSession).one().address == counted
+
+
+def test_a_try_that_found_no_room_to_be_checked_is_no_failure(
+    owner: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(owner)
+    with monkeypatch.context() as busy:
+        busy.setattr(sessions, "_CHECKS", Semaphore(0))
+        busy.setattr(sessions, "_PATIENCE_SECONDS", 0.0)
+        for _ in range(PER_ACCOUNT):
+            assert "too many people" in sign_in(owner).json()["error"]["message"]
+    assert sign_in(owner).status_code == 201
 
 
 def test_a_password_is_known_by_its_hash_alone() -> None:

@@ -36,6 +36,7 @@ class KvFeed:
     lost: int = 0  # times that they could not be had again
     _next: int = 0
     _asked_ns: int | None = None  # since when an answer is due
+    _unended: int = 0  # answers whose end has not come: those to questions that were given up may still come
     _ahead: dict[int, bytes] = field(default_factory=dict)
 
     def take(self) -> list[bytes | None]:
@@ -43,6 +44,8 @@ class KvFeed:
         found: list[bytes | None] = []
         if self._asked_ns is not None:
             self._take_again(found)
+        else:
+            self._drop_late()
         while (batch := self.wire.receive()) is not None:
             number, payload = batch
             if number == self._next and self._asked_ns is None:
@@ -55,20 +58,33 @@ class KvFeed:
 
     def _miss(self, found: list[bytes | None]) -> None:
         if self._asked_ns is None:
+            self._drop_late()
             self.gaps += 1
+            self._unended += 1
             self._asked_ns = self.now_ns()
             self.wire.ask_again(self._next)
         elif len(self._ahead) > _MOST_AHEAD:
             self._settle(found)
+
+    def _drop_late(self) -> None:
+        """Let go of an answer that came after its question was given up: its end would settle the next gap."""
+        while self._unended and (batch := self.wire.receive_again()) is not None:
+            self._unended -= batch[0] == END
+
+    @property
+    def _has_hole(self) -> bool:
+        return max(self._ahead) - self._next >= len(self._ahead)
 
     def _take_again(self, found: list[bytes | None]) -> None:
         """Take what was asked for. Where the answer has a hole, what comes after it is used all the same."""
         while (batch := self.wire.receive_again()) is not None:
             number, payload = batch
             if number == END:
-                self._settle(found)
-                return
-            if number >= self._next:
+                self._unended -= 1
+                if not self._unended or not self._has_hole:
+                    self._settle(found)
+                    return
+            elif number >= self._next:
                 self._ahead[number] = payload
         assert self._asked_ns is not None
         if self.now_ns() - self._asked_ns > _PATIENCE_NS:

@@ -159,7 +159,7 @@ class KvPlace:
         return KvFollower(KvFeed(self._wire), KvMirror(log), self._remove)
 
     def close(self) -> None:
-        """Give the place up: vLLM did not start."""
+        """Give the place up: the model did not load."""
         self._wire.close()
         self._remove()
 

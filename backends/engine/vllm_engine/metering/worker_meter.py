@@ -22,6 +22,7 @@ POOL_SIZE: Final = 128
 _TOGETHER: Final = 32
 _SETTLE_NS: Final = 20_000_000
 _TIDY_SECONDS: Final = 0.005
+_WHOLE_EVERY: Final = 256  # steps: whatever became of one, at most so many after it cannot be read
 _PREFILL_TOKENS: Final = 16  # a step of fewer has no forward pass worth timing by itself: an event costs 2 us
 
 
@@ -164,7 +165,10 @@ class WorkerMeter:
             steps = self._harvest()
             begun, ended = self._reader.take()
             if begun or steps or ended or self._sender.has_unsent:
+                dropped = self._sender.dropped
                 self._sender.add(begun if self._is_leader else [], steps, ended if self._is_leader else [])
+                if self._sender.dropped > dropped:
+                    self._told = None  # what the next step would refer to may be gone: it is told whole
                 current = self._current
                 is_apart = current is not None and not current.is_launched
                 self._sender.flush(len(self._pending) + is_apart)
@@ -238,7 +242,8 @@ class WorkerMeter:
         rows, told = step.composition, self._told
         assert rows is not None
         self._told = rows
-        if isinstance(rows, Repeat) and not rows.discarded and rows.follows(told):
+        can_refer = rows.number % _WHOLE_EVERY != 0
+        if can_refer and isinstance(rows, Repeat) and not rows.discarded and rows.follows(told):
             return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns, again=True)
         if not self._is_leader or not rows.keys:
             return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns)

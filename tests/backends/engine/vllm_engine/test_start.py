@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,16 @@ from typing import Any
 import pytest
 
 from backends.engine import vllm_builder
-from backends.engine.settings import BUILTIN_PATH
+from backends.engine.base import ModelOrder
+from backends.engine.settings import BUILTIN_PATH, EngineHostSettings
 from backends.engine.torch_engine.model_files import read_model_files
 from backends.engine.vllm_engine import capability, gpu_room
+from backends.engine.vllm_engine.cache_hooks import CacheHooks
 from backends.engine.vllm_engine.model_card import read_model_card
+from backends.engine.vllm_engine.step_metering import NoMetering
 from backends.gpu.base import DeviceIdentity, DeviceSample, Round
 from contracts.errors import ConfigurationError
+from tests.backends.engine.vllm_engine.played_llm import PlayedLlm
 
 GB = 10**9
 
@@ -79,6 +84,50 @@ def test_steps_that_cannot_be_metered_are_served_all_the_same_with_a_warning(mon
     with caplog.at_level(logging.WARNING):
         assert not vllm_builder.can_meter()
     assert "not metered: this version lacks Worker.execute_model" in caplog.text
+
+
+@pytest.mark.parametrize("close_fails", [False, True])
+def test_what_fails_after_vllm_has_started_ends_vllm_and_all_that_goes_with_it(monkeypatch, tmp_path, close_fails):
+    closed: list[str] = []
+
+    class Client(PlayedLlm):
+        def close(self) -> None:
+            closed.append("vLLM")
+            if close_fails:
+                raise RuntimeError("it does not end")
+
+    class Metering(NoMetering):
+        def close(self) -> None:
+            closed.append("metering")
+
+    class Hooks(CacheHooks):
+        def close(self) -> None:
+            closed.append("hooks")
+
+    words = SimpleNamespace(
+        load_format="auto", quantization=None, seed=0, data_parallel_size=1, enable_sleep_mode=False
+    )
+    played_module = SimpleNamespace(
+        engine_arguments=lambda given: words,
+        engine_config=lambda given: SimpleNamespace(lora_config=object()),
+        AsyncLlmClient=lambda *_, **__: Client(lambda request: ()),
+    )
+    monkeypatch.setitem(sys.modules, "backends.engine.vllm_engine.async_llm", played_module)
+    for name, played in {
+        "check_vllm": lambda: "1",
+        "check_gpus": lambda *_: (),
+        "NoMetering": Metering,
+        "add_cache_hooks": lambda config: Hooks(None),
+        "_answers": lambda *_: None,
+    }.items():
+        monkeypatch.setattr(vllm_builder, name, played)
+    settings = EngineHostSettings(
+        engine_kind="vllm", engine_metering=False, data=tmp_path, engine_vllm_arguments="--enable-lora"
+    )
+    order = ModelOrder("m", str(BUILTIN_PATH), adapters=(("mine", tmp_path),))
+    with pytest.raises(ConfigurationError, match="adapter"):
+        vllm_builder.build(settings, order, BUILTIN_PATH)
+    assert closed == ["vLLM", "hooks", "metering"]
 
 
 def test_the_operator_s_environment_goes_before_ours(monkeypatch):

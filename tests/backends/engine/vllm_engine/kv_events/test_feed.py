@@ -84,6 +84,59 @@ def test_an_answer_that_does_not_come_is_given_up_in_time(waited_ns, is_given_up
     assert feed.take() == ([None, b"1"] if is_given_up else [])
 
 
+@pytest.fixture
+def late():
+    """A feed that has given up batch 1, whose answer is still to come; its clock stands at `now[0]`."""
+    wire, now = Wire(), [0]
+    feed = KvFeed(wire, lambda: now[0])
+    wire.answers = False
+    wire.publish(0)
+    wire.publish(1, drop=True)
+    wire.publish(2)
+    assert feed.take() == [b"0"]
+    now[0] = PATIENCE_NS + 1
+    assert feed.take() == [None, b"2"]
+    wire.answers = True
+    wire.publish(3, drop=True)
+    wire.publish(4)
+    return wire, feed, now
+
+
+LATE = [(1, b"1"), (2, b"2"), (END, b"")]
+
+
+def test_an_answer_that_comes_too_late_does_not_answer_the_next_question(late):
+    wire, feed, _ = late
+    wire.again += LATE
+    assert feed.take() == [] and feed.take() == [b"3", b"4"]
+    assert (feed.gaps, feed.lost, wire.asked) == (2, 1, [1, 3])
+
+
+@pytest.mark.parametrize("heard", range(3))
+def test_nor_does_one_that_comes_after_the_next_question(late, heard):
+    wire, feed, _ = late
+    wire.again += LATE[:heard]
+    assert feed.take() == []
+    answer = list(wire.again)
+    wire.again.clear()
+    wire.again += LATE[heard:]
+    assert feed.take() == []
+    wire.again += answer
+    assert feed.take() == [b"3", b"4"] and feed.lost == 1
+
+
+def test_an_answer_that_never_comes_does_not_hold_the_next_one_up(late):
+    wire, feed, now = late
+    assert feed.take() == [] and feed.take() == [b"3", b"4"]
+    del wire.kept[3], wire.kept[4]
+    wire.publish(5, drop=True)
+    del wire.kept[5]
+    wire.publish(6)
+    assert feed.take() == [] and feed.take() == []  # whose end this is nobody knows
+    now[0] += PATIENCE_NS + 1
+    assert feed.take() == [None, b"6"] and feed.lost == 2
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.data())
 def test_whatever_is_dropped_every_batch_comes_once_and_in_order(drops, data):
     wire = Wire()

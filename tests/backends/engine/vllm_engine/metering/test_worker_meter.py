@@ -87,6 +87,33 @@ def test_after_a_step_that_was_never_told_the_rows_are_told_anew(steady):
     assert told == [[8 + place] for place in (*range(129), 132)]
 
 
+def test_after_steps_that_a_host_behind_never_got_the_rows_are_told_anew(steady, monkeypatch):
+    sender = steady.senders[0]
+    with monkeypatch.context() as behind:
+        behind.setattr(sender, "_max_steps", 8)
+        behind.setattr(sender, "_path", "/nowhere")
+        for place in range(40):
+            decode(steady, place)
+        steady.workers[0].settle()
+    assert sender.dropped == 32
+    decode(steady, 40)
+    steady.workers[0].settle()
+    records = steady.records()
+    assert [one.kind for one in records] == ["lost"] + ["step"] * 9
+    assert [one.context for one in records[1:]] == [[8 + place] for place in range(32, 41)]
+
+
+def test_every_256th_step_is_told_whole_whatever_became_of_those_before(steady, monkeypatch):
+    sender = steady.senders[0]
+    with monkeypatch.context() as behind:
+        behind.setattr(sender, "_path", "/nowhere")
+        for place in range(520):
+            decode(steady, place)
+        steady.workers[0].settle()
+        whole = {one.number for one in sender._steps if not one.again}
+    assert whole == {2, 3, 256, 512}
+
+
 def test_every_rank_tells_in_time_though_only_one_is_asked_for_outputs(make_rig):
     rig = make_rig(ranks=2)
     rig.meter.queue(rig.now_ns, runnable=True)

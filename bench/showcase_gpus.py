@@ -1,0 +1,162 @@
+"""The showcase's two GPUs: an hour of engine steps that are made of the requests in it, and looks at the devices."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from contracts.records import DeviceRecord, GpuShare, RequestRecord, StepRecord
+
+GPU: Final = "NVIDIA H100 80GB HBM3"
+GPU_SECONDS: Final = 3_600  # so far back do steps and looks reach
+_LOOK_SECONDS: Final = 10
+_SECOND: Final = 10**9
+_MS: Final = 10**6
+_LONGEST_IDLE_NS: Final = 300 * _SECOND
+_METHOD: Final = "steptime-as/1"
+_CONFIDENCE: Final = 0.94
+
+
+def engine_steps(
+    source: random.Random, until_ns: int, replicas: Sequence[str], requests: Sequence[RequestRecord]
+) -> list[StepRecord]:
+    """Make the steps of the hour before `until_ns` (Unix nanoseconds), replica after replica.
+
+    A step stands for the many within half a second. Each request of the hour that a replica served is in the steps
+    from its arrival to its end; where there is none, the replica is idle. So every nanosecond is told of once.
+    """
+    begin = until_ns - GPU_SECONDS * _SECOND
+    steps: list[StepRecord] = []
+    for place, replica in enumerate(replicas):
+        served = [one for one in requests if one.replica == replica and one.gpu and one.started_at_ns >= begin]
+        steps += _of_replica(source, place, replica, (begin, until_ns), served)
+    return steps
+
+
+def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> list[RequestRecord]:
+    """Give the requests with the GPU time of their steps; those that are in no step stay as they are."""
+    taken: defaultdict[bytes, list[int]] = defaultdict(lambda: [0, 0])
+    for step in steps:
+        for request_id, phase, ns in zip(step.request_ids, step.phases, step.gpu_ns, strict=True):
+            taken[request_id][phase] += ns
+
+    def share(request: RequestRecord) -> GpuShare:
+        prefill, decode = taken[request.request_id]
+        blocks = (request.usage.output_text or 0) / 40
+        return GpuShare(prefill, decode, 0, 0, blocks * (prefill + decode) / _SECOND, _METHOD, _CONFIDENCE)
+
+    return [structs.replace(one, gpu=share(one)) if one.request_id in taken else one for one in requests]
+
+
+def device_looks(
+    source: random.Random, until_ns: int, replicas: Sequence[str], steps: Sequence[StepRecord]
+) -> list[DeviceRecord]:
+    """Make a look at each GPU every ten seconds of the hour, as busy as its steps say."""
+    count = GPU_SECONDS // _LOOK_SECONDS
+    begin, length = until_ns - GPU_SECONDS * _SECOND, _LOOK_SECONDS * _SECOND
+    busy = {replica: [0] * (count + 1) for replica in replicas}
+    for step in steps:
+        if step.kind == "step":  # half a second counts where it begins
+            busy[step.replica][min((step.started_at_ns - begin) // length, count)] += step.busy_ns
+    looks: list[DeviceRecord] = []
+    for place, replica in enumerate(replicas):
+        energy = 1e6
+        for number in range(count):
+            kernels = min(busy[replica][number] / length, 1.0)
+            load = kernels * source.uniform(0.7, 0.85)
+            watts = round(95 + 560 * load, 1)
+            energy += watts * _LOOK_SECONDS
+            looks.append(
+                _look(place, replica, number + 1, begin + (number + 1) * length, (kernels, load, watts, energy))
+            )
+    return looks
+
+
+def _of_replica(
+    source: random.Random, place: int, replica: str, hour: tuple[int, int], served: Sequence[RequestRecord]
+) -> Iterator[StepRecord]:
+    coming = sorted(served, key=lambda one: one.started_at_ns, reverse=True)
+    running: list[RequestRecord] = []
+    (at, until), sequence = hour, 0
+    common: dict[str, Any] = {
+        "engine": f"showcase-{replica}", "model": served[0].model if served else "", "replica": replica,
+        "gateway": "gw-1", "devices": [f"GPU-showcase-{place}"], "kv_blocks_total": 1_200,
+    }  # fmt: skip
+    while at < until:
+        sequence += 1
+        running = [one for one in running if one.started_at_ns + one.duration_ns > at]
+        came: list[RequestRecord] = []
+        while coming and coming[-1].started_at_ns <= at:
+            came.append(coming.pop())
+        if not running and not came:
+            ends = min(until, at + _LONGEST_IDLE_NS, coming[-1].started_at_ns if coming else until)
+            yield StepRecord(
+                **common, sequence=sequence, started_at_ns=at, busy_ns=ends - at, kind="idle", gap_cause="idle",
+                running=0, waiting=0, kv_blocks_used=0,
+            )  # fmt: skip
+            at = ends
+            continue
+        gap, busy = int(source.uniform(2, 14) * _MS), int(source.uniform(0.35, 0.6) * _SECOND)
+        rows = [*running, *came]
+        shares = [busy // len(rows)] * (len(rows) - 1)
+        yield StepRecord(
+            **common,
+            sequence=sequence,
+            started_at_ns=at + gap,
+            busy_ns=busy,
+            gap_ns=gap,
+            gap_cause="host",
+            running=len(rows),
+            waiting=len(came),
+            kv_blocks_used=min(120 + len(rows) * 90, 1_200),
+            method=_METHOD,
+            confidence=_CONFIDENCE,
+            request_ids=[one.request_id for one in rows],
+            tenants=[one.who.tenant for one in rows],
+            scheduled=[*(1 for _ in running), *(one.usage.input_text or 1 for one in came)],
+            context=[_context(one, at) for one in rows],
+            cached=[*(0 for _ in running), *(one.usage.cache_read_text or 0 for one in came)],
+            phases=[*(1 for _ in running), *(0 for _ in came)],
+            gpu_ns=[*shares, busy - sum(shares)],
+        )
+        at += gap + busy
+        running = rows
+
+
+def _context(request: RequestRecord, at: int) -> int:
+    """Give how many tokens a request has at a moment."""
+    usage = request.usage
+    done = min((at - request.started_at_ns) / request.duration_ns, 1.0)
+    return (usage.input_text or 0) + (usage.cache_read_text or 0) + int(done * (usage.output_text or 0))
+
+
+def _look(
+    place: int, replica: str, sequence: int, at: int, measured: tuple[float, float, float, float]
+) -> DeviceRecord:
+    kernels, load, watts, energy = measured
+    return DeviceRecord(
+        host=f"showcase-{replica}",
+        sequence=sequence,
+        at_ns=at,
+        device=f"GPU-showcase-{place}",
+        device_model=GPU,
+        device_index=place,
+        vendor="nvidia",
+        replica=replica,
+        gateway="gw-1",
+        memory_total_bytes=80 * 2**30,
+        memory_used_bytes=int((62 + 4 * load) * 2**30),
+        power_watts=watts,
+        energy_joules=energy,
+        temperature_celsius=round(36 + 32 * load, 1),
+        sm_clock_mhz=1_755,
+        kernel_activity=kernels,
+        sm_activity=load,
+        sm_occupancy=load * 0.5,
+        tensor_activity=load * 0.4,
+        dram_activity=min(load * 1.1, 1.0),
+        other_processes=0,
+        is_shared=False,
+    )
