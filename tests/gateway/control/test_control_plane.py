@@ -191,11 +191,11 @@ def test_every_change_is_audited_with_the_callers_address_and_without_secrets(
         assert secret not in str(entry.detail)
 
 
-def test_health_and_readiness_need_no_token_and_everything_else_does(client: TestClient) -> None:
+def test_health_readiness_and_signing_in_need_no_token_and_everything_else_does(client: TestClient) -> None:
     del client.headers["Authorization"]
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json()["status"] == "ready"
-    open_paths = {"/health", "/ready"}
+    open_paths = {"/health", "/ready", "/sign-in", "/sign-in/oidc"}
     for path, operations in client.get("/openapi.json").json()["paths"].items():
         for method in operations:
             status = client.request(method, path.replace("{", "").replace("}", "")).status_code
