@@ -37,7 +37,7 @@ REMEDIES = {
     "retry": {"retries": 1, "backoff_seconds": 0.01, "longest_backoff_seconds": 0.1, "breaker": None},
     "fallback": {"breaker": None},
     "breaker": {"breaker": {"failures_in_a_row": 2, "first_pause_seconds": 60, "longest_pause_seconds": 60}},
-    "hedge": {"hedge": {"least_seconds": 0.03, "share": 1.0}, "breaker": None},
+    "hedge": {"hedge": {"least_seconds": 1.0, "share": 1.0}, "breaker": None},
 }
 
 
@@ -89,7 +89,8 @@ async def matrix(start_gateway, kit, new_upstream, tmp_path):
                 if once:
                     server.then(*script)
             url = nobody if fault == "refused" else server.url
-            targets = [kit.http_target(url, "bad", TIMEOUTS, weight=1000)]
+            timeouts = TIMEOUTS | ({"first_token": 6.0} if remedy == "hedge" else {})  # the hedge goes well before
+            targets = [kit.http_target(url, "bad", timeouts, weight=1000)]
             pools.append((fault, targets + [kit.http_target(good.url, "good")] * has_second))
         config = kit.configuration(*pools)
         for pool in config["pools"]:
