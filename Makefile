@@ -12,7 +12,7 @@ ARGS ?=
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile up demo test check format bench screenshots clean
+.PHONY: help setup providers vllm compile up demo test check sbom format bench screenshots clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -37,11 +37,16 @@ test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k price
 	@$(MAKE) --no-print-directory providers || echo "tests of hosted providers are skipped"
 	@$(VENV)/bin/python -m pytest $(WORKERS) --durations=10 $(ARGS)
 
-check: $(STAMP)  ## lint, format, types, import layers
+check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/python -m tollkeeper.supply.pins
+	@$(VENV)/bin/python -m tollkeeper.supply.vulnerabilities
+
+sbom: $(STAMP)  ## the bill of materials: dist/sbom.json, in CycloneDX
+	@$(VENV)/bin/python -m tollkeeper.supply.sbom dist/sbom.json
 
 format: $(STAMP)  ## rewrite the code as `check` wants it
 	@$(VENV)/bin/ruff check --fix .

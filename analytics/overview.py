@@ -1,9 +1,9 @@
 """The overview: what was asked, used and spent in a scope, how fast, in all and by tenant and model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from analytics.percentiles import Latency, Method, latencies
+from analytics.percentiles import EXACT_SAMPLES, Latency, LatencyTable, Method, latencies, raw_samples
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
@@ -28,7 +28,8 @@ class Overview:
     """The answer. `covered` is what every number here covers; see `analytics.scope`.
 
     `lines` are sorted by cost, then requests, highest first; `has_more_lines` says that the rest was cut off.
-    `method` is how the percentiles were found: "exact", or "sketch" within 1 % of each value.
+    `method` is how the percentiles were found: "exact", or "sketch" within 1 % of each value. Without `has_latency`
+    they were not asked for, and no `latency` says anything.
     """
 
     scope: Scope
@@ -38,6 +39,7 @@ class Overview:
     method: Method
     lines: tuple[Line, ...]
     has_more_lines: bool = False
+    has_latency: bool = True
 
     @property
     def is_empty(self) -> bool:
@@ -52,9 +54,21 @@ class Overview:
         return None if output is None or seconds <= 0 else output / seconds
 
 
-def overview(store: StoreClient, scope: Scope) -> Overview:
-    """Answer the overview's questions with two reads. Raises StoreUnavailable where the store does not answer."""
-    parameters = {**scope.parameters(), "rollup": scope.rollup, "row_limit": MAX_LINES + 2}
+def overview(store: StoreClient, scope: Scope, *, is_quick: bool = False) -> Overview:
+    """Answer the overview's questions with two reads. Raises StoreUnavailable where the store does not answer.
+
+    `is_quick` leaves out percentiles that would take seconds, as those of a day that is not over: of more than five
+    million gaps in rows, which no state of a whole day holds.
+    """
+    days = scope.whole_days
+    parameters = {
+        **scope.parameters(),
+        "rollup": scope.edges_rollup,
+        "days": scope.days_rollup,
+        "first_day": days.start_s,
+        "end_day": days.end_s,
+        "row_limit": MAX_LINES + 2,
+    }
     total, groups = Volume(), []
     ttft_samples = gap_samples = 0
     for row in store.query(query("volumes"), parameters):
@@ -65,9 +79,24 @@ def overview(store: StoreClient, scope: Scope) -> Overview:
         else:
             groups.append((text_of(row["tenant"]), text_of(row["model"]), volume))
     shown = [(tenant, model) for tenant, model, _ in groups[:MAX_LINES]]
-    speed = latencies(store, scope, ttft_samples=ttft_samples, gap_samples=gap_samples, shown=shown)
+    samples = max(ttft_samples, gap_samples)
+    has_latency = not is_quick or samples <= EXACT_SAMPLES or raw_samples(scope, samples) <= EXACT_SAMPLES
+    speed = LatencyTable("sketch", Latency(), {})
+    if has_latency:
+        speed = latencies(store, scope, ttft_samples=ttft_samples, gap_samples=gap_samples, shown=shown)
     lines = tuple(
         Line(tenant, model, volume, speed.groups.get((tenant, model), Latency()))
         for tenant, model, volume in groups[:MAX_LINES]
     )
-    return Overview(scope, scope.covered, total, speed.total, speed.method, lines, len(groups) > MAX_LINES)
+    has_more = len(groups) > MAX_LINES
+    return Overview(scope, scope.covered, total, speed.total, speed.method, lines, has_more, has_latency)
+
+
+def with_latency(quick: Overview, whole: Overview) -> Overview:
+    """Give a quick overview the percentiles of one that was read whole, of the same period and perhaps a minute older.
+
+    What came since then has none in its line.
+    """
+    found = {(line.tenant, line.model): line.latency for line in whole.lines}
+    lines = tuple(replace(line, latency=found.get((line.tenant, line.model), Latency())) for line in quick.lines)
+    return replace(quick, latency=whole.latency, method=whole.method, lines=lines, has_latency=whole.has_latency)

@@ -59,6 +59,8 @@ def latencies(
     exactly, sketched = "percentiles_exact", "percentiles_sketch"
     if scope.team is not None or scope.project is not None:
         exactly, sketched = "percentiles_within", "percentiles_within_sketch"
+    elif scope.tenant is not None:
+        sketched = "percentiles_sketch_of_tenant"
     if max(ttft_samples, gap_samples) <= EXACT_SAMPLES:
         exact = _read(store, scope, exactly, "exact", shown)
         if _count(exact.total.ttft) >= ttft_samples and _count(exact.total.gap) >= gap_samples:
@@ -66,10 +68,18 @@ def latencies(
     return _read(store, scope, sketched, "sketch", shown)
 
 
+def raw_samples(scope: Scope, samples: int) -> int:
+    """Estimate how many of a scope's samples lie outside its whole days, so that a sketch of them is made of rows."""
+    covered, days = scope.covered, scope.whole_days
+    whole_s, all_s = days.end_s - days.start_s, covered.end_s - covered.start_s
+    return samples * (all_s - whole_s) // all_s
+
+
 def _read(store: StoreClient, scope: Scope, name: str, method: Method, shown: Collection[GroupKey]) -> LatencyTable:
     days = scope.whole_days
     total, groups = Latency(), {}
-    source = "requests_recent" if scope.is_recent and scope.tenant is None else "requests"
+    since = scope.covered.start if method == "exact" else scope.rows_since
+    source = "requests_recent" if scope.tenant is None and scope.keeps_in_time(since) else "requests"
     bounds = {"first_day": days.start_s, "end_day": days.end_s}
     wanted = {
         "shown": [f"{tenant}/{model}" for tenant, model in shown],

@@ -1,6 +1,6 @@
 """How far a viewer's questions reach: over everything, one tenant, or one team of it; held to at the store's door."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -67,6 +67,17 @@ class BoundStore(StoreClient):
         """Give the rows of a question about what is within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query(sql, parameters, settings=self._held(sql, parameters, settings))
+
+    def query_columns(
+        self,
+        sql: str,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+    ) -> dict[str, Sequence[object]]:
+        """Give the columns of a question about what is within reach. Raises PermissionDenied on another."""
+        with _refusals_explained():
+            return super().query_columns(sql, parameters, settings=self._held(sql, parameters, settings))
 
     def query_frame(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import cast
 
 from contracts.errors import TollkeeperError
 
@@ -38,3 +39,24 @@ def numbers_of(value: object) -> tuple[float, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(float(item) for item in value)
     raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")
+
+
+def whole_numbers(column: Sequence[object]) -> Sequence[int]:
+    """Read a column of integers, as many as a long report has."""
+    if set(map(type, column)) <= {int, bool}:
+        return cast(Sequence[int], column)
+    raise UnexpectedRow("the store gave no integers for a column of them; run `python -m migrations`")
+
+
+def column_of(value: object) -> Sequence[int]:
+    """Read an array of integers."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return whole_numbers(value)
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")
+
+
+def texts_of(column: Sequence[object]) -> Sequence[str]:
+    """Read a column of strings."""
+    if set(map(type, column)) <= {str}:
+        return cast(Sequence[str], column)
+    raise UnexpectedRow("the store gave no strings for a column of them; run `python -m migrations`")

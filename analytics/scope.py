@@ -20,6 +20,10 @@ _GRAIN_SECONDS: Final[dict[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 8
 MINUTES_KEPT: Final = timedelta(days=7)
 HOURS_KEPT: Final = timedelta(days=90)
 DAYS_BY_MODEL: Final = "tenant_model_day"  # a quarter of the rows of requests_day (0021)
+# In the order of time (0023), as charts of all tenants are, by one of these alone.
+_HOURS_BY_ONE: Final = {"tenant": "tenant_hour", "model": "model_hour"}
+_DAYS_BY_TENANT: Final = "tenant_cost_day"
+TENANT_HOURS_KEPT: Final = timedelta(days=16)
 RECENT_KEPT: Final = timedelta(hours=72)  # requests in the order of time (0013)
 _MARGIN: Final = timedelta(hours=2)  # for rounding outward, and a clock that runs ahead of the store's
 
@@ -116,6 +120,33 @@ class Scope:
         return f"requests_{self.grain}"
 
     @property
+    def edges_rollup(self) -> str:
+        """Name the table of sums that has what lies outside the whole days. All tenants' hours lie everywhere in the
+        table of a month's hours, and in a day's minutes together."""
+        is_of_all = self.tenant is None and self.grain == "hour"
+        return "requests_minute" if is_of_all and self._is_kept(MINUTES_KEPT) else self.rollup
+
+    @property
+    def days_rollup(self) -> str:
+        """Name the table of sums that has the whole days of the answer."""
+        return DAYS_BY_MODEL if self.team is None and self.project is None else "requests_day"
+
+    def series_rollup(self, by: str) -> str:
+        """Name the table of sums for an answer over time by one dimension: the one with the fewest rows that has it."""
+        if by not in _HOURS_BY_ONE:
+            return f"requests_{self.grain}"
+        is_of_all = self.tenant is None and self.team is None and self.project is None
+        if is_of_all and self.grain == "day" and self.model is None and by == "tenant":
+            return _DAYS_BY_TENANT
+        kept = TENANT_HOURS_KEPT if by == "tenant" else HOURS_KEPT
+        if is_of_all and (self.model is None or by == "model") and self.grain != "minute" and self._is_kept(kept):
+            return _HOURS_BY_ONE[by]
+        return self.rollup
+
+    def _is_kept(self, kept: timedelta) -> bool:
+        return self.asked_at - self.covered.start <= kept - _MARGIN
+
+    @property
     def covered(self) -> Period:
         """Give the whole minutes, hours or days that an answer covers: the range, rounded outward.
 
@@ -142,9 +173,19 @@ class Scope:
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)
 
     @property
+    def rows_since(self) -> datetime:
+        """Give the first moment of what lies outside the whole days."""
+        covered, days = self.covered, self.whole_days
+        return days.end if covered.start == days.start < days.end else covered.start
+
+    @property
     def is_recent(self) -> bool:
         """Say whether the store still holds the range's requests in the order of time (`requests_recent`)."""
-        return self.asked_at - self.covered.start <= RECENT_KEPT - _MARGIN
+        return self.keeps_in_time(self.covered.start)
+
+    def keeps_in_time(self, since: datetime) -> bool:
+        """Say whether the store still holds requests since a moment in the order of time."""
+        return self.asked_at - since <= RECENT_KEPT - _MARGIN
 
     @property
     def step_origin(self) -> int:

@@ -48,7 +48,7 @@ def series(store: StoreClient, scope: Scope, by: AnyDimension) -> Series:
     step, origin, covered = scope.step_seconds, scope.step_origin, scope.covered
     parameters = {
         **scope.parameters(),
-        "rollup": scope.rollup if by in ("tenant", "model") else f"requests_{scope.grain}",
+        "rollup": scope.series_rollup(by),
         "dimension": by,
         "step": step,
         "origin": origin,

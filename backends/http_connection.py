@@ -7,6 +7,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
+from backends.chunk_taker import ChunkTaker
 from backends.http_head import LastHead
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
@@ -34,10 +35,10 @@ class Receiver(Protocol):
 class ChunkReceiver(Receiver, Protocol):
     """A receiver that knows some chunks of a body by their bytes, the framing of the chunked coding among them."""
 
-    def chunk_taker(self) -> Callable[[bytes], bool] | None:
-        """Give what takes a whole chunk in its framing, and says so; False: it is another, and comes as any does.
+    def chunk_taker(self) -> ChunkTaker | None:
+        """Give what takes the chunks that are known. Asked after each that came as any does; `None`: none is known.
 
-        Asked after each chunk that came so; `None`: none is known. What is taken gets the reply on.
+        What is taken gets the reply on.
         """
 
 
@@ -77,15 +78,18 @@ class Connection:
 
     def __init__(self, pool: Home, time: Callable[[], float] | None = None) -> None:
         """`time` is what `pool.clock` gives, for less."""
+        # Touched by every chunk, and so beside each other: what takes whole chunks, while the parser stands between
+        # two and can do without those that are known; and when the next is due.
+        self._chunks: ChunkTaker | None = None
+        self._time = time or pool.clock
+        self._between = pool.timeouts.between
+        self.deadline = 0.0
         self.pool = pool
         self.transport: asyncio.Transport | None = None
         self.receiver: Receiver | None = None
         self._on_end: OnEnd | None = None
         self._has_ended_well = False
-        self._time = time or pool.clock
-        self._between = pool.timeouts.between
         self.idle_since = 0.0
-        self.deadline = 0.0
         self.expires = 0.0
         self._stale_until = 0.0
         # One for all replies of a connection: it begins anew after each that keeps the connection.
@@ -100,8 +104,6 @@ class Connection:
         self._has_body = False
         self._keep = False
         self._is_paused = False
-        # What takes whole chunks, while the parser stands between two: it can do without those that are known.
-        self._take_chunk: Callable[[bytes], bool] | None = None
 
     # asyncio's side
 
@@ -109,13 +111,13 @@ class Connection:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
 
     def data_received(self, data: bytes) -> None:
-        take_chunk = self._take_chunk
-        if take_chunk is not None:
+        chunks = self._chunks
+        if chunks is not None:
             try:
-                if take_chunk(data):
+                if chunks.take(data):
                     self.deadline = self._time() + self._between
                     return
-                rest = _rest_of(data, take_chunk)
+                rest = _rest_of(data, chunks)
             except Exception as error:  # as in a callback of the parser's
                 self._fail(_fault_of(error))
                 return
@@ -145,8 +147,8 @@ class Connection:
             # What a receiver raises in a callback, the parser carries as its error's context.
             self._fail(_fault_of(error.__context__))
             return
-        if self._take_chunk is not None and not data.endswith(b"\r\n"):
-            self._take_chunk = None  # part of the next chunk's size has come
+        if self._chunks is not None and not data.endswith(b"\r\n"):
+            self._chunks = None  # part of the next chunk's size has come
         if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
             self._fail(_too_long_a_head())
         elif self._is_complete:
@@ -217,15 +219,15 @@ class Connection:
             self.deadline = self._time() + self.pool.timeouts.between
 
     def on_chunk_header(self) -> None:
-        self._take_chunk = None
+        self._chunks = None
 
     def on_chunk_complete(self) -> None:
-        ask: Callable[[], Callable[[bytes], bool] | None] | None = getattr(self.receiver, "chunk_taker", None)
+        ask: Callable[[], ChunkTaker | None] | None = getattr(self.receiver, "chunk_taker", None)
         if ask is not None:  # it is a ChunkReceiver
-            self._take_chunk = ask()
+            self._chunks = ask()
 
     def on_message_complete(self) -> None:
-        self._take_chunk = None
+        self._chunks = None
         if not self._is_awaited or not self._has_head:
             return
         # Later the parser has forgotten: asked outside this callback it always says no.
@@ -250,7 +252,7 @@ class Connection:
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""
-        self.receiver = self._on_end = self._take_chunk = None
+        self.receiver = self._on_end = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
             self.resume()
@@ -311,7 +313,7 @@ class Connection:
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
 
 
-def _rest_of(data: bytes, take_chunk: Callable[[bytes], bool]) -> bytes:
+def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
     """Let chunks be taken that came in one piece, as far as they are known; give what is left for the parser.
 
     The piece as a whole is not one that is known.
@@ -326,7 +328,7 @@ def _rest_of(data: bytes, take_chunk: Callable[[bytes], bool]) -> bytes:
             length = int(digits, 16) + line_end + 4
         except ValueError:
             return data
-        if length > len(data) or length == size or not take_chunk(data[:length]):
+        if length > len(data) or length == size or not chunks.take(data[:length]):
             return data
         data = data[length:]
 

@@ -220,16 +220,26 @@ class HttpPool:
 
     async def _sweep(self) -> None:
         # One coarse timer for all connections: a timer per request would cost more than the parse.
+        next_due = 0.0
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = self.clock()
-            for connection in tuple(self._busy):
-                try:
-                    connection.expire(now)
-                except Exception:  # whoever was told of one's end must not keep the others from ending
-                    _log.exception("the end of a request failed", extra={"target": self.origin.authority})
+            if now >= next_due:
+                next_due = self._expire(now)
             while self._idle and now - self._idle[0].idle_since > self._idle_seconds:
                 self._idle.popleft().abort()
+
+    def _expire(self, now: float) -> float:
+        """End what has outstayed a deadline; give the time before which nothing else will."""
+        timeouts = self.timeouts
+        next_due = now + min(timeouts.first_byte, timeouts.between, timeouts.total)  # of what begins from now on
+        for connection in tuple(self._busy):
+            try:
+                connection.expire(now)
+            except Exception:  # whoever was told of one's end must not keep the others from ending
+                _log.exception("the end of a request failed", extra={"target": self.origin.authority})
+            next_due = min(next_due, connection.deadline, connection.expires)
+        return next_due
 
 
 def _conclude(done: asyncio.Future[None], error: UpstreamError | None) -> None:

@@ -25,6 +25,21 @@ class SecretFiles:
         except OSError as error:
             raise ConfigurationError(f"secret file {path} cannot be read ({error.strerror}); fix its owner") from error
 
+    def replace(self, name: str, text: str) -> None:
+        """Put another text in place of a secret, whole or not at all. Raises ConfigurationError."""
+        draft = self.directory / f".{name}.{os.getpid()}.new"
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self.directory / name)
+        except OSError as error:
+            raise ConfigurationError(
+                f"secret {name!r} cannot be written to {self.directory} ({error.strerror})"
+            ) from error
+
     def get_or_create(self, name: str, prefix: str = "") -> str:
         """Read a secret, making 256 random bits under that name first where there is none.
 

@@ -18,6 +18,7 @@ BENCHMARKS: Final = (
     "failures",
     "answer_cache",
     "semantic",
+    "guardrails",
     "store",
     "gateway",
     "fuzz",

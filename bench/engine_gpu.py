@@ -32,6 +32,7 @@ from bench.gpu_models import write_model
 from bench.gpu_pairs import add_absolute, add_comparison, alternate
 from bench.gpu_runs import Run
 from bench.gpu_steps import FOLDER, read_runs, write_steps, write_windows
+from bench.gpu_toggling import BLOCK_STEPS, add_toggled, pairs_of
 from bench.gpu_workloads import Workload, coalition_batches, uniform
 from bench.report import Report, run_bench
 from contracts.ledger import LedgerLines, ledger_lines
@@ -168,12 +169,12 @@ def _parts(bench: Bench) -> list[tuple[str, Part, float]]:
             ("attribution", partial(_attribution, bench), 150.0),
             ("ways", partial(_compare_ways, bench), 150.0),
             ("single", partial(_compare_single, bench), 40.0),
-            ("metering", partial(_compare_metering, bench, 256), 90.0),
+            ("metering", partial(_compare_metering, bench), 90.0),
             ("coalitions", partial(_coalitions, bench), 120.0),
         ]
     else:
         parts += [
-            ("metering", partial(_compare_metering, bench, 1), 100.0),
+            ("metering", partial(_toggle_metering, bench), 120.0),
             ("ways", partial(_compare_ways, bench), 120.0),
         ]
     return parts
@@ -272,16 +273,28 @@ async def _compare_single(bench: Bench) -> None:
     )
 
 
-async def _compare_metering(bench: Bench, requests: int) -> None:
-    """Compare the same engine with its meter on and off."""
+async def _compare_metering(bench: Bench) -> None:
+    """Compare the same engine with its meter on and off, at 256 requests at once."""
     ways = {"off": bench.serve_bare, "on": bench.serve_metered}
-    name = f"metering_{bench.shape}_{'single' if requests == 1 else requests}"
-    # A stream alone waits for a CPU whose pace changes from second to second: many short pairs, next to each other.
-    tokens, rounds = ((64, 500), 5 * bench.rounds) if requests == 1 else ((512, 128), bench.rounds + 2)
-    runs = await alternate(ways, lambda seed: uniform(name, requests, *tokens, seed=seed), rounds, seed=400)
+    name = f"metering_{bench.shape}_256"
+    runs = await alternate(ways, lambda seed: uniform(name, 256, 512, 128, seed=seed), bench.rounds + 2, seed=400)
     for arm, found in runs.items():
         add_absolute(bench.figures, f"{name}_{arm}", found)
     add_comparison(bench.figures, name, runs["on"], runs["off"], quantiles={"p50": 0.5, "p99": 0.99})
+
+
+async def _toggle_metering(bench: Bench) -> None:
+    """Compare the meter on and off within a lone stream, which waits for a CPU whose pace changes by the second."""
+    name, runs = f"metering_{bench.shape}_single", []
+    await bench.bare.set_metering(True)
+    try:
+        for number in range(4 * bench.rounds):
+            await bench.bare.toggle_metering(BLOCK_STEPS, begins_metered=number % 2 == 0)
+            runs.append(await bench.bare.run(uniform(name, 1, 64, 16 * BLOCK_STEPS, seed=400 + number)))
+    finally:
+        await bench.bare.toggle_metering(0, begins_metered=True)
+        await bench.bare.set_metering(True)
+    add_toggled(bench.figures, name, pairs_of(runs, BLOCK_STEPS))
 
 
 async def _coalitions(bench: Bench) -> None:

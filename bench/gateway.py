@@ -15,14 +15,14 @@ from typing import Final, Self
 
 from bench.load.gateway_process import Books, MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
-from bench.load.peers import MODEL, NotInstalled, Peer, start_nginx
+from bench.load.peers import BARE_RELAY, MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
 from bench.load.probed_gateway import STEP_NS, read_beats
 from bench.load.processes import PinnedProcess, free_ports
 from bench.load.result import Load, Mode, Quantiles
 from bench.load.rig import Patience, Rig
 from bench.load.rivals import RIVALS, start_rival
 from bench.load.sample import Sample, Series, lag_quantile, slope_per_million
-from bench.report import Better, Report, run_bench
+from bench.report import Report, run_bench
 
 GATEWAY: Final = "gateway"
 _ENGINE_MODEL: Final = "builtin"
@@ -134,6 +134,8 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
     with ExitStack() as stack:
         process, nginx = start_nginx(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
+        process, relay = start_bare_relay(rig.cores.measured, home, rig.mock_port)
+        stack.callback(process.stop)
         rivals = _start_rivals(plan, rig, home, stack)
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
@@ -142,8 +144,8 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         loaded = [
             _measure_rate(report, plan, rig, peers, rivals, size, must) for size, must in ((1024, 0.30), (16384, 0.33))
         ]
-        _measure_added(report, plan, rig, [rig.direct, nginx, gateway.peer])
-        loaded += _measure_streams(report, plan, rig, gateway.peer)
+        _measure_added(report, plan, rig, [nginx, relay, gateway.peer])
+        loaded += _measure_streams(report, plan, rig, [nginx, relay, gateway.peer])
         _measure_memory(report, plan, rig, gateway, loaded)
         audit.close(gateway)
 
@@ -187,51 +189,76 @@ def _measure_rate(
 
 def _measure_added(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> None:
     """What is added to the way without anything in between, at 100 requests a second."""
-    series = rig.alternate(peers, plan.load("rate", 64), plan.slow_rounds)
+    series = rig.alternate([rig.direct, *peers], plan.load("rate", 64), plan.slow_rounds)
     n = sum(sample.result.lat_us.n for sample in series.of(GATEWAY))
     for quantile, must, stretch in (("p50", 1.5, 1.2), ("p99", 2.0, 1.5)):
 
         def latency(sample: Sample, quantile: str = quantile) -> float:
             return _of(sample.result.lat_us, quantile)
 
-        ours, nginxs = (series.added(peer, "direct", latency) for peer in (GATEWAY, "nginx"))
-        report.add(f"added_{quantile}", ours, "us", better="lower", n=n)
-        report.add(f"added_{quantile}_nginx", nginxs, "us", better="lower", n=n)
-        metric, unit = f"added_{quantile}_to_nginx", "x nginx"
-        if nginxs <= 0:
-            report.add_absent(metric, unit, f"nginx adds nothing that can be measured: {nginxs:.1f} us", must=must)
-            continue
-        ratio = ours / nginxs
-        ratios = {"nginx": ratio}
-        report.add(metric, ratio, unit, must=must, stretch=stretch, better="lower", ratio_to=ratios, n=n)
+        added = {peer.name: series.added(peer.name, "direct", latency) for peer in peers}
+        _add_beside(report, f"added_{quantile}", added, "us", n)
+        nginxs = added.pop("nginx")
+        for name, ours in added.items():
+            is_ours = name == GATEWAY
+            metric, unit = f"added_{quantile}{'' if is_ours else '_' + name}_to_nginx", "x nginx"
+            if nginxs <= 0:
+                absent = f"nginx adds nothing that can be measured: {nginxs:.1f} us"
+                report.add_absent(metric, unit, absent, must=must if is_ours else None)
+                continue
+            bounds = (must, stretch) if is_ours else (None, None)
+            ratios = {"nginx": ours / nginxs}
+            if is_ours and added[BARE_RELAY] > 0:
+                ratios[BARE_RELAY] = ours / added[BARE_RELAY]
+            report.add(
+                metric, ratios["nginx"], unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n
+            )
 
 
-def _measure_streams(report: Report, plan: Plan, rig: Rig, gateway: Peer) -> list[Series]:
-    """200 streams of 64 chunks, 20 ms apart; then 1,000."""
-    series = rig.alternate([rig.direct, gateway], plan.load("stream", _STREAMS), plan.slow_rounds)
+def _add_beside(
+    report: Report,
+    metric: str,
+    figures: dict[str, float],
+    unit: str,
+    n: int,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> None:
+    """Add the gateway's row, with its ratio to each of the others', and theirs, which have no bound."""
+    ours = figures[GATEWAY]
+    ratios = {name: ours / figure for name, figure in figures.items() if name != GATEWAY and figure > 0}
+    report.add(metric, ours, unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n)
+    for name, figure in figures.items():
+        if name != GATEWAY:
+            report.add(f"{metric}_{name}", figure, unit, better="lower", n=n)
+
+
+def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> list[Series]:
+    """200 streams of 64 chunks, 20 ms apart; then 1,000 through the gateway, the last of the peers."""
+    series = rig.alternate([rig.direct, *peers], plan.load("stream", _STREAMS), plan.slow_rounds)
     n = sum(sample.result.measured_chunks for sample in series.of(GATEWAY))
-    lower: Better = "lower"
     missing = sum(sample.result.bad_streams for sample in series.every(GATEWAY))
-    report.add("streams_incomplete", missing, f"of {_STREAMS} at a time", must=0, better=lower, n=n)
+    report.add("streams_incomplete", missing, f"of {_STREAMS} at a time", must=0, better="lower", n=n)
     kept_up = series.ratio(GATEWAY, "direct", _chunk_rate)
     report.add("streams_keep_up", kept_up, "of the chunks/s of direct", must=MUST_KEPT_UP, n=n)
-    for quantile, must, stretch in (("p50", 0.3, 0.2), ("p99", 2.0, 1.0)):
+    names = [peer.name for peer in peers]
+    for quantile, bounds in (("p50", (0.3, 0.2)), ("p99", (2.0, 1.0))):
 
         def first(sample: Sample, quantile: str = quantile) -> float:
             return _of(sample.result.ttft_us, quantile) / 1e3
 
-        added = series.added(GATEWAY, "direct", first)
-        report.add(f"streams_added_ttft_{quantile}", added, "ms", must=must, stretch=stretch, better=lower, n=n)
-    for name in ("direct", GATEWAY):
-        jitter = series.median(name, lambda sample: _of(sample.result.jitter_us, "p99") / 1e3)
-        musts = (2.0, 1.2) if name == GATEWAY else (None, None)
-        metric = "streams_jitter_p99" if name == GATEWAY else f"streams_jitter_p99_{name}"
-        report.add(metric, jitter, "ms", must=musts[0], stretch=musts[1], better=lower, n=n)
-    cost = series.median(GATEWAY, lambda sample: sample.cpu_ms_per_1k_chunks)
-    report.add("streams_cpu", cost, "ms CPU per 1,000 chunks", must=35.0, stretch=25.0, better=lower, n=n)
+        added = {name: series.added(name, "direct", first) for name in names}
+        _add_beside(report, f"streams_added_ttft_{quantile}", added, "ms", n, bounds)
+
+    def jitter(sample: Sample) -> float:
+        return _of(sample.result.jitter_us, "p99") / 1e3
+
+    seen = {name: series.median(name, jitter) for name in ("direct", *names)}
+    _add_beside(report, "streams_jitter_p99", seen, "ms", n, (2.0, 1.2))
+    costs = {name: series.median(name, lambda sample: sample.cpu_ms_per_1k_chunks) for name in names}
+    _add_beside(report, "streams_cpu", costs, "ms CPU per 1,000 chunks", n, (35.0, 25.0))
     joined = series.median(GATEWAY, _coalesced)
-    report.add("streams_coalesced", joined, "share of chunks", must=MUST_COALESCED, better=lower, n=n)
-    many = rig.alternate([rig.direct, gateway], plan.load("stream", _MANY_STREAMS), 1)
+    report.add("streams_coalesced", joined, "share of chunks", must=MUST_COALESCED, better="lower", n=n)
+    many = rig.alternate([rig.direct, peers[-1]], plan.load("stream", _MANY_STREAMS), 1)
     kept_up = many.ratio(GATEWAY, "direct", _chunk_rate)
     report.add(f"streams_{_MANY_STREAMS}_keep_up", kept_up, "of the chunks/s of direct", stretch=MUST_KEPT_UP)
     return [series, many]

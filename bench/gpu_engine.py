@@ -17,11 +17,13 @@ from contracts.step_model import StepRow
 
 _COLLECT_SECONDS = 0.05
 _SETTLE_SECONDS = 2.0
+WORKER = "bench.gpu_toggling_worker.TogglingWorker"
 _FIRST_ID = 1 << 64  # beyond the ids that mean something
 
 
 class BareEngine:
-    """AsyncLLM and nothing around it. `metered`: with our worker, whose meter can be switched off between runs."""
+    """AsyncLLM and nothing around it. `metered`: with our worker, whose meter can be switched off between runs, and
+    within answers where there is a GPU of one rank."""
 
     def __init__(self, model: Path, folder: Path, *, metered: bool, arguments: Mapping[str, Any]) -> None:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -35,7 +37,7 @@ class BareEngine:
         if metered:
             self._meter = VllmMeter(self.book, MeterOptions(model.name, directory=folder))
             self._meter.on_step(self._keep_rows)
-            extra = dict(self._meter.engine_args)
+            extra = {**self._meter.engine_args, "worker_cls": WORKER}
             self._meter.lifecycle("load")
         self._llm = AsyncLLM.from_engine_args(
             AsyncEngineArgs(model=str(model), load_format="dummy", **arguments, **extra),
@@ -75,6 +77,10 @@ class BareEngine:
     async def set_metering(self, enabled: bool) -> None:
         """Switch the workers' meters."""
         await self._llm.collective_rpc("set_metering", args=(enabled,))
+
+    async def toggle_metering(self, block_steps: int, *, begins_metered: bool) -> None:
+        """Let the workers' meters go on and off within each answer, every so many steps; 0 ends that."""
+        await self._llm.collective_rpc("toggle_metering", args=(block_steps, begins_metered))
 
     async def forget_prefixes(self) -> None:
         """Empty the prefix cache, so that a run owes nothing to the one before."""

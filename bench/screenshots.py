@@ -64,7 +64,7 @@ WORDS: Final = """() => [
 _MAX_HEIGHT: Final = 2_400
 _COLOURS: Final = 128
 _READY_SECONDS: Final = 150.0
-_SETTLE_SECONDS: Final = 8.0
+_SETTLE_SECONDS: Final = 30.0  # a machine that does other things draws slowly, too
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

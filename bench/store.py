@@ -39,8 +39,8 @@ _INSERT_SETTINGS: Final = {
     "min_insert_block_size_rows": 20_000,
     "min_insert_block_size_bytes": 128 << 20,
 }
-# Whole days that a table holds at most before it drops one (migrations 0005 and 0013).
-KEPT_DAYS: Final = {"requests_minute": 8, "requests_recent": 4}
+# Whole days that a table holds at most before it drops one (migrations 0005, 0013 and 0023).
+KEPT_DAYS: Final = {"requests_minute": 8, "requests_recent": 4, "tenant_hour": 16}
 
 
 @dataclass(frozen=True, slots=True)

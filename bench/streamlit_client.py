@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -9,6 +10,7 @@ from urllib.parse import urlencode
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 _PATIENCE_SECONDS: Final = 60.0
 _MAX_MESSAGE: Final = 64 << 20
@@ -42,10 +44,16 @@ class _Seen:
 class StreamlitViewer:
     """One viewer: opens pages, changes filters, and draws again what refreshes itself. Use as a context manager."""
 
-    def __init__(self, port: int, cookies: str = "") -> None:
+    def __init__(self, port: int, cookies: str = "", *, xsrf_token: str = "") -> None:
+        """`xsrf_token` is the value of Streamlit's cookie of that name, by which its own pages prove themselves."""
         self._url = f"ws://127.0.0.1:{port}/_stcore/stream"
         self._headers = {"Cookie": cookies} if cookies else {}
+        self._subprotocols: list[Subprotocol] | None = None
+        if xsrf_token:
+            self._headers["Origin"] = f"http://127.0.0.1:{port}"
+            self._subprotocols = [Subprotocol("streamlit"), Subprotocol(xsrf_token)]
         self._socket: ClientConnection | None = None
+        self._until_the_end = ExitStack()
         self._pages: dict[str, str] = {}  # hash by path; empty for the first page
         self._hash = ""
         self._query = ""
@@ -53,14 +61,18 @@ class StreamlitViewer:
         self._refreshes: dict[str, tuple[float, float]] = {}  # fragment: every how many seconds, when next
 
     def __enter__(self) -> Self:
-        self._socket = connect(
-            self._url, additional_headers=self._headers, max_size=_MAX_MESSAGE, subprotocols=None, proxy=None
+        connecting = connect(
+            self._url,
+            additional_headers=self._headers,
+            max_size=_MAX_MESSAGE,
+            subprotocols=self._subprotocols,
+            proxy=None,
         )
+        self._socket = self._until_the_end.enter_context(connecting)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._until_the_end.close()
 
     @property
     def paths(self) -> list[str]:
@@ -88,6 +100,14 @@ class StreamlitViewer:
         else:
             state.string_value = value
         return self._send(message)
+
+    def look_again(self, drawn: Drawn) -> Drawn:
+        """Wait for the first part of a page that draws itself again, and give what that run sent."""
+        time.sleep(max(0.0, min(due for _, due in self._refreshes.values()) - time.monotonic()))
+        for again in self.refresh_due():
+            drawn = again
+            break
+        return drawn
 
     def refresh_due(self) -> Iterator[Drawn]:
         """Draw again each fragment whose time has come, as the frontend does by itself."""
@@ -136,6 +156,14 @@ class StreamlitViewer:
                 for page in heard.navigation.app_pages
             }
             self._hash = heard.navigation.page_script_hash
+        elif kind == "new_session":
+            if not heard.metadata.run.fragment_ids:  # a run of the whole page, all of whose parts tell of themselves
+                self._refreshes.clear()
+        elif kind == "stop_auto_rerun":
+            for fragment in heard.stop_auto_rerun.fragment_ids:
+                self._refreshes.pop(fragment, None)
+        elif kind == "auth_redirect":
+            seen.words.append(f"AUTH {heard.auth_redirect.url}")
         elif kind == "page_info_changed":
             self._query = heard.page_info_changed.query_string
         elif kind == "auto_rerun":
@@ -155,6 +183,8 @@ class StreamlitViewer:
             seen.words.append(f"{element.metric.label}: {element.metric.body}")
         elif kind == "markdown":
             seen.words.append(element.markdown.body)
+        elif kind == "html":
+            seen.words.append(element.html.body)
         elif kind == "alert":
             seen.words.append(f"{element.alert.icon} {element.alert.body}")
         elif kind in ("selectbox", "button_group"):

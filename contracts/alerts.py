@@ -19,6 +19,7 @@ RuleKind = Literal[
     "telemetry_loss",
     "ledger_mismatch",
     "unpriced_usage",
+    "abuse",
 ]
 ChannelKind = Literal["webhook", "slack", "email", "pagerduty"]
 Event = Literal["firing", "resolved", "test"]
@@ -63,6 +64,7 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
         "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
     },
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }
 _THRESHOLDS: Final = "thresholds"
 _SLO: Final = "slo"

@@ -15,10 +15,12 @@ from contracts.caching import CachePolicy
 from contracts.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, Playbook
+from contracts.guardrails.policy import GuardrailPolicy
 from contracts.holds import HoldSpec
 from contracts.identity import Identity
 from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.prices import PriceBook
+from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
 from contracts.sampling import SamplingPolicy
 
@@ -168,6 +170,8 @@ class Snapshot:
     routes: Mapping[str, RouteSpec] = field(default_factory=dict)
     playbooks: Mapping[str, Playbook] = field(default_factory=dict)  # by provider
     holds: tuple[HoldSpec, ...] = ()  # what objectives in danger hold back now
+    guardrails: tuple[GuardrailPolicy, ...] = ()
+    rollouts: Mapping[str, RolloutSpec] = field(default_factory=dict)  # that are live, by route
 
     def __post_init__(self) -> None:
         for model in self.models.values():

@@ -18,6 +18,7 @@ class TollkeeperError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
     kind: ClassVar[str] = "server_error"  # OpenAI's `error.type`
+    ends_with: ClassVar[str] = "length"  # the finish reason of a good answer that it cuts
 
     def __init__(
         self,
@@ -132,6 +133,21 @@ class Conflict(InvalidRequest):
     status = 409
 
 
+class ContentBlocked(InvalidRequest):
+    """A guardrail does not let the request through: the message names its stage, never what it found."""
+
+    code = "content_blocked"
+
+
+class ContentFiltered(TollkeeperError):
+    """A guardrail ended an answer. It is no failure: what was used is paid for, and the answer ends as a good one."""
+
+    code = "content_filter"
+    status = 400  # of no reply: the answer's own has been sent, or says 200
+    kind = "invalid_request_error"
+    ends_with = "content_filter"
+
+
 # Who the caller is, and what they may do.
 
 
@@ -158,6 +174,12 @@ class LimitExceeded(TollkeeperError):
     status = 429
     retryable = True
     kind = "rate_limit_error"
+
+
+class AbuseThrottled(LimitExceeded):
+    """A key was used in a way that its policy calls abuse, and is asked to wait."""
+
+    code = "abuse_throttled"
 
 
 class AddressNotAllowed(PermissionDenied):

@@ -11,6 +11,7 @@ _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
 _TAIL_BYTES = 10
 _TAILS_AT_ONCE = 32
+_TAILS_MORE = 8
 _MAX_KEPT_CHARACTERS: Final = 64
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
@@ -51,14 +52,19 @@ class IdSource:
             digits = self._time.hex()
             self._time_text = f"{digits[:8]}-{digits[8:]}-"
         if not self._tails:
-            self._tails = _tails()
+            self._tails = _tails(_TAILS_AT_ONCE)
         tail, text = self._tails.pop()
         return self._time + tail, self._time_text + text
 
+    def refill(self) -> None:
+        """Make some ends where few are left, so that no caller of `next` has to."""
+        if len(self._tails) < _TAILS_AT_ONCE:
+            self._tails += _tails(_TAILS_MORE)
 
-def _tails() -> list[tuple[bytes, str]]:
+
+def _tails(count: int) -> list[tuple[bytes, str]]:
     """Give the ends of some ids: version and variant among 74 random bits, as bytes and as text."""
-    random = os.urandom(_TAIL_BYTES * _TAILS_AT_ONCE).hex()
+    random = os.urandom(_TAIL_BYTES * count).hex()
     found: list[tuple[bytes, str]] = []
     for start in range(0, len(random), 2 * _TAIL_BYTES):
         digits = random[start : start + 2 * _TAIL_BYTES]

@@ -188,6 +188,7 @@ class TenantSpec:
     time_zone: str = "UTC"
     is_active: bool = True
     keeps_content: bool = False  # what is said in its requests is kept, redacted
+    audits_requests: bool = False  # each of its requests has an entry in the audit log
 
     def __post_init__(self) -> None:
         if not 1 <= self.weight <= 1000:

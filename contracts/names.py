@@ -168,6 +168,8 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("u32[]", "charge_tokens"),
         *_fields("u32?", "overdraft_tokens"),
         *_fields("u64?", "cold_start_ns"),
+        *_fields("label", "arm", "rollout"),
+        *_fields("u64?", "guard_ns", "guard_held_ns"),
     ),
 )
 

@@ -26,6 +26,7 @@ GapClock = Literal["engine", "gateway", "none"]
 CountMethod = Literal["exact", "reported", "estimate", "none"]
 AttemptReason = Literal["first", "retry", "fallback", "hedge", "shadow", "continuation", "escalation"]
 StepKind = Literal["step", "idle", "load", "warmup", "sleep", "dead", "lost"]
+Arm = Literal["", "incumbent", "candidate", "shadow"]
 GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
 
@@ -129,6 +130,10 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     charge_tokens: list[int] = []
     overdraft_tokens: int | None = None  # used beyond what could be charged
     cold_start_ns: Nanoseconds | None = None  # for how long it waited for its model to wake or to be loaded
+    arm: Arm = ""  # of the rollout that it was part of, if any
+    rollout: str = ""
+    guard_ns: Nanoseconds | None = None  # what guardrails took before it was admitted; none: none covers it
+    guard_held_ns: Nanoseconds | None = None  # for how long they held a piece of its answer back, at most
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):

@@ -14,7 +14,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
 _MOST_GROUPS: Final = 6  # of digits in a card number
-_KEY_PREFIXES: Final = r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])"
+KEY_PREFIXES: Final = r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])"
 _MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
 
 
@@ -25,19 +25,27 @@ def is_card_number(text: str) -> bool:
     return 13 <= len(digits) <= 19 and any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
-def _replace_cards(text: str) -> str:
-    """Replace card numbers in a run of digits, where others, such as an expiry date, may stand before and behind."""
+def card_spans(text: str) -> list[tuple[int, int]]:
+    """Give where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
     if is_card_number(text):
-        return "[card]"
+        return [(0, len(text))]
     groups = list(_DIGITS.finditer(text))
-    left, done, at = [], 0, 0
+    found, at = [], 0
     while at < len(groups):
         end = _card_end(groups, at, text)
         if end == at:
             at += 1
             continue
-        left += [text[done : groups[at].start()], "[card]"]
-        done, at = groups[end - 1].end(), end
+        found.append((groups[at].start(), groups[end - 1].end()))
+        at = end
+    return found
+
+
+def _replace_cards(text: str) -> str:
+    left, done = [], 0
+    for start, end in card_spans(text):
+        left += [text[done:start], "[card]"]
+        done = end
     return "".join([*left, text[done:]])
 
 
@@ -93,7 +101,7 @@ DEFAULT_PATTERNS: Final = (
         "key",
         re.compile(
             _WORD
-            + _KEY_PREFIXES
+            + KEY_PREFIXES
             + r"[-_][A-Za-z0-9_-]{16,4096}|"
             + _WORD
             + r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|"
@@ -110,7 +118,7 @@ SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names
 EMAIL: Final = "email"
 _SHORTEST_SECRET: Final = 19  # characters; a password in a URL may have fewer, but has an @ behind it
 _SECRET_LIKE: Final = re.compile(
-    r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + _KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
+    r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
@@ -123,7 +131,7 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """Give a text without what the patterns find; images and the like, in base64, as their size alone."""
-        if len(text) > _MOST_BINARY and _BINARY.fullmatch(text):
+        if is_binary(text):
             return f"[{len(text)} characters of base64]"
         for pattern in self._patterns:
             text = pattern.form.sub(lambda found, one=pattern: _replaced(one, found[0]), text)  # type: ignore[misc]
@@ -141,6 +149,11 @@ class Redactor:
         if isinstance(value, dict):
             return {self.redact(str(name)): self.redact_all(one) for name, one in value.items()}
         return value
+
+
+def is_binary(text: str) -> bool:
+    """Say whether a text is a long piece of base64, such as an image, rather than words."""
+    return len(text) > _MOST_BINARY and _BINARY.fullmatch(text) is not None
 
 
 def may_hold_secrets(text: str) -> bool:

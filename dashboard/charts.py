@@ -8,10 +8,9 @@ from html import escape
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import plotly.graph_objects as go
-
 from analytics.series import Point, Series
 from dashboard import formats
+from dashboard.plot import Plot
 from dashboard.theme import GROUP_COLORS, GROUP_HUES, REST_COLOR
 
 CHART_HEIGHT: Final = 230
@@ -28,6 +27,7 @@ class Measure:
     value: Callable[[Point], float]
     text: Callable[[Point], str]
     prefix: str = ""
+    suffix: str = ""
 
 
 REQUESTS: Final = Measure("Requests", lambda point: point.requests, lambda point: formats.count(point.requests))
@@ -39,6 +39,18 @@ TOKENS: Final = Measure(
 COST: Final = Measure(
     "Cost in USD", lambda point: float(point.cost_usd), lambda point: formats.money(point.cost_usd), prefix="$"
 )
+
+
+def cost_in(written: formats.Formats) -> Measure:
+    """Give the measure of cost in a viewer's currency."""
+    before, after = written.money_signs
+    return Measure(
+        f"Cost in {written.currency}",
+        lambda point: written.amount(point.cost_usd) or 0.0,
+        lambda point: written.money(point.cost_usd),
+        before,
+        after,
+    )
 
 
 def assign_colors(names: Iterable[str]) -> dict[str, str]:
@@ -88,12 +100,12 @@ def step_name(step: timedelta) -> str:
     return f"{seconds} seconds"
 
 
-def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: ZoneInfo | None = None) -> go.Figure:
+def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: ZoneInfo | None = None) -> Plot:
     """Draw stacked bars of one measure over time, in a time zone (UTC where none is given).
 
     Bars which the range covers only in part are paler.
     """
-    figure = go.Figure()
+    figure = Plot()
     steps = local_times(series.steps, zone)
     opacity = [_PARTIAL_OPACITY if index in series.partial else 1.0 for index in range(len(series.steps))]
     for group in ordered_groups(series):
@@ -104,12 +116,12 @@ def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: Zone
             y=[measure.value(point) for point in points],
             customdata=[measure.text(point) for point in points],
             hovertemplate="%{customdata}",
-            marker={"color": color_of(group, colors), "opacity": opacity, "line": {"width": 0}},
+            marker={"color": color_of(group, colors), "opacity": opacity},
         )
     figure.update_layout(barmode="stack", bargap=0.15)
     if steps:
         figure.update_xaxes(range=[steps[0], steps[-1] + series.step])
-    return style(figure, prefix=measure.prefix)
+    return style(figure, prefix=measure.prefix, suffix=measure.suffix)
 
 
 def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[datetime]:
@@ -119,7 +131,7 @@ def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[date
     return [moment.astimezone(zone or UTC).replace(tzinfo=None) for moment in moments]
 
 
-def style(figure: go.Figure, *, prefix: str = "", suffix: str = "", height: int = CHART_HEIGHT) -> go.Figure:
+def style(figure: Plot, *, prefix: str = "", suffix: str = "", height: int = CHART_HEIGHT) -> Plot:
     """Give a figure over time the quiet axes that all charts share, and give it back.
 
     `prefix` and `suffix` are written at each number of the upright axis, such as "$" and " ms".
@@ -129,7 +141,6 @@ def style(figure: go.Figure, *, prefix: str = "", suffix: str = "", height: int 
         margin={"l": 0, "r": 4, "t": 6, "b": 0},
         showlegend=False,
         hovermode="x unified",
-        hoverlabel={"namelength": 24},
         uirevision="keep",  # a refresh keeps the viewer's zoom
     )
     figure.update_xaxes(title=None, showgrid=False, tickformatstops=_TIME_TICKS, nticks=6, automargin=True)

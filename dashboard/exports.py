@@ -5,10 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
-import pandas as pd
 import streamlit as st
 
-FrameSource: TypeAlias = pd.DataFrame | Callable[[], pd.DataFrame]
+from dashboard.table import Table
+
+FrameSource: TypeAlias = Table | Callable[[], Table]
 
 # Text that a spreadsheet would run as a formula when the file is opened (OWASP, "CSV Injection").
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -42,21 +43,21 @@ def export_menu(name: str, data: FrameSource) -> None:
             )
 
 
-def as_csv(frame: pd.DataFrame) -> bytes:
-    """Write a frame as CSV in UTF-8. Times have their offset; text that looks like a formula is quoted by an
+def as_csv(data: Table) -> bytes:
+    """Write a table as CSV in UTF-8. Times have their offset; text that looks like a formula is quoted by an
     apostrophe, which spreadsheets take as "this is text".
     """
-    safe = frame.copy()
-    for name in safe.columns:
-        if safe[name].dtype.kind in "OUT" or str(safe[name].dtype) in ("str", "string", "category"):
-            safe[name] = [_harmless(value) for value in safe[name]]
-    return bytes(safe.to_csv(index=False).encode())
+    table = Table.of(data)
+    safe = Table({name: [_harmless(value) for value in table[name]] for name in table.columns})
+    return safe.as_csv().encode()
 
 
-def as_parquet(frame: pd.DataFrame) -> bytes:
-    """Write a frame as Parquet, its types kept."""
+def as_parquet(data: Table) -> bytes:
+    """Write a table as Parquet, its types kept."""
+    import pyarrow.parquet as pq  # here: few viewers export, and it takes a while to load
+
     out = io.BytesIO()
-    frame.to_parquet(out, index=False)
+    pq.write_table(Table.of(data).as_arrow(), out)
     return out.getvalue()
 
 
@@ -70,7 +71,7 @@ def image_config(name: str) -> dict[str, object]:
     }
 
 
-def _written(write: Callable[[pd.DataFrame], bytes], data: FrameSource) -> bytes:
+def _written(write: Callable[[Table], bytes], data: FrameSource) -> bytes:
     return write(data() if callable(data) else data)
 
 

@@ -137,6 +137,18 @@ class Formats:
         minus = "-" if amount < 0 else ""
         return f"{minus}{signs.before}{_amount(abs(amount)).translate(signs.separators)}{signs.after}"
 
+    def amount(self, amount_usd: Decimal | float | None) -> float | None:
+        """Give an amount of USD in the viewer's currency as a number for the eye; sums are never made of it."""
+        if amount_usd is None or self.currency == "USD":
+            return None if amount_usd is None else float(amount_usd)
+        return float(amount_usd) * float(self.usd_rate)
+
+    @property
+    def money_signs(self) -> tuple[str, str]:
+        """Give what is written before and after an amount."""
+        signs = _signs(self.locale, self.currency)
+        return signs.before, signs.after
+
     def duration(self, nanoseconds: float | None) -> str:
         """Write a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
         return self._localized(duration(nanoseconds))

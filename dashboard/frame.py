@@ -23,7 +23,10 @@ from dashboard.slow_answers import slow_answers
 from dashboard.viewer import Viewer
 from dashboard.visit import REFRESH_SECONDS, Visit, now_of, seen_by
 
+_PATIENCE_SECONDS: Final = 1.0  # for answers that are being found, before the browser is told to ask again
 _SLOW_POLL_SECONDS: Final = 1.5
+_BESIDE_POLL_SECONDS: Final = 3.0
+_MOMENT_KEY: Final = "frame_moment"  # of a page that is drawn again: its answers are of the same moment
 _SKELETON_PIXELS: Final = 320
 # Streamlit leaves five times as much at the sides of a wide page, makes columns narrower than what is in them, and
 # writes white on the button's colour, which is a light one where the page is dark; in captions links and code fade.
@@ -128,7 +131,7 @@ def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: 
     The address is read here again: a choice within this fragment changes it without a run of the whole page.
     `drawn` is when this fragment was drawn before.
     """
-    clock = datetime.now(UTC)
+    clock = st.session_state.pop(_MOMENT_KEY, None) or datetime.now(UTC)
     drawn.append(clock)
     slow_answers().begin_page()
     try:
@@ -141,8 +144,19 @@ def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: 
             page.draw(visit)
     except TollkeeperError as error:
         states.show_failure(error, rhythm)
-    if slow_answers().page_waits:
-        st.fragment(_look_again, run_every=_SLOW_POLL_SECONDS)([])
+    _wait(clock, is_refresh=len(drawn) > 1)
+
+
+def _wait(clock: datetime, *, is_refresh: bool) -> None:
+    """Draw the page anew, of the same moment, as soon as what it waits for is there; what takes longer is looked for by
+    the browser.
+    """
+    slow, breath = slow_answers(), st.empty()
+    if slow.page_waits and slow.await_page(_PATIENCE_SECONDS, breath.empty):  # where a click ends the run
+        st.session_state[_MOMENT_KEY] = clock
+        st.rerun(scope="fragment" if is_refresh else "app")
+    if slow.page_waits or slow.page_waits_beside:
+        st.fragment(_look_again, run_every=_SLOW_POLL_SECONDS if slow.page_waits else _BESIDE_POLL_SECONDS)([])
 
 
 @contextmanager

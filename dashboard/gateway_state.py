@@ -53,13 +53,20 @@ class GatewayState:
     problem: str = ""
 
 
+@st.cache_resource(show_spinner=False)
+def _client() -> httpx.Client:
+    """Give the one client: each loads the machine's certificates. No proxy from the environment: the gateway is a
+    process of this installation.
+    """
+    return httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False)
+
+
 @st.cache_data(ttl=_KEPT_SECONDS, max_entries=1, show_spinner=False)
 def read_gateway_state() -> GatewayState:
     """Ask the gateway; never raises. Waits a second at most, and what it says is shared for two."""
     url = settings().public_gateway_url()
     try:
-        # No proxy from the environment: it is a process of this installation.
-        reply = httpx.get(f"{url}/ready", timeout=_PATIENCE_SECONDS, trust_env=False)
+        reply = _client().get(f"{url}/ready")
         said: dict[str, Any] = reply.json()  # of status 503, too: a gateway that takes nothing still tells
         return _state(said)
     except (httpx.HTTPError, httpx.InvalidURL):

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from contracts.errors import TollkeeperError
-from dashboard import formats
 from dashboard.exports import FrameSource, export_menu, image_config
+from dashboard.formats import UNKNOWN, Formats
+from dashboard.money_column import in_currency
+from dashboard.plot import Plot
+from dashboard.plot_element import draw_plot
 from dashboard.states import escaped, show_failure_in_panel
+from dashboard.table import Table
 
 Tone = Literal["good", "warn", "bad"]
 _TONES: Final[dict[Tone | None, str]] = {None: "off", "good": "green", "warn": "orange", "bad": "red"}
@@ -76,30 +78,26 @@ def contained() -> Iterator[None]:
 
 def show_chart(
     title: str,
-    figure: go.Figure,
+    figure: Plot,
     *,
     key: str,
     unit: str = "",
     help: str = "",
     data: FrameSource | None = None,
     alt: str = "",
-    on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
-) -> Any:
+) -> None:
     """Draw a card with a chart: its unit beside the title, its numbers as CSV and Parquet, its picture as PNG.
 
-    `data` are the numbers in it, or what makes them when they are asked for. Gives Plotly's selection where
-    `on_select` is not "ignore".
+    `data` are the numbers in it, or what makes them when they are asked for.
     """
     with st.container(border=True):
         _heading(title, unit, help, None if data is None else (key, data))
-        return st.plotly_chart(
-            figure, key=key, config=image_config(key), alt=alt or _spoken(title, unit), on_select=on_select
-        )
+        draw_plot(figure, key=key, config=image_config(key), alt=alt or _spoken(title, unit))
 
 
 def show_table(
     title: str,
-    frame: pd.DataFrame,
+    frame: Table,
     *,
     key: str,
     columns: Mapping[str, Any] | None = None,
@@ -108,23 +106,27 @@ def show_table(
     on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
     selection_mode: Literal["single-row", "multi-row"] = "single-row",
     empty: str = "Nothing here.",
+    formats: Formats | None = None,
 ) -> Any:
     """Draw a card with a table and its exports (`data` where these are to hold more than is shown).
 
-    Gives Streamlit's selection where `on_select` is not "ignore". Missing cells are dashes.
+    Gives Streamlit's selection where `on_select` is not "ignore". Missing cells are dashes. Columns of `Money` are in
+    the currency of `formats`, USD where none are given; in exports money is USD.
     """
     with st.container(border=True):
         _heading(title, "", help, (key, frame if data is None else data))
-        if frame.empty:
+        if Table.of(frame).empty:
             st.caption(empty)
             return None
+        table, configured = in_currency(Table.of(frame), columns or {}, formats or Formats())
         return st.dataframe(
-            frame,
+            table.as_arrow(),
             key=key,
             hide_index=True,
-            height="content" if len(frame) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
-            placeholder=formats.UNKNOWN,
-            column_config=dict(columns or {}),
+            lazy=False,  # else Streamlit loads pandas (50 MB) to ask whether it is one of its tables
+            height="content" if len(table) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
+            placeholder=UNKNOWN,
+            column_config=configured,
             alt=title,
             on_select=on_select,
             selection_mode=selection_mode,

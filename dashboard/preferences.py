@@ -1,6 +1,7 @@
 """What a viewer has chosen for this browser: time zone, locale and currency, in a cookie that holds nothing else."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -37,7 +38,7 @@ class Preferences:
         zone, locale, currency = (*text.split("|"), "", "", "")[:3]
         zone = zone.replace("+", "/")
         return cls(
-            zone if zone in available_timezones() else "",
+            zone if zone in _zones() else "",
             locale if locale in LOCALES else "",
             currency if len(currency) == 3 and currency.isascii() and currency.isalpha() else "",
         )
@@ -45,6 +46,12 @@ class Preferences:
     def as_cookie(self) -> str:
         """Write the cookie's value: letters, digits and `_+|-` alone."""
         return "|".join((self.zone.replace("/", "+"), self.locale, self.currency))
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Name the zones that this machine knows: a walk over a directory, and every page's run asks."""
+    return frozenset(available_timezones())
 
 
 def zone_of(*names: str | None) -> ZoneInfo:

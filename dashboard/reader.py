@@ -5,6 +5,7 @@ and answers kept for a moment and shared between viewers.
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import Empty, LifoQueue
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS: Final = 15  # then the page says that the store does not answer, instead of staying blank
 CONTROL_ANSWER_SECONDS: Final = 5
 _MAX_IDLE: Final = 64
+_THREADS_AHEAD: Final = 4
 _LACK_SECONDS: Final = 60.0  # then a user whom the store refused is tried again: the moment may have been a bad one
 _PLAIN_READER: Final = "reader"  # the store's user for all rows, beside whom those with row policies may stand
 
@@ -149,6 +151,16 @@ def ask_store(question: Callable[..., Answer], reach: Reach, seconds: float, *ar
             return question(store, *arguments, **options)
 
     return answers().get(question_key(question, reach, arguments, options), seconds, ask)
+
+
+@st.cache_resource(show_spinner=False)
+def _threads_ahead() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS_AHEAD, thread_name_prefix="ahead")
+
+
+def ask_ahead(question: Callable[..., Any], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> None:
+    """Begin what `ask_store` will be asked for in a moment. A failure is told to whoever asks then."""
+    _threads_ahead().submit(ask_store, question, reach, seconds, *arguments, **options)
 
 
 def ask_database(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:

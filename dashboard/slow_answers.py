@@ -1,10 +1,12 @@
-"""Answers that take longer than a page may: found in the background, shared, and asked for again till then."""
+"""Answers that may take longer than a page: found in the background, shared, waited for a moment after the page is
+drawn, and asked for again till they are there.
+"""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ALL_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -14,7 +16,9 @@ import streamlit as st
 from analytics.reach import Reach
 from dashboard.reader import question_key, readers
 
-_THREADS: Final = 2
+_THREADS: Final = 4
+_BREATH_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 0.1  # of a page as it is drawn, in sum: what comes so soon need not be drawn twice
 _MAX_ANSWERS: Final = 128
 _GIVEN_ON_SECONDS: Final = 60.0  # at least: so old may an answer be that is given on
 
@@ -29,12 +33,16 @@ class Pending:
 
 
 class SlowAnswers:
-    """Answers found by two threads, kept for a while. `has_pending` says whether this thread's page waits for any."""
+    """Answers found by a few threads, kept for a while. `page_waits` says whether this thread's page waits for any.
+
+    What takes seconds by nature is asked `beside`: one at a time, so that it keeps nothing else from being found.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="slow-answer")
+        self._thread_beside = ThreadPoolExecutor(1, thread_name_prefix="late-answer")
         self._kept: OrderedDict[Hashable, tuple[float, datetime, Future[Any]]] = OrderedDict()
         # Answered, and given on for a while (until when, by the clock) as the next is found.
         self._before: dict[Hashable, tuple[float, Future[Any]]] = {}
@@ -45,9 +53,26 @@ class SlowAnswers:
     ) -> Answer | Pending:
         """Give `question(store, ...)` within reach, or `Pending` where it never was answered. Raises what it raised.
 
-        An answer older than `keep_seconds` is given on until the next one is there, or it is older than twice that, and
-        than a minute: figures of hours ago are not those of now.
+        The page waits for it. An answer older than `keep_seconds` is given on until the next one is there, or it is
+        older than twice that, and than a minute: figures of hours ago are not those of now.
         """
+        return self._look(self._threads, question, reach, keep_seconds, arguments, options)
+
+    def ask_beside(
+        self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
+    ) -> Answer | Pending:
+        """Give what `ask` gives, of what takes seconds by nature: the page stands without it, and looks again later."""
+        return self._look(self._thread_beside, question, reach, keep_seconds, arguments, options)
+
+    def _look(
+        self,
+        threads: ThreadPoolExecutor,
+        question: Callable[..., Answer],
+        reach: Reach,
+        keep_seconds: float,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Answer | Pending:
         key = question_key(question, reach, arguments, options)
         with self._lock:
             until, since, found = self._kept.get(key, (0.0, datetime.now(UTC), None))
@@ -55,7 +80,7 @@ class SlowAnswers:
                 since = datetime.now(UTC)
                 if found is not None and found.exception() is None:
                     self._before[key] = (until + max(keep_seconds, _GIVEN_ON_SECONDS - keep_seconds), found)
-                found = self._threads.submit(_ask, question, reach, arguments, options)
+                found = threads.submit(_ask, question, reach, arguments, options)
                 self._kept[key] = (self._clock() + keep_seconds, since, found)
             self._kept.move_to_end(key)
             while len(self._kept) > _MAX_ANSWERS:
@@ -65,10 +90,15 @@ class SlowAnswers:
                 self._before.pop(key, None)
             until, before = self._before.get(key, (0.0, None))
             is_recent = self._clock() < until
+        if not found.done() and not (before is not None and is_recent) and threads is self._threads:
+            self._wait_a_little(found)
         if not found.done():
             if before is not None and is_recent:
                 return cast(Answer, before.result())
-            self._page.waits = True
+            if threads is self._thread_beside:
+                self._page.waits_beside = True
+            else:
+                self._page.awaited = [*self._awaited, found]
             return Pending(since)
         if found.exception() is not None:
             with self._lock:
@@ -77,12 +107,40 @@ class SlowAnswers:
 
     def begin_page(self) -> None:
         """Forget what this thread's page waited for."""
-        self._page.waits = False
+        self._page.awaited, self._page.waits_beside = [], False
+        self._page.patience = _PATIENCE_SECONDS
+
+    def await_page(self, seconds: float, breathe: Callable[[], object]) -> bool:
+        """Wait for what this thread's page waits for, and say whether any of it came.
+
+        `breathe` is called twenty times a second, and may raise to end the waiting.
+        """
+        until, awaited = time.monotonic() + seconds, self._awaited
+        while (left := until - time.monotonic()) > 0:
+            if not wait(awaited, min(left, _BREATH_SECONDS), ALL_COMPLETED).not_done:
+                break
+            breathe()
+        return any(found.done() for found in awaited)
+
+    def _wait_a_little(self, found: Future[Any]) -> None:
+        patience, began = getattr(self._page, "patience", 0.0), time.monotonic()
+        if patience > 0:
+            wait([found], patience)
+            self._page.patience = patience - (time.monotonic() - began)
 
     @property
     def page_waits(self) -> bool:
-        """Say whether anything that this thread's page asked for is not there yet."""
-        return bool(getattr(self._page, "waits", False))
+        """Say whether anything that this thread's page needs was not there when it was asked for."""
+        return bool(self._awaited)
+
+    @property
+    def page_waits_beside(self) -> bool:
+        """Say whether something was not there that the page stands without."""
+        return bool(getattr(self._page, "waits_beside", False))
+
+    @property
+    def _awaited(self) -> list[Future[Any]]:
+        return list(getattr(self._page, "awaited", ()))
 
 
 @st.cache_resource(show_spinner=False)

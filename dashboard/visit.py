@@ -9,16 +9,19 @@ from analytics.distinct import Kind, Seen, distinct, distinct_of_team
 from analytics.scope import Scope
 from dashboard import charts
 from dashboard.control_plane import ControlPlane
+from dashboard.control_reach import require_within
 from dashboard.filters import Filters
 from dashboard.formats import Formats
 from dashboard.page import Page
-from dashboard.reader import ask_database, ask_store, control_connections
+from dashboard.reader import ask_ahead, ask_database, ask_store, control_connections
 from dashboard.slow_answers import Pending, slow_answers
 from dashboard.viewer import Viewer
 
 REFRESH_SECONDS: Final = {"15m": 2, "1h": 2, "6h": 5, "24h": 10, "7d": 30, "30d": 60, "month": 60}
 FIXED_SECONDS: Final = 60  # how long answers about a range that does not move are kept
 CHOICE_SECONDS: Final = 5
+# How much longer than the rhythm answers of a moment are kept: a page that waited for others is drawn from them again.
+_LINGER_SECONDS: Final = 10
 
 Answer = TypeVar("Answer")
 
@@ -57,17 +60,32 @@ class Visit:
         """
         return ask_store(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
 
+    def ahead(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Begin to find what `read` will be asked for in a moment, beside what is read and drawn till then."""
+        ask_ahead(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
+
     def read_slow(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:
-        """Ask what takes longer than a page may: in the background, `Pending` until it is there. Else as `read`."""
+        """Ask what may take longer than a page: in the background, `Pending` until it is there. Else as `read`.
+
+        Once it is drawn, the page waits for it a moment and is drawn again.
+        """
         return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
+
+    def read_beside(
+        self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
+    ) -> Answer | Pending:
+        """Ask what takes seconds by nature, as a forecast, and what the page stands without. Else as `read_slow`."""
+        return slow_answers().ask_beside(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
     def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Ask the control database: give `question(session, *arguments, **options)`, at most five seconds old.
 
-        For reading only. It knows nothing of the viewer's reach: hand it `scope.tenant` and `scope.team`.
+        For reading only. Raises PermissionDenied where it is not about the viewer's own tenant and team: hand it
+        `scope.tenant` and `scope.team`.
         """
+        require_within(self.viewer.reach, question, arguments, options)
         return ask_database(question, *arguments, **options)
 
     def choices(self, kind: Kind) -> list[str]:
@@ -107,4 +125,4 @@ def now_of(filters: Filters, clock: datetime) -> datetime:
 
 
 def _kept_seconds(filters: Filters) -> float:
-    return REFRESH_SECONDS.get(filters.range, FIXED_SECONDS)
+    return REFRESH_SECONDS.get(filters.range, FIXED_SECONDS) + _LINGER_SECONDS

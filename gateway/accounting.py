@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 
 from contracts.configuration import Snapshot
 from gateway.admission import Admission
-from gateway.app_parts import budget_publisher, counter_store, span_emitter, window_file
+from gateway.app_parts import budget_publisher, counter_store, request_audit, span_emitter, window_file
 from gateway.clock import Clock
 from gateway.content import ContentKeeper, read_redactor
 from gateway.counting import TokenEstimator
@@ -31,7 +31,8 @@ class Accounting:
         self._spans = span_emitter(settings, name)
         self.content = ContentKeeper(self.journal, read_redactor(settings.content_patterns), settings.content_max_bytes)
         emit_span = self._spans.emit if self._spans else None
-        self.recorder = Recorder(self.journal, name, emit_span, self.counts, self.content)
+        self.audit = request_audit(settings)
+        self.recorder = Recorder(self.journal, name, emit_span, self.counts, self.content, self.audit)
         self.admission = Admission(self.journal, settings.max_concurrent)
         self.publisher = budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
@@ -46,12 +47,13 @@ class Accounting:
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
         """Give what runs beside the requests, by name."""
-        running = {"counters": self.counters.run(), "budgets": self.watch.run()}
+        running = {"counters": self.counters.run(), "budgets": self.watch.run(), "audit": self.audit.run()}
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
         """Tell, write down and close everything. Nothing runs any more."""
         await self.content.close()
+        self.audit.close()
         await self.watch.tell()
         if self._windows is not None:
             await self._windows.write()

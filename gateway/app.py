@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from backends.channels.inward import read_networks
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
@@ -20,7 +21,7 @@ from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
 from gateway.accounting import Accounting
 from gateway.answer_cache.answer_cache import AnswerCache
-from gateway.app_parts import health_service, source_of
+from gateway.app_parts import abuse_service, caller_address, health_service, rollout_board, sealed_opener, source_of
 from gateway.attempts.caller import Caller
 from gateway.batches.service import BatchService
 from gateway.clock import Clock
@@ -30,6 +31,9 @@ from gateway.dispatch import Dispatcher
 from gateway.endpoints import Endpoints
 from gateway.engine_records import JournalledEngineRecords
 from gateway.guard import Guard
+from gateway.guardrails.guardrails import Guardrails, let_go
+from gateway.guardrails.means import Means
+from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
@@ -46,6 +50,7 @@ from gateway.readiness import Readiness
 from gateway.responses.keeper import ResponseKeeper
 from gateway.responses.operation import responses
 from gateway.responses.resource import ResponseResource
+from gateway.rollouts.rollouts import Rollouts
 from gateway.routes.guide import RouteGuide
 from gateway.routing.cache_mirror import CacheMirror
 from gateway.routing.router import Router
@@ -80,15 +85,17 @@ class Gateway:
         prepare = self._prepare if isinstance(source, FileSource) else None
         self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
         self._reloading: asyncio.Task[None] | None = None
+        self._letting_go: asyncio.Task[None] | None = None
         self._books = books = Accounting(settings, first, self._clock)
         self.journal, self.recorder, self.admission = books.journal, books.recorder, books.admission
         self.ledger, self.counters = books.ledger, books.counters
         self._reach_models(settings)
-        salt_secret = secrets.get_or_create("cache_salt").encode()
+        salt_secret = self._salt_secret = secrets.get_or_create("cache_salt").encode()
         limits = settings.authentication_limits
         self._authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
         stages = self._stages(settings)
         self._dispatcher = Dispatcher(stages, self._clock)
+        self.rollouts.shadows.serve_with(self._dispatcher.serve_shadow)
         self._serving = ServingTasks()
         self._lane = QuickLane(stages, self._dispatcher, self._clock, self._serving.start)
         self.ledger.before_flush = self._lane.endings.write
@@ -118,7 +125,8 @@ class Gateway:
         self._engines = EngineHosts(taking)
         self._providers = ProviderHosts(settings.providers_address, name)
         self.targets = TargetRegistry(
-            {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target}
+            {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
+            sealed_opener(settings),
         )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
@@ -138,6 +146,15 @@ class Gateway:
         self._answers = AnswerCache(
             settings.answer_cache_max_bytes, books.limiter, books.settlement, self._clock, self._semantic.embedder
         )
+        self.rollouts = Rollouts(
+            rollout_board(settings, settings.name), books.limiter, self._clock, self._semantic.embedder
+        )
+        self.abuse = abuse_service(settings, self._clock)
+        self._questions = LazyQuestions(read_networks(settings.guardrails_inward))
+        self.guardrails = Guardrails(self._guardrail_means(), caller_address(settings))
+        if settings.gateway_config is not None:
+            self.guardrails.check(self._first)
+        self.guardrails.sync(self._first)
         return Stages(
             directory=self.directory,
             authenticator=self._authenticator,
@@ -158,7 +175,22 @@ class Gateway:
                 self._semantic.reader,
                 self.health_book,
                 self.router.least_wait_ns,
+                self.rollouts.arms,
             ),
+            rollouts=self.rollouts,
+            guardrails=self.guardrails,
+        )
+
+    def _guardrail_means(self) -> Means:
+        """Give what detectors are built with."""
+        settings = self._settings
+        return Means(
+            clock=self._clock,
+            pepper=self._salt_secret,
+            embedder=self._semantic.embedder,
+            webhook_secret=SecretFiles(settings.data / "secrets").get_or_create("webhook_secret").encode(),
+            questions=self._questions,
+            incidents=self.abuse.book,
         )
 
     def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:
@@ -179,6 +211,7 @@ class Gateway:
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
         self._semantic.sync(self._first.routes)
         self._answers.sync(self._first)
+        self.rollouts.sync(self._first.rollouts)
         await self.counters.start()
         if self._metrics is not None:
             await self._metrics.start(self._settings.host)
@@ -190,6 +223,8 @@ class Gateway:
             self._tasks.append(asyncio.create_task(running, name=name))
         self._tasks.append(asyncio.create_task(self._health.run(), name="health of targets"))
         self._tasks.append(asyncio.create_task(self._responses.run(), name="kept responses"))
+        self._tasks.append(asyncio.create_task(self.rollouts.watching.run(), name="rollouts"))
+        self._tasks.append(asyncio.create_task(self.abuse.run(), name="abuse"))
         self.batches.start()
         if self._settings.ships_to:
             self._shipper = Shipper(
@@ -211,6 +246,10 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.rollouts.close()
+        await self.guardrails.close()
+        await self.abuse.close()
+        await self._questions.close()
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
         await self._semantic.close()
@@ -251,6 +290,7 @@ class Gateway:
             targets=self.targets,
             health_book=self.health_book,
             router=self.router,
+            rollouts=self.rollouts,
             answers=self._answers,
             semantic=self._semantic,
             batches=self.batches,
@@ -291,6 +331,7 @@ class Gateway:
     def _prepare(self, newer: Snapshot) -> None:
         """Take a newer file's targets, all or none. Raises RefusedSnapshot where one of them cannot be used."""
         try:
+            self.guardrails.check(newer)
             self.targets.sync(newer, strict=True)
         except TollkeeperError as error:
             raise RefusedSnapshot(error.message) from error
@@ -303,6 +344,10 @@ class Gateway:
         self._semantic.sync(self.directory.snapshot.routes)
         self._answers.sync(self.directory.snapshot)
         self.health_book.sync(self.directory.snapshot)
+        self.rollouts.sync(self.directory.snapshot.rollouts)
+        gone = self.guardrails.sync(self.directory.snapshot)
+        if gone:
+            self._letting_go = asyncio.create_task(let_go(gone), name="guardrails that are gone")
 
 
 def _spare_the_collector() -> None:

@@ -1,20 +1,31 @@
 """The parts of a gateway that are others, or none at all, by its settings."""
 
 import time
+from collections.abc import Callable
 from random import random
 from typing import TYPE_CHECKING
 
+from backends.audit.options import audit_root
 from backends.counters.address import CountersAddress
+from backends.secret_files import SecretFiles
 from contracts.configuration import Snapshot
+from contracts.errors import ConfigurationError
+from contracts.ids import uuid7
+from gateway.abuse.incidents import IncidentBook
+from gateway.abuse.service import AbuseService
 from gateway.attempts.health_book import HealthBook
 from gateway.attempts.health_service import HealthService
 from gateway.attempts.shared_health import SharedHealth
 from gateway.clock import Clock
 from gateway.config_file import FileSource
 from gateway.directory import SnapshotSource
+from gateway.exchange import Exchange
+from gateway.identity.caller_address import TrustedProxies
 from gateway.limits.budget_watch import BudgetWatch
 from gateway.limits.memory_store import MemoryStore
 from gateway.limits.window_file import WindowFile
+from gateway.request_audit import RequestAudit
+from gateway.rollouts.boards import FileBoard, RolloutBoard
 from gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
@@ -43,6 +54,25 @@ def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher |
     return BudgetPublisher(settings.database_address, name)
 
 
+def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
+    """Give where gateways agree on rollouts: in the control database, or alone, in a file."""
+    if settings.gateway_config is not None:
+        return FileBoard(settings.own("rollouts.json"))
+    from gateway.rollouts.database_board import DatabaseBoard  # here: as above
+
+    return DatabaseBoard(settings.database_address, name)
+
+
+def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
+    """Give what tells of abuse: in the control database, or where there is none, in the log alone."""
+    book = IncidentBook(settings.name, uuid7)
+    if settings.gateway_config is not None:
+        return AbuseService(book, clock, None)
+    from gateway.abuse.publisher import IncidentPublisher  # here: the edge deployment runs without SQLAlchemy in memory
+
+    return AbuseService(book, clock, IncidentPublisher(settings.database_address))
+
+
 def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "MemoryStore | RedisStore":
     """Give where limits and budgets are counted: in this process, or in Redis."""
     if not settings.redis_url:
@@ -67,6 +97,45 @@ def health_service(settings: GatewaySettings, name: str, clock: Clock) -> Health
 
     board = NoticeBoard(CountersAddress(settings.redis_url), "tollkeeper:{away}:")
     return HealthService(book, SharedHealth(book, board, name, clock))
+
+
+def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
+    """Give what tells a caller's address: behind a trusted proxy the one that it names."""
+    proxies = TrustedProxies(settings.trusted_proxies)
+
+    def address_of(exchange: Exchange) -> str:
+        address = proxies.caller_of(exchange.address, exchange.header(b"x-forwarded-for"))
+        return exchange.address if address is None else str(address)
+
+    return address_of
+
+
+def request_audit(settings: GatewaySettings) -> RequestAudit:
+    """Give what audits the requests of tenants that ask for it; its chain is begun with the first of them."""
+    chain = "gateway" if settings.worker == 1 else f"gateway-{settings.worker}"
+    secrets = SecretFiles(settings.data / "secrets")
+    root = audit_root(settings.data) / chain
+    return RequestAudit(root, settings.name, secrets, settings.audit_options, caller_address(settings))
+
+
+def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
+    """Give what opens stored keys of providers; `None` where there is no control database to keep any."""
+    if settings.gateway_config is not None:
+        return None
+    secrets = SecretFiles(settings.data / "secrets")
+
+    def open_sealed(token: str) -> str:
+        from backends.control.sealer import Sealer  # here: most gateways have no such key, and need no cryptography
+
+        sealer = Sealer.existing(secrets)
+        if sealer is None:
+            raise ConfigurationError(
+                "stored keys of providers are opened with the control plane's sealing key; set TOLLKEEPER_SEALING_KEYS "
+                "or share its secrets directory"
+            )
+        return sealer.open(token)
+
+    return open_sealed
 
 
 def window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:

@@ -1,8 +1,9 @@
 """What a stream's chunks pass through that differ in their text alone: timed, counted, and sent on as they came."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
+from backends.chunk_taker import ChunkTaker
 from gateway.allowance import Allowance
 from gateway.clock import Clock
 from gateway.exchange import Exchange
@@ -18,14 +19,15 @@ class Growing(Protocol):
         """Look at an answer that has come as far as its allowance."""
 
 
-class ChunkRelay:
+class ChunkRelay(ChunkTaker):
     """Passes the chunks of one choice on, each with one token. There is one for a stream, and no object for a chunk."""
 
     __slots__ = (
         "_allowance",
         "_answer",
-        "_arrived",
+        "_arrivals",
         "_exchange",
+        "_is_left_at_end",
         "_is_reasoning",
         "_now",
         "_on_tokens",
@@ -44,30 +46,41 @@ class ChunkRelay:
         is_reasoning: bool,
         on_tokens: Callable[[int], None] | None,
         allowance: Allowance | None,
+        is_left_at_end: bool = False,
     ) -> None:
-        """`index` is the choice; `on_tokens` is told of each token."""
-        self._answer = answer
+        """`index` is the choice; `on_tokens` is told of each token.
+
+        `is_left_at_end`: whoever brings chunks brings none after the answer's end, nor once the client has left.
+        """
+        # Between two chunks of a stream come those of others, and what is asked for here has left the caches: so each
+        # chunk looks at as few objects as will do. Times are objects here, not to be unpacked and packed again.
+        self._arrivals = cast("list[object]", progress.arrivals_of(index))
+        self._now = cast("Callable[[], object]", clock.monotonic_ns)
+        self._write = exchange.line.writer() if is_left_at_end else exchange.line.write
         self._exchange = exchange
-        self._write = exchange.line.write
-        self._now = clock.monotonic_ns
-        self._progress = progress
-        self._arrived = progress.arrivals_of(index).append
+        self._is_left_at_end = is_left_at_end
         self._is_reasoning = is_reasoning
         self._on_tokens = on_tokens
         self._allowance = allowance
+        self._answer = answer
+        self._progress = progress
 
-    def take(self, chunk: bytes) -> None:
+    def take(self, framed: bytes) -> bool:
         """Pass a chunk on, which is whole and in the framing of the chunked coding."""
-        if self._answer.has_ended:
-            return
-        progress, exchange, allowance = self._progress, self._exchange, self._allowance
-        self._arrived(self._now())
-        progress.tokens = tokens = progress.tokens + 1
+        if not self._is_left_at_end and self._answer.has_ended:
+            return False
+        self._arrivals.append(self._now())
         if self._is_reasoning:
-            progress.reasoning_tokens += 1
+            self._progress.reasoning_tokens += 1
         if self._on_tokens is not None:
             self._on_tokens(1)
-        exchange.bytes_sent += len(chunk)
-        self._write(chunk)
-        if allowance is not None and tokens >= allowance.next_at:
+        self._exchange.bytes_sent += len(framed)
+        self._write(framed)
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens >= allowance.next_at:
             self._answer.watch_growth()
+        return True
+
+    def __call__(self, framed: bytes) -> None:
+        """Pass a chunk on, for who knows it as a callable."""
+        self.take(framed)

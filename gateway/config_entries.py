@@ -18,6 +18,7 @@ from contracts.usage import Leaf
 from gateway.cache_fields import CacheFields
 from gateway.failure_fields import FailureFields, PlaybookFields
 from gateway.queue_fields import QueueFields
+from gateway.rollout_fields import GuardFields, Percent, ShadowFields, Words
 from gateway.route_fields import RouteFields
 from gateway.rule_fields import (
     Amount,
@@ -116,6 +117,7 @@ class ConfiguredTenant(Entry):
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
     keeps_content: bool = False  # what its requests say, redacted
+    audits_requests: bool = False  # each in the audit log
 
 
 class ConfiguredLimit(Entry):
@@ -201,6 +203,35 @@ class ConfiguredRoute(RouteFields):
         return {field: value for field, value in super().rules().items() if field != "name"}
 
 
+class ConfiguredRollout(Entry):
+    """A candidate that has a share of a route beside its incumbent: what the file says, for it has no steps."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+    route: _Name
+    incumbent: _Name
+    candidate: _Name
+    percent: Percent | None = None  # none: a shadow alone
+    guards: GuardFields = GuardFields()
+    shadow: ShadowFields | None = None
+    tenants: Words = []
+    not_tenants: Words = []
+
+    def rules(self) -> dict[str, Any]:
+        """Give what is asked of it, as plain data."""
+        steps = [] if self.percent is None else [{"percent": self.percent}]
+        parts = self.model_dump(mode="json", include={"guards", "shadow", "tenants", "not_tenants"})
+        return {"steps": steps, **parts}
+
+
+class ConfiguredGuardrail(Entry):
+    """A guardrail policy, in the words of `contracts.guardrails.policy`."""
+
+    name: _Name
+    tenants: list[_Name] = []
+    routes: list[_Name] = []
+    stages: list[dict[str, Any]] = Field(min_length=1)
+
+
 class ConfiguredPrice(Entry):
     """A price card."""
 
@@ -227,3 +258,5 @@ class ConfigurationFile(Entry):
     issuers: list[ConfiguredIssuer] = []
     routes: list[ConfiguredRoute] = []
     playbooks: list[PlaybookFields] = []
+    rollouts: list[ConfiguredRollout] = []
+    guardrails: list[ConfiguredGuardrail] = []

@@ -41,13 +41,15 @@ from gateway.config_entries import (
     ConfiguredPrice,
 )
 from gateway.config_failures import build_playbooks, pool_failures
+from gateway.config_guardrails import build_guardrails
+from gateway.config_rollouts import build_rollouts
 from gateway.config_routes import build_routes
 from gateway.config_rules import Misplaced, Place, build_rules
 from gateway.directory import RefusedSnapshot
 from gateway.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
-_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks")
+_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts")
 _SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
 
@@ -75,6 +77,8 @@ class FileSource:
             serving = _serving(parsed)
             issuers = tuple(_issuers(parsed, policies))
             playbooks = build_playbooks(parsed, serving.pools)
+            rollouts = build_rollouts(parsed, serving)
+            guardrails = build_guardrails(parsed)
         return Snapshot(
             revision=revision,
             keys={entry.digest: entry for entry in keys},
@@ -87,6 +91,8 @@ class FileSource:
             issuers=issuers,
             routes=serving.routes,
             playbooks=playbooks,
+            rollouts=rollouts,
+            guardrails=guardrails,
         )
 
     def serving(self) -> Serving:
@@ -183,6 +189,8 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
         (("pools",), "pool", [pool.name for pool in parsed.pools]),
         (("models",), "model", [model.name for model in parsed.models]),
         (("routes",), "route", [route.name for route in parsed.routes]),
+        (("rollouts",), "rollout", [rollout.name for rollout in parsed.rollouts]),
+        (("guardrails",), "guardrail", [one.name for one in parsed.guardrails]),
         (("playbooks",), "playbook of", [playbook.provider for playbook in parsed.playbooks]),
         (("prices",), "price version", [price.version for price in parsed.prices]),
         (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
@@ -219,7 +227,13 @@ def _tenants(parsed: ConfigurationFile) -> dict[str, TenantSpec]:
     """Give the tenants that are listed, and with the defaults those that only a key or an issuer names."""
     named = [key.tenant for key in parsed.keys] + [issuer.tenant for issuer in parsed.issuers if issuer.tenant]
     listed = {
-        tenant.id: TenantSpec(tenant.id, tenant.weight, tenant.time_zone, keeps_content=tenant.keeps_content)
+        tenant.id: TenantSpec(
+            tenant.id,
+            tenant.weight,
+            tenant.time_zone,
+            keeps_content=tenant.keeps_content,
+            audits_requests=tenant.audits_requests,
+        )
         for tenant in parsed.tenants
     }
     return {name: TenantSpec(name) for name in named} | listed

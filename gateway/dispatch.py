@@ -12,10 +12,13 @@ from typing import Final
 
 from backends.llm.base import ModelCall, SentAhead
 from contracts.chat import GenerationRequest
-from contracts.configuration import KeyEntry, TargetSpec
-from contracts.errors import ClientGone, InvalidUsage, MalformedBody, TollkeeperError
+from contracts.configuration import KeyEntry, ModelSpec, TargetSpec
+from contracts.errors import ClientGone, ContentFiltered, InvalidUsage, MalformedBody, TollkeeperError
+from contracts.guardrails.finding import Verdict
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
+from contracts.requests import AnyRequest
+from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
 from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
@@ -23,12 +26,14 @@ from gateway.cascade import Cascades
 from gateway.clock import Clock
 from gateway.content import ContentKeeper
 from gateway.decisions import add_decision
+from gateway.error_answer import send_error
 from gateway.exchange import Exchange
+from gateway.guardrails.request_guard import RequestGuard, cut_by
 from gateway.journey import Journeys
 from gateway.life import Life
-from gateway.operations import Operation
+from gateway.operations import CHAT, Operation
 from gateway.reading import read_latency_budget, read_priority, read_tags
-from gateway.reply import Reply, ReplyFacts, send_error
+from gateway.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.stages import Passage, Stages
 from gateway.trace_context import TraceContext
 
@@ -73,6 +78,14 @@ class Dispatcher:
         life.is_batched = is_batched
         passage = Passage()
         await self._lead(life, passage, exchange, operation, self._pass(life, passage, exchange, operation, key))
+
+    async def serve_shadow(self, exchange: Exchange, key: KeyEntry, route: RouteSpec, rollout: RolloutSpec) -> Life:
+        """Serve a copy of a chat along a route that nobody else may ask for; give its life. Never raises."""
+        life = self._begin(exchange, CHAT)
+        life.rollout, life.arm = rollout, "shadow"
+        passage = Passage(route=route)
+        await self._lead(life, passage, exchange, CHAT, self._pass(life, passage, exchange, CHAT, key))
+        return life
 
     async def carry_on(
         self,
@@ -126,7 +139,11 @@ class Dispatcher:
         passage.ticket = self._stages.admission.admit(life.who)
         if (keeper := self._content_keeper(life)) is not None:
             keeper.watch(passage.reply)
+        if (audit := self._stages.recorder.audit) is not None and audit.wants(life):
+            audit.watch(life, passage.reply)
         way = None if passage.route is None else await self._stages.guide.begin(life, passage.route)
+        if life.rollout is not None:
+            self._stages.rollouts.watch(life, passage.reply)
         if life.cache is not None and await self._answer_again(life, passage, exchange, operation):
             return
         if way is not None:
@@ -161,11 +178,13 @@ class Dispatcher:
         """Go a request's way, and end it with its record, however that ends."""
         try:
             await way
+            if life.guard is not None:
+                await self._inspect(life, passage)
         except asyncio.CancelledError:
             if passage.ended_by is None:
                 self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
             else:
-                self._end_early(life, passage, passage.ended_by)
+                await self._end_early(life, passage, passage.ended_by)
         except TollkeeperError as error:
             self._fail(life, error)
         except RecursionError:  # what the reading of a body just bore, its further way may not
@@ -182,12 +201,16 @@ class Dispatcher:
             life.response_bytes += passage.reply.end_bytes
         if life.choice is not None and life.choice.sample is not None:
             add_decision(life, "replica", life.choice.sample.facts())
+        if life.rollout is not None:
+            await self._stages.rollouts.look(life, exchange, passage.reply)
         try:
             # On disk before the client has its acknowledgement, and in the turn in which it was settled: whoever takes
             # down what counters hold, together with the journal's end, finds it there.
             self._stages.recorder.record(life)
             if (keeper := self._content_keeper(life)) is not None:
                 keeper.keep(life, passage.reply)
+            if (audit := self._stages.recorder.audit) is not None and audit.wants(life):
+                audit.note(life, exchange, passage.reply)
             if operation.keeps and passage.reply is not None and life.error is None and (life.attempts or life.is_hit):
                 await self._keep(life, passage.reply)
         finally:
@@ -262,16 +285,58 @@ class Dispatcher:
             life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), life.priority)
         if tags or request.user:
             life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
-        found = self._stages.guard.find(key, request, life.api, life.snapshot)
+        found = passage.route or self._stages.guard.find(key, request, life.api, life.snapshot)
         if isinstance(found, RouteSpec):
-            passage.route, life.route = found, found.id
+            passage.route, life.route = found, found.id if life.rollout is None else life.rollout.route
         else:
             life.model, life.cache = found, found.cache
-            if found.sampling is not None and isinstance(request, GenerationRequest):
-                request, life.set_fields = found.sampling.apply(request)
-                life.request = request
+        if life.snapshot.guardrails and life.arm != "shadow":  # its original passed, nobody sees its answer
+            request = await self._guarded(life, exchange, operation, request)
+        if isinstance(found, ModelSpec) and found.sampling is not None and isinstance(request, GenerationRequest):
+            request, life.set_fields = found.sampling.apply(request)
+            life.request = request
         created_unix = life.started_at_ns // 1_000_000_000
-        return operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
+        reply = operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
+        if life.guard is not None and isinstance(reply, GeneratedReply):
+            self._filter_answer(life.guard, passage, reply)
+        return reply
+
+    async def _guarded(self, life: Life, exchange: Exchange, operation: Operation, request: AnyRequest) -> AnyRequest:
+        """Lead a request through the guardrails that cover it. Raises what refuses it."""
+        guard = life.guard = self._stages.guardrails.guard_for(life, exchange)
+        if guard is None:
+            return request
+        began_ns = self._clock.monotonic_ns()
+        try:
+            return await self._stages.guardrails.examine(guard, life, operation)
+        finally:
+            guard.spent_ns = self._clock.monotonic_ns() - began_ns
+
+    def _filter_answer(self, guard: RequestGuard, passage: Passage, reply: GeneratedReply) -> None:
+        """Let guardrails see the answer first, and end a stream in which they find what must not go out."""
+        answer_filter = guard.filter_answer()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end(verdict: Verdict) -> None:
+            if not task.cancelling():  # else the client has left, or the answer has ended already
+                passage.ended_by = cut_by(verdict)
+                task.cancel()
+
+        if answer_filter is not None:
+            reply.filter_by(answer_filter, end)
+
+    async def _inspect(self, life: Life, passage: Passage) -> None:
+        """Let guardrails see the end of an answer, which they may stop."""
+        if passage.ended_by is not None:
+            await asyncio.sleep(0)  # this task is cancelled: it learns of it here
+        if passage.reply is None or life.is_hit:
+            return
+        verdict = await passage.reply.inspect()
+        if verdict is not None:
+            why = cut_by(verdict)
+            life.finish_reason = why.ends_with
+            passage.reply.end_early(why)
 
     def _fail(self, life: Life, error: TollkeeperError) -> None:
         life.error = error
@@ -279,13 +344,20 @@ class Dispatcher:
         if last is not None and last.error is None:
             last.error = error
 
-    def _end_early(self, life: Life, passage: Passage, why: TollkeeperError) -> None:
+    async def _end_early(self, life: Life, passage: Passage, why: TollkeeperError) -> None:
         """End an answer that has used up what it may have: a good answer, cut."""
         task, reply, last = asyncio.current_task(), passage.reply, life.last_attempt
         assert task is not None and reply is not None and last is not None
         task.uncancel()
         last.error = None
-        life.finish_reason = "length"
+        if life.guard is not None and not isinstance(why, ContentFiltered):
+            try:
+                verdict = await reply.inspect()
+            except asyncio.CancelledError:
+                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+                return
+            why = why if verdict is None else cut_by(verdict)
+        life.finish_reason = why.ends_with
         reply.end_early(why)
 
     async def _settle(self, life: Life, passage: Passage) -> None:

@@ -13,6 +13,7 @@ from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
+from gateway.error_answer import send_error
 from gateway.exchange import Exchange, Serving
 from gateway.identity.authentication import Authenticator
 from gateway.lane.quick_lane import QuickLane
@@ -20,7 +21,7 @@ from gateway.metrics.endpoint import PATH as METRICS
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.operations import CHAT, OPERATIONS, Operation
 from gateway.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
-from gateway.reply import JSON, send_error
+from gateway.reply import JSON
 from gateway.resource import Resource
 from gateway.serving_tasks import ServingTasks
 

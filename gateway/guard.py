@@ -1,6 +1,6 @@
 """What a request may ask for: the stage before and after the model where policies stand.
 
-Today it holds a key to its scopes and a model to its context; detectors and redaction join here as further checks.
+It holds a key to its scopes and a model to its context. What is looked for in texts is in `gateway/guardrails`.
 """
 
 from dataclasses import dataclass

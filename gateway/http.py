@@ -260,6 +260,10 @@ class HttpConnection:
         if transport is not None and not transport.is_closing():
             transport.write(data)
 
+    def writer(self) -> Callable[[bytes], object]:
+        """Give what sends bytes as `write` does, for less, to whoever stops when the client leaves."""
+        return self.write if self._transport is None else self._transport.write
+
     def finished(self, *, keep_alive: bool) -> None:
         """Take the connection back after an answer."""
         self._current = self._task = self._pause = self._resume = None

@@ -54,6 +54,8 @@ class Journeys:
                 self._stages.guide.paces.learn(leg.model.id, life.attempts[-1])
                 return
             except TollkeeperError as error:
+                if failure is None:
+                    life.left_first_for = error.error_code
                 if failure is None or isinstance(error, UpstreamError):
                     failure, limit = error, life.limit
                 if not goes_on(self._stages, life, reply, error):

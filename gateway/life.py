@@ -20,9 +20,11 @@ from contracts.generation import Result
 from contracts.identity import ANONYMOUS, Identity
 from contracts.limits import PriorityClass
 from contracts.prices import UNPRICED, Cost
-from contracts.records import AttemptReason, CountMethod, Outcome
+from contracts.records import Arm, AttemptReason, CountMethod, Outcome
 from contracts.requests import AnyRequest
+from contracts.rollouts import RolloutSpec
 from contracts.usage import UNKNOWN_USAGE, Usage
+from gateway.guardrails.request_guard import RequestGuard
 from gateway.progress import Progress
 from gateway.routing.choice import Choice
 
@@ -123,6 +125,10 @@ class Life(msgspec.Struct):
     cache: CachePolicy | None = None  # of the route, else of the model
     cache_outcome: CacheOutcome = ""
     choice: Choice | None = None  # of the targets to be tried
+    rollout: RolloutSpec | None = None  # that it takes part in
+    arm: Arm = ""  # of that
+    left_first_for: str = ""  # the error's code for which the first model on its way did not answer
+    guard: RequestGuard | None = None  # none: no guardrail covers it
 
     @property
     def is_hit(self) -> bool:

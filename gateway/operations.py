@@ -10,11 +10,12 @@ from contracts.configuration import KeyEntry
 from contracts.embedding import EmbeddingRequest
 from contracts.requests import AnyRequest
 from contracts.rerank import RerankRequest, ScoreRequest
+from gateway.chat_reply import ChatReply
 from gateway.completion_reply import CompletionReply
 from gateway.embedding_reply import EmbeddingReply
 from gateway.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
-from gateway.reply import ChatReply, Reply, ReplyFacts
+from gateway.reply import Reply, ReplyFacts
 from gateway.rerank_reply import RerankReply, ScoreReply
 
 

@@ -30,14 +30,14 @@ class Progress:
         "count_method",
         "first_at_ns",
         "on_first",
+        "_tokens",
         "reasoning_tokens",
-        "tokens",
         "usage",
     )
 
     def __init__(self) -> None:
         self.first_at_ns: int | None = None
-        self.tokens = 0
+        self._tokens = 0  # whose gaps are worked out
         self.reasoning_tokens = 0  # of these
         self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
         self.count_method: CountMethod = "none"
@@ -61,7 +61,7 @@ class Progress:
             if self.on_first is not None:
                 self.on_first(now_ns)
         self._last_at_ns = now_ns
-        self.tokens += tokens
+        self._tokens += tokens
         self.reasoning_tokens += delta.reasoning_tokens
         last = self._last_at.get(index)
         is_timed = len(times) == tokens
@@ -79,7 +79,7 @@ class Progress:
     def arrivals_of(self, index: int) -> list[int]:
         """Give a list that takes when each further token of a choice arrives, one that has had some.
 
-        Whoever adds to it counts the token in `tokens`. It holds until `take` is told of another choice's.
+        It holds until `take` is told of another choice's.
         """
         self._work_out()
         self._arriving = index
@@ -91,7 +91,7 @@ class Progress:
         def count(made_ns: int, now_ns: int) -> None:
             if self._arrivals:
                 self._work_out()
-            self.tokens += 1
+            self._tokens += 1
             self._last_at_ns = now_ns
             units = (made_ns - last_at[index] + _HALF_UNIT_NS) // GAP_UNIT_NS
             self._gaps.append(units if 0 <= units <= MAX_GAP_UNITS else gap_units(made_ns - last_at[index]))
@@ -99,6 +99,11 @@ class Progress:
 
         last_at = self._last_at
         return count
+
+    @property
+    def tokens(self) -> int:
+        """Give how many tokens there were."""
+        return self._tokens + len(self._arrivals)
 
     @property
     def last_at_ns(self) -> int | None:
@@ -118,6 +123,7 @@ class Progress:
             pairs = zip([self._last_at[self._arriving], *times], times, strict=False)
             self._gaps += [(after - before + _HALF_UNIT_NS) // GAP_UNIT_NS for before, after in pairs]
             self._last_at_ns = self._last_at[self._arriving] = times[-1]
+            self._tokens += len(times)
             times.clear()
 
     @property

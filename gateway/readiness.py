@@ -13,6 +13,7 @@ from gateway.engine_health import engine_health
 from gateway.engine_records import JournalledEngineRecords
 from gateway.identity.authentication import Authenticator
 from gateway.provider_hosts import ProviderHosts
+from gateway.rollouts.rollouts import Rollouts
 from gateway.routing.router import Router
 from gateway.scheduling.pool_queues import PoolQueues
 from gateway.secure_listener import ListenerContext
@@ -32,6 +33,7 @@ class Readiness:
     targets: TargetRegistry
     health_book: HealthBook
     router: Router
+    rollouts: Rollouts
     answers: AnswerCache
     semantic: SemanticService
     batches: BatchService
@@ -80,6 +82,7 @@ class Readiness:
             "target_changes": self.health_book.changes.shown(),
             **engine_health(self.engines.status(), self.engine_records),
             "routing": self.router.status(),
+            "rollouts": self.rollouts.status(),
             "provider_host": self.providers.health(),
         }
 
@@ -105,6 +108,8 @@ class Readiness:
             "configuration": bool(self.directory.refused),
             "targets_away": self.health_book.is_degraded,
             "semantic": self.semantic.is_degraded,
+            "audit": books.audit.is_degraded,
+            "rollout_stopped": self.rollouts.has_stopped,
             "certificate": self.tls is not None and bool(self.tls.fault),
             "misconfigured": bool(self.directory.snapshot.misconfigured or self.targets.broken),
         }

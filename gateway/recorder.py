@@ -13,6 +13,7 @@ from gateway.content import ContentKeeper
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
 from gateway.metrics.request_counts import RequestCounts, SeriesKey
+from gateway.request_audit import RequestAudit
 
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
@@ -54,12 +55,14 @@ class Recorder:
         emit_span: Callable[[RequestRecord], None] | None = None,
         counts: RequestCounts | None = None,
         content: ContentKeeper | None = None,
+        audit: RequestAudit | None = None,
     ) -> None:
         self._journal = journal
         self.gateway = gateway  # its name
         self._emit_span = emit_span
         self._counts = counts
         self.content = content  # none: nothing of what was said is kept
+        self.audit = audit  # none: no tenant's requests are audited
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
         self.unrecorded_rejections = 0
@@ -94,6 +97,9 @@ class Recorder:
     def record_whole(self, requests: Sequence[WholeRequest]) -> None:
         """Write the records of requests that were answered well, each at the first try."""
         self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
+
+    def count_whole(self, requests: Sequence[WholeRequest]) -> None:
+        """Count requests whose records are written, and show them to tracing."""
         for one in requests:
             if self._counts is not None:
                 self._counts.note_whole(
@@ -111,10 +117,8 @@ class Recorder:
 
 def _request_record(life: Life, gateway: str) -> RequestRecord:
     request, attempt = life.request, life.last_attempt
-    target = attempt.target if attempt else None
-    result = attempt.result if attempt else None
-    made, error = _made_by(life.answering_attempts), life.error
-    first_at = made.first_at_ns
+    target, result = (attempt.target, attempt.result) if attempt else (None, None)
+    made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
     return RequestRecord(
         request_id=life.id.bytes,
         started_at_ns=life.started_at_ns,
@@ -137,7 +141,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         adapter=result.adapter if result else "",
         region=target.region if target else "",
         gateway=gateway,
-        ttft_ns=None if first_at is None else max(first_at - life.began_ns, 0),
+        ttft_ns=None if made.first_at_ns is None else max(made.first_at_ns - life.began_ns, 0),
         admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
         queue_ns=result.queue_ns if result else None,
         cold_start_ns=result.cold_start_ns if result else None,
@@ -175,6 +179,11 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         overdraft_tokens=life.overdraft_tokens,
         tool_calls=life.tool_calls,
         schema_failed=life.schema_failed,
+        arm=life.arm,
+        rollout="" if life.rollout is None else life.rollout.id,
+        verdicts=[] if guard is None else guard.verdicts,
+        guard_ns=None if guard is None else guard.spent_ns,
+        guard_held_ns=None if guard is None else guard.held_ns,
     )
 
 

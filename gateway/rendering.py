@@ -121,7 +121,7 @@ class OpenAIRenderer(AnswerRenderer):
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
         """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
-        chunk = self.delta(Delta(tokens=0, index=index, finish_reason="length"))
+        chunk = self.delta(Delta(tokens=0, index=index, finish_reason=why.ends_with))
         cause = _encoder.encode({"ended_by": {"code": why.error_code, "message": why.message}})
         return b'%b,"tollkeeper":%b}\n\n' % (chunk.removesuffix(b"}\n\n"), cause)
 
@@ -156,7 +156,7 @@ class ChatRenderer(OpenAIRenderer):
     def delta(self, delta: Delta) -> bytes:
         """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
         text, reason = delta.text, delta.finish_reason
-        if not (reason or delta.reasoning or delta.tool_calls or delta.logprobs):
+        if not (reason or delta.reasoning or delta.tool_calls or delta.logprobs or delta.refusal):
             # Nearly all deltas: a few words, whose chunk is these words between two constants.
             return self._text_head(delta.index) + _string(text) + _TEXT_TAIL if text else b""
         fields = []
@@ -164,6 +164,8 @@ class ChatRenderer(OpenAIRenderer):
             fields.append(b'"reasoning_content":' + _string(delta.reasoning))
         if text:
             fields.append(b'"content":' + _string(text))
+        if delta.refusal:
+            fields.append(b'"refusal":' + _string(delta.refusal))
         if delta.tool_calls:
             fields.append(b'"tool_calls":' + delta.tool_calls)
         logprobs = _encoder.encode(_logprobs(delta.logprobs)) if delta.logprobs else b"null"
@@ -222,9 +224,10 @@ class WholeText(ABC):
             self._logprobs.extend(delta.logprobs)
         self.finish_reason = delta.finish_reason or self.finish_reason
 
-    def end_early(self) -> None:
-        """Say that the gateway ended the choice, unless it had ended."""
-        self.finish_reason = self.finish_reason or "length"
+    def end_early(self, reason: str = "length") -> None:
+        """Say that the gateway ended the choice, unless it had ended; of one that was filtered, in any case."""
+        if reason == "content_filter" or not self.finish_reason:
+            self.finish_reason = reason
 
     @property
     def spoken(self) -> str | None:

@@ -4,42 +4,32 @@ The answer's end (the whole body, or a stream's last event) is held back until `
 on disk before the client has its acknowledgement.
 """
 
-import math
 from collections.abc import Callable
 from typing import Final
-from uuid import UUID
-
-import msgspec
 
 from backends.llm.base import RelayingSink
 from backends.llm.text_sink import TextSink
-from contracts.chat import ChatRequest, GenerationRequest
-from contracts.errors import BudgetExhausted, LimitExceeded, TollkeeperError, UpstreamBroken
+from contracts.chat import GenerationRequest
+from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Result, Vectors
+from contracts.guardrails.finding import Verdict
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from gateway.allowance import Allowance
 from gateway.answer_copy import AnswerCopy
+from gateway.answer_digest import AnswerDigest
 from gateway.answer_facts import facts_wanted
 from gateway.chunk_relay import ChunkRelay
-from gateway.clock import Clock
-from gateway.exchange import Exchange, Headers
+from gateway.exchange import Headers
+from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.progress import Progress
-from gateway.rendering import OPENAI_ERRORS, AnswerRenderer, ChatRenderer, ErrorShape, WholeText
+from gateway.rendering import AnswerRenderer, ErrorShape, WholeText
+from gateway.reply_facts import ReplyFacts as ReplyFacts
 from gateway.served import served_headers
 from gateway.text_relay import TextRelay
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
-
-
-class ReplyFacts(msgspec.Struct, frozen=True):
-    """What every answer is made with."""
-
-    exchange: Exchange
-    request_id: UUID
-    created_unix: int
-    clock: Clock
 
 
 class Reply:
@@ -57,6 +47,7 @@ class Reply:
         self.has_ended = False  # by us, before the target's end
         self._served: Headers = ()
         self._copy: AnswerCopy | None = None
+        self.digest: AnswerDigest | None = None  # has what the client is sent, where that is to be hashed
 
     def add_headers(self, headers: Headers) -> None:
         """Send these as well. Takes effect as long as the answer has not begun."""
@@ -91,6 +82,15 @@ class Reply:
         sent = None if self._copy is None else self._copy.with_end(self._body or b"")
         return None if sent is None else (*sent, self._served)
 
+    def hashed(self, *, is_whole: bool) -> str | None:
+        """Give the hash of what the client is sent; `None` where it is not hashed, or nothing is sent."""
+        return None if self.digest is None else self.digest.with_end((self._body or b"") if is_whole else b"")
+
+    @property
+    def _is_seen(self) -> bool:
+        """Whether events are looked at as they go, so that nothing may pass them on by itself."""
+        return self._copy is not None or self.digest is not None
+
     @property
     def end_bytes(self) -> int:
         """Give the size of what `conclude` sends."""
@@ -100,6 +100,10 @@ class Reply:
         """Answer with what `copied` gave of another; `conclude` sends its end."""
         self._served = served
         self._body = end
+
+    async def inspect(self) -> Verdict | None:
+        """Have guardrails see the whole of an answer that has come to its end; give the verdict that stops it."""
+        return None
 
     def end_early(self, why: TollkeeperError) -> None:
         """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
@@ -197,6 +201,12 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         self._finished: set[int] = set()
         self._renders_usage = False
         self._facts = facts_wanted(request)
+        self._filter: AnswerFilter | None = None
+        self._on_block: Callable[[Verdict], None] | None = None
+
+    def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
+        """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""
+        self._filter, self._on_block = answer_filter, on_block
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         super().begin_attempt(progress, resumes=resumes)
@@ -206,14 +216,23 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._renders_usage = False
             if self._facts is not None:
                 self._facts.begin()
+            if self._filter is not None:
+                self._filter.begin()
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
         if self.has_ended:
             return
+        through = self._filter
+        if through is not None and through.acts:  # its bytes hold what stages may cut: it is rendered anew
+            for delta in deltas:
+                self.delta(delta)
+            return
         now = self._clock.monotonic_ns()
         for delta in deltas:
             self._take(delta, now)
+            if through is not None:
+                through.take(delta, now)
         if is_usage_only and not self._request.wants_usage:
             return
         self._send_event(data)
@@ -223,7 +242,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {delta.index}
-        if not exchange.is_chunked or not is_alone or self.has_ended or self._copy is not None:
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
             return None
         relay = ChunkRelay(
             self,
@@ -235,13 +254,13 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             on_tokens=self._on_tokens,
             allowance=self._allowance,
         )
-        return relay.take
+        return relay
 
     def text_relay(self, index: int) -> Callable[[str, int], None] | None:
         """Give what renders and sends plain text of the one choice, once its answer has begun."""
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {index} == self._opened
-        if not exchange.is_chunked or not is_alone or self.has_ended or self._copy is not None:
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
             return None
         frame = self._renderer.text_frame(index)
         if frame is None:
@@ -254,7 +273,22 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         """Render a piece, or keep it where the caller wants the answer whole."""
         if self.has_ended:
             return
-        self._take(delta, self._clock.monotonic_ns())
+        now = self._clock.monotonic_ns()
+        self._take(delta, now)
+        if self._filter is None:
+            self._put(delta)
+        else:
+            self._put_filtered(delta, self._filter, now)
+        self.watch_growth()
+
+    def _put_filtered(self, delta: Delta, through: AnswerFilter, now_ns: int) -> None:
+        for passed in through.take(delta, now_ns):
+            self._put(passed)
+        if through.blocked is not None and self._on_block is not None and self._is_streamed:
+            tell, self._on_block = self._on_block, None
+            tell(through.blocked)
+
+    def _put(self, delta: Delta) -> None:
         if not self._is_streamed:
             self._collect(delta)
         elif delta.index in self._opened:
@@ -263,7 +297,18 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._opened.add(delta.index)
             self._renders_usage = True
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
-        self.watch_growth()
+
+    async def inspect(self) -> Verdict | None:
+        """Let what waits of an answer go out, once all stages have seen it, or have stopped it."""
+        through = self._filter
+        if through is None or self.has_ended:
+            return None
+        if self._body is not None:
+            self._body = await through.judge_body(self._body)
+            return through.blocked
+        for delta in await through.end(self._clock.monotonic_ns()):
+            self._put(delta)
+        return through.blocked
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
         """Answer with what `copied` gave of another: a stream's events at once, each as it was."""
@@ -272,10 +317,13 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._send_event(begun)
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End a good answer here, each choice with the reason "length" and the name of what ended it."""
+        """End a good answer here, each choice with its reason ("length") and the name of what ended it."""
+        if self._filter is not None:
+            for delta in self._filter.rest(None, self._clock.monotonic_ns()):
+                self._put(delta)
         super().end_early(why)
         for choice in self._choices:
-            choice.end_early()
+            choice.end_early(why.ends_with)
         if self._is_streamed:
             unfinished = set(range(self._request.choice_count)) - self._finished
             for index in sorted(unfinished & self._progress.choices or unfinished):
@@ -334,47 +382,18 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
         if self._copy is not None:
             self._copy.take(data)
+        if self.digest is not None:
+            self.digest.take(data)
         self._exchange.write(data)
+
+    def _gather(self, delta: Delta) -> None:
+        """Take a part of an answer that has come whole."""
+        if self._filter is None:
+            self._collect(delta)
+        else:
+            self._put_filtered(delta, self._filter, self._clock.monotonic_ns())
 
     def _collect(self, delta: Delta) -> None:
         while len(self._choices) <= delta.index:
             self._choices.append(self._renderer.new_choice())
         self._choices[delta.index].take(delta)
-
-
-class ChatReply(GeneratedReply):
-    """The sink of one chat request."""
-
-    def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
-        renderer = ChatRenderer(f"chatcmpl-{facts.request_id.hex}", facts.created_unix, request.model)
-        super().__init__(facts, request, renderer)
-
-
-def send_error(
-    exchange: Exchange, error: TollkeeperError, headers: Headers = (), shape: ErrorShape = OPENAI_ERRORS
-) -> None:
-    """Answer with an error: as a body where nothing was sent yet, as the stream's last event where it had begun.
-
-    A stream that ends by an error has no [DONE], so that no client takes it for complete.
-    """
-    if shape.of_request is not None:
-        shape, more = shape.of_request(headers)
-        headers = (*headers, *more)
-    if exchange.is_started:
-        exchange.end(shape.event(error))
-        return
-    headers = (*headers, *_retry_headers(error))
-    exchange.send(shape.status(error), JSON, shape.body(error), headers)
-
-
-def _retry_headers(error: TollkeeperError) -> Headers:
-    """Say when to come back: in whole seconds as HTTP has it, and in milliseconds for the SDKs that read them."""
-    found: Headers = ()
-    wait = error.retry_after_seconds
-    if wait is not None:
-        found = ((b"retry-after", b"%d" % max(1, math.ceil(wait))),)
-        if isinstance(error, LimitExceeded | BudgetExhausted):
-            found += ((b"retry-after-ms", b"%d" % math.ceil(wait * 1000)),)
-    if error.should_retry is not None:
-        found += ((b"x-should-retry", b"true" if error.should_retry else b"false"),)
-    return found

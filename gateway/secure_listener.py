@@ -9,10 +9,10 @@ from typing import Final
 
 from backends.tls import LiveContext, TlsFiles, server_context
 from contracts.errors import PermissionDenied
+from gateway.error_answer import send_error
 from gateway.exchange import Exchange, Handler, Serving
 from gateway.http import LINGER_SECONDS, HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
-from gateway.reply import send_error
 
 # What load balancers and supervisors ask, which hold no certificate.
 _OPEN_TO_ALL: Final = frozenset(("/health", "/ready"))

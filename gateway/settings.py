@@ -8,6 +8,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backends.audit.options import AuditOptions
+from backends.channels.inward import NetworksText
 from backends.tls import TlsFiles
 from contracts.configuration import control_database_url
 from contracts.files import FileBounds
@@ -45,6 +47,7 @@ class GatewaySettings(BaseSettings):
     responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
     responses_max_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1 << 20)  # that one tenant keeps of them
     answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
+    guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     tracing: bool = False  # send a GenAI span per request as well
 
@@ -65,6 +68,10 @@ class GatewaySettings(BaseSettings):
     max_concurrent: int = Field(default=4096, ge=1)
     content_max_bytes: int = Field(default=256 << 10, ge=1024)  # of a prompt, and of an answer; of tenants that keep it
     content_patterns: Path | None = None  # a file with patterns of one's own; a line each, name = expression
+    audit_sink: str = ""  # where finished segments of the audit log go: s3://BUCKET/PREFIX, or a directory
+    audit_sink_days: int = Field(default=400, ge=1, le=36_500)  # for how long the bucket locks them
+    audit_s3_endpoint: str = ""  # of an S3-compatible store that is not Amazon's
+    audit_keep_days: int = Field(default=0, ge=0, le=36_500)  # older segments are cut here; 0: none ever
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
     drain_seconds: float = Field(default=10.0, ge=0)
 
@@ -136,6 +143,11 @@ class GatewaySettings(BaseSettings):
     def database_address(self) -> str:
         """Give the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
+
+    @property
+    def audit_options(self) -> AuditOptions:
+        """Give how the audit log is kept."""
+        return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
     def providers_address(self) -> str:

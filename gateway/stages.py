@@ -13,10 +13,12 @@ from gateway.directory import Directory
 from gateway.earlier_answers import EarlierAnswer
 from gateway.grant import Grant
 from gateway.guard import Guard
+from gateway.guardrails.guardrails import Guardrails
 from gateway.identity.authentication import Authenticator
 from gateway.limiter import Limiter
 from gateway.recorder import Recorder
 from gateway.reply import Reply
+from gateway.rollouts.rollouts import Rollouts
 from gateway.routes.guide import RouteGuide
 from gateway.routing.router import Router
 from gateway.scheduling.pool_queue import Place
@@ -42,6 +44,8 @@ class Stages:
     recorder: Recorder
     answers: AnswerCache
     guide: RouteGuide
+    rollouts: Rollouts
+    guardrails: Guardrails
 
 
 @dataclass(slots=True)

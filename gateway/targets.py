@@ -4,10 +4,12 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
+from backends.sealed_references import is_stored, shown_reference, token_of
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError, UnsupportedParameter
 from contracts.generation import Continuation
@@ -22,8 +24,13 @@ class TargetReplaced(TargetMisconfigured):
 class TargetRegistry:
     """Gives the adapter for a target's specification."""
 
-    def __init__(self, factories: Mapping[str, TargetFactory] | None = None) -> None:
+    def __init__(
+        self,
+        factories: Mapping[str, TargetFactory] | None = None,
+        open_sealed: Callable[[str], str] | None = None,  # what the control database keeps of providers' keys
+    ) -> None:
         self._factories = factories or {}  # by kind: of targets that share something
+        self._resolve = partial(resolve_key, open_sealed=open_sealed)
         self._targets: dict[tuple[str, str], Target] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -119,7 +126,7 @@ class TargetRegistry:
 
     def _build(self, spec: TargetSpec) -> Target:
         factory = self._factories.get(spec.kind) or _factory_of(spec)
-        return factory(spec, resolve_key)
+        return factory(spec, self._resolve)
 
     def _close(self, target: Target) -> None:
         task = asyncio.get_running_loop().create_task(target.close())
@@ -144,9 +151,19 @@ def _factory_of(spec: TargetSpec) -> TargetFactory:
     return factory
 
 
-def resolve_key(key_ref: str) -> str:
-    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH". Raises ConfigurationError."""
+def resolve_key(key_ref: str, open_sealed: Callable[[str], str] | None = None) -> str:
+    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH", or open a stored key.
+
+    Raises ConfigurationError.
+    """
     kind, _, place = key_ref.partition(":")
+    if is_stored(key_ref):
+        token = token_of(key_ref)
+        if open_sealed is None:
+            raise ConfigurationError(
+                f"{shown_reference(key_ref)!r} is kept in the control database, and this process has no key to open it"
+            )
+        return open_sealed(token)
     if kind == "env" and place:
         value = os.environ.get(place, "")
         if not value:

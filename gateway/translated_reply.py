@@ -63,7 +63,7 @@ class TranslatedReply(GeneratedReply):
             delta = _delta_of(choice)
             if self._facts is not None and delta.tool_calls:
                 self._facts.take(delta)
-            self._collect(delta)
+            self._gather(delta)
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""

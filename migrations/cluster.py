@@ -19,7 +19,7 @@ _ALTERATION: Final = re.compile(r"^ALTER TABLE (\w+)\s(.*)$", re.DOTALL)
 _REMOVAL: Final = re.compile(r"^DROP TABLE IF EXISTS (\w+)$")
 _EMPTYING: Final = re.compile(r"^TRUNCATE TABLE IF EXISTS (\w+)$")
 _READING: Final = re.compile(r"\bFROM (\w+)(\s+AS \w+)?")
-_CODEC: Final = re.compile(r"^\s*MODIFY COLUMN (IF EXISTS )?\w+ CODEC\b")
+_OF_STORED: Final = re.compile(r"^\s*(MODIFY COLUMN (IF EXISTS )?\w+ CODEC|(ADD|MATERIALIZE|DROP) INDEX)\b")
 _WINDOW: Final = "non_replicated_deduplication_window"
 
 
@@ -107,8 +107,8 @@ class ClusterRendering:
 
     def _altered(self, table: str, changes: str) -> list[str]:
         local = f"ALTER TABLE {self._local(table)} {self._on} {changes}"
-        kept = [change for change in re.split(r",\n", changes) if not _CODEC.match(change)]
-        if not kept:  # how columns are compressed is nothing to a table that keeps none
+        kept = [change for change in re.split(r",\n", changes) if not _OF_STORED.match(change)]
+        if not kept:  # how columns are compressed and indexed is nothing to a table that keeps none
             return [local]
         return [local, f"ALTER TABLE {table} {self._on} " + ",\n".join(kept)]
 
@@ -118,7 +118,7 @@ class ClusterRendering:
 
 def _shard_by(create: str) -> str:
     """Give the column that decides a row's shard: its tenant, else the first of its sort key."""
-    if re.search(r"^    tenant\b", create, re.MULTILINE):
+    if re.search(r"^    tenant\b(?!.* ALIAS )", create, re.MULTILINE):
         return "tenant"
     found = re.search(r"ORDER BY \(?(\w+)", create)
     if found is None:

@@ -21,11 +21,15 @@ class Call:
 
 @dataclass
 class HttpReceiver:
-    """Answers with `statuses`, one after the other, the last for good; -1 breaks off, 0 never answers."""
+    """Answers with `statuses`, one after the other, the last for good; -1 breaks off, 0 never answers.
+
+    Each answer's body is `says`.
+    """
 
     statuses: list[int] = field(default_factory=lambda: [200])
     calls: list[Call] = field(default_factory=list)
     location: str = ""
+    says: bytes = b""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -58,7 +62,8 @@ class HttpReceiver:
                 if status == -1:
                     return
                 location = f"location: {self.location}\r\n" if self.location else ""
-                writer.write(f"HTTP/1.1 {status} X\r\n{location}content-length: 0\r\n\r\n".encode())
+                length = len(self.says)
+                writer.write(f"HTTP/1.1 {status} X\r\n{location}content-length: {length}\r\n\r\n".encode() + self.says)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -1,4 +1,7 @@
-"""`tollkeeper backup` and `tollkeeper restore`: both databases as files, and back, each table proven equal."""
+"""`tollkeeper backup` and `tollkeeper restore`: both databases as files, and back, each table proven equal.
+
+The audit's chains go with them; what they vouch for is proven by `tollkeeper audit verify`.
+"""
 
 import os
 import shutil
@@ -10,6 +13,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from backends.audit.copying import copy_chains, restore_chains
+from backends.audit.options import audit_root
+from backends.audit.places import chain_directories
 from backends.control.archive import ArchivedControl, load_control, write_control
 from backends.store.archive import ArchivedStore, load_store, write_store
 from backends.store.tables import list_tables
@@ -24,6 +30,7 @@ from tollkeeper.printing import one_line_errors, print_json, said_to_people, say
 _MANIFEST: Final = "backup.json"
 _STORE: Final = "store"
 _CONTROL: Final = "control"
+_AUDIT: Final = "audit"
 _FORM: Final = 1
 
 
@@ -34,6 +41,7 @@ class Backup(msgspec.Struct, frozen=True):
     made_at: str
     control: ArchivedControl
     store: ArchivedStore
+    audit: tuple[str, ...] = ()  # chains of the data directory
 
 
 def backup_command(
@@ -44,10 +52,11 @@ def backup_command(
 ) -> None:
     """Copy the control database and the store into a directory, each as of one moment, while everything runs.
 
+    The data directory's audit chains are in it too; gateways with a data directory of their own have theirs there.
     Secrets are not in it: keep the data directory's `secrets` apart, without which no key can be recognised.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
-        made = write_backup(opened, to, said_to_people(as_json))
+        made = write_backup(opened, audit_root(data), to, said_to_people(as_json))
     if as_json:
         print_json(msgspec.to_builtins(made))
     else:
@@ -66,13 +75,14 @@ def restore_command(
         found = read_manifest(backup)
         with open_installation(data, store_url, os.environ, makes=True) as opened:
             restore(opened, backup, found, said_to_people(as_json))
+        restore_audit(backup, audit_root(data), said_to_people(as_json))
     if as_json:
         print_json({"restored": str(backup), "equal": True, **msgspec.to_builtins(found)})
     else:
         typer.echo(f"restored from {backup}: every table has the rows and the checksum that it had on {found.made_at}")
 
 
-def write_backup(opened: OpenInstallation, to: Path, say: Callable[[str], None]) -> Backup:
+def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[[str], None]) -> Backup:
     """Write a backup. What failed half-way is removed; a directory that is there is a backup that is whole."""
     if to.exists():
         raise ConfigurationError(f"{to} exists already; a backup goes into a directory of its own")
@@ -82,9 +92,10 @@ def write_backup(opened: OpenInstallation, to: Path, say: Callable[[str], None])
         draft.parent.mkdir(parents=True, exist_ok=True)
         for directory in (draft, draft / _STORE, draft / _CONTROL):
             directory.mkdir(mode=0o700)
+        chains = tuple(copy_chains(audit, draft / _AUDIT))  # first: they vouch for no more than what follows has
         control = write_control(opened.database, draft / _CONTROL, say)
         store = write_store(opened.store, opened.turns, draft / _STORE, say)
-        made = Backup(_FORM, datetime.now(UTC).isoformat(timespec="seconds"), control, store)
+        made = Backup(_FORM, datetime.now(UTC).isoformat(timespec="seconds"), control, store, chains)
         (draft / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(made)) + b"\n")
         draft.replace(to)
     except OSError as error:
@@ -112,6 +123,25 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
     load_store(opened.store, backup / _STORE, found.store, say)
     migrate_database(url, say=say, secrets=opened.secrets)
     migrate_store(address, migrations, wait_seconds=0, say=say)
+
+
+def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
+    """Put the backup's audit chains beside those that are here, and say what is left to do.
+
+    Raises ConfigurationError where they cannot be written.
+    """
+    is_used = bool(chain_directories(root))
+    try:
+        names = restore_chains(backup / _AUDIT, root, f"{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    except OSError as error:
+        raise ConfigurationError(f"the audit chains cannot be written to {root} ({error.strerror})") from error
+    for name in names:
+        say(f"audit chain put back as {root / name}; what is audited from now on begins a chain of its own")
+    if is_used:
+        say(
+            "audit chains that were here may know of what came after the backup: `tollkeeper audit verify` says so, and"
+        )
+        say("`tollkeeper audit accept-restore` puts on record why")
 
 
 def read_manifest(backup: Path) -> Backup:

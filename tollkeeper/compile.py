@@ -34,7 +34,7 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 # with two bases.
 HOT: Final = tuple(
     """
-    backends/http_connection backends/http_head backends/http_pool backends/segment_frames
+    backends/chunk_taker backends/http_connection backends/http_head backends/http_pool backends/segment_frames
     backends/llm/answer_reader backends/llm/http_reply backends/llm/openai_http backends/llm/sent_stream
     backends/llm/sse backends/llm/text_shape
     contracts/ids
@@ -42,6 +42,7 @@ HOT: Final = tuple(
     gateway/guard gateway/http gateway/journal gateway/progress gateway/reading
     gateway/recorder gateway/secure_listener gateway/served gateway/steady_estimates
     gateway/attempts/target_health
+    gateway/guardrails/answer_filter gateway/guardrails/expression gateway/guardrails/stream_screen
     gateway/lane/endings gateway/lane/forecast gateway/lane/lane_life gateway/lane/lane_plan gateway/lane/quick_call
     gateway/lane/prepared_call gateway/lane/quick_lane gateway/lane/quick_stream gateway/lane/record_template
     gateway/lane/plain_stream gateway/lane/quick_purse

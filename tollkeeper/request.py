@@ -103,6 +103,8 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
     cost = "unpriced" if costs.total_usd is None else f"{costs.total_usd:f} USD"
     typer.echo(f"{request.request_id}  {request.started_at.isoformat()}  {labels['outcome']} {request.status}")
     typer.echo(f"tenant {request.tenant}, model {labels['model'] or labels['requested_model']}, {cost}")
+    for verdict in request.verdicts:
+        typer.echo(f"guardrail {verdict}")
     fall = waterfall(request)
     spans = [{"stage": span.stage, "ms": f"{span.length_ns / 1e6:.2f}"} for span in fall.spans]
     print_table(("stage", "ms"), spans, _cell, "no time was taken")

@@ -61,6 +61,23 @@ def content(
         typer.echo(f"tenant {tenant}: what its requests say is {'kept, redacted' if keeps else 'not kept'}")
 
 
+@app.command("audit")
+def audit(
+    tenant: Annotated[str, typer.Argument(help="The tenant's id.")],
+    is_on: Annotated[bool, typer.Option("--on/--off", help="Write each of its requests into the audit log, or stop.")],
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Switch the audit of requests on or off: who asked which model, and hashes of what; off unless switched on."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        changed = client.patch(f"/v1/tenants/{path_segment(tenant)}", {"audits_requests": is_on})
+    if as_json:
+        print_json(changed)
+    else:
+        typer.echo(f"tenant {tenant}: requests are {'audited' if is_on else 'not audited'}")
+
+
 def control_port() -> int:
     """Give the control plane's port as this shell's environment has it."""
     return Ports.from_environment(os.environ).control

@@ -9,6 +9,7 @@ from typing import Final
 from analytics.alerts.promises import holds_of
 from analytics.alerts.sources import AnomalySource, GpuHours, Look, Projection, Source
 from analytics.alerts.wiring import SOURCES
+from backends.control.abuse_incidents import list_incidents
 from backends.control.alert_log import Settled, forget_alerts, open_rules, settle_alerts
 from backends.control.alert_rules import LoadedRules, load_rules
 from backends.control.budget_standings import load_standings
@@ -26,6 +27,7 @@ LEASE: Final = "alert-evaluator"
 LEASE_LASTS: Final = timedelta(seconds=90)  # longer than a look takes, so that it is not lost in the middle of one
 _BUDGETS_SINCE: Final = timedelta(days=70)  # this month and the one before, whatever the day
 _FORGOTTEN_AFTER: Final = timedelta(days=400)
+_MOST_INCIDENTS: Final = 10_000
 _FORGETS_EVERY: Final = timedelta(hours=1)  # no index helps it, and SQLite has one writer
 
 
@@ -83,6 +85,7 @@ class Evaluator:
                 self._project,
                 self._anomalies,
                 self._gpu_hours,
+                list_incidents(session, is_open=True, now=now, limit=_MOST_INCIDENTS),
             )
         for rule_id, fault in loaded.faults.items():
             _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from analytics.slo.indicators import count_windows
 from backends.control.budget_standings import BudgetStanding
 from backends.store.client import StoreClient
+from contracts.abuse.incident import Incident
 from contracts.alerts import Finding, Rule
 from contracts.objectives import BURN_WINDOWS, BurnPair, Objective, burning_pairs
 from contracts.periods import Forecast, forecast
@@ -64,6 +65,7 @@ class Look:
     project: Projection = forecast
     anomalies: AnomalySource | None = None
     gpu_hours: GpuHours | None = None
+    incidents: Sequence[Incident] = ()  # of abuse, that go on
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 
     def burning(self) -> list[tuple[Objective, tuple[BurnPair, ...]]]:

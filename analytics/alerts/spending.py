@@ -63,7 +63,8 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
 def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
     """Find tenants and models with requests that have no price, in the last day."""
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
-    parameters = {"rollup": "requests_hour", "start": start, "end": look.now_s + 3_600, "tenant": None}
+    # From minutes, which are parted by days: of all tenants, a month's hours lie everywhere in their table.
+    parameters = {"rollup": "requests_minute", "start": start, "end": look.now_s + 3_600, "tenant": None}
     sorted_out = ByTenant(
         (text_of(row["tenant"]), row) for row in look.store.query(query("unpriced_usage"), parameters)
     )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from analytics.alerts.abuse import abuse
 from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation, telemetry_loss
 from analytics.alerts.promises import slo_burns
 from analytics.alerts.sources import Source
@@ -19,4 +20,5 @@ SOURCES: Final[Mapping[RuleKind, Source]] = {
     "telemetry_loss": telemetry_loss,
     "ledger_mismatch": ledger_mismatches,
     "unpriced_usage": unpriced_usage,
+    "abuse": abuse,
 }

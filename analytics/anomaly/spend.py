@@ -123,9 +123,9 @@ def _uses(store: StoreClient, tenant: str, day: date) -> dict[str, Use]:
     """Read a tenant's day by model."""
     start = datetime(day.year, day.month, day.day, tzinfo=UTC)
     parameters = {
-        "rollup": "requests_day",
-        "start": int(start.timestamp()),
-        "end": int((start + timedelta(days=1)).timestamp()),
+        **dict.fromkeys(("rollup", "days"), "tenant_model_day"),
+        **dict.fromkeys(("start", "first_day"), int(start.timestamp())),
+        **dict.fromkeys(("end", "end_day"), int((start + timedelta(days=1)).timestamp())),
         "tenant": tenant,
         "team": None,
         "project": None,

@@ -87,15 +87,29 @@ def cost_breakdown(
 ) -> CostBreakdown:
     """Break a place down by one level; by none where `level` is `None`. Raises as `cost_report`.
 
-    `is_quick` leaves unknown what unpriced requests used, where sums do not tell.
+    `is_quick` leaves unknown what unpriced requests used, where it comes from sums.
     """
     lines, source = read_lines(store, place, within, () if level is None else (level,), is_quick=is_quick)
+    return _broken_down(level, lines, source)
+
+
+def _broken_down(
+    level: CostLevel | None, lines: list[tuple[tuple[str, ...], CostSum]], source: Source
+) -> CostBreakdown:
     total = total_of(sums for _, sums in lines)
     if level is None:
         return CostBreakdown(None, total, (), source)
     parts = ((path[0], sums) for path, sums in lines)
     ordered = sorted(parts, key=lambda part: (-part[1].priced_pico_usd, -part[1].requests, part[0]))
     return CostBreakdown(level, total, tuple(ordered), source)
+
+
+def summed_breakdown(store: StoreClient, place: CostPlace, within: CostRange, level: CostLevel | None) -> CostBreakdown:
+    """Break a place down as `cost_breakdown` does, of sums alone where there are any: what unpriced requests used is
+    unknown where sums do not tell it. Raises as `cost_report`.
+    """
+    lines, source = read_lines(store, place, within, () if level is None else (level,), stays_with_sums=True)
+    return _broken_down(level, lines, source)
 
 
 def completed(quick: CostBreakdown, whole: CostBreakdown) -> CostBreakdown:
@@ -113,14 +127,20 @@ def _completed(sums: CostSum, known: CostSum) -> CostSum:
 
 
 def read_lines(
-    store: StoreClient, place: CostPlace, within: CostRange, by: tuple[CostLevel, ...], *, is_quick: bool = False
+    store: StoreClient,
+    place: CostPlace,
+    within: CostRange,
+    by: tuple[CostLevel, ...],
+    *,
+    is_quick: bool = False,
+    stays_with_sums: bool = False,
 ) -> tuple[list[tuple[tuple[str, ...], CostSum]], Source]:
     """Read a place's lines by levels, each with its path, and from which table. Raises as `cost_report`."""
     # A report asks for one tenant, team, project and model; one feature or key of them is picked out of its lines.
     picked = tuple((level, name) for level, name in place.chosen if level in _NOT_IN_SUMS and level not in by)
     levels = (*(level for level, _ in picked), *by)
     question = question_of(place, within, tuple("tag:feature" if level == "feature" else level for level in levels))
-    report = cost_report(store, question, counts_unpriced_tokens=not is_quick)
+    report = cost_report(store, question, counts_unpriced_tokens=not is_quick, stays_with_sums=stays_with_sums)
     wanted = tuple(name for _, name in picked)
     depth = len(wanted)
     return [(line.path[depth:], line.sums) for line in report.lines if line.path[:depth] == wanted], report.source

@@ -112,6 +112,13 @@ class CostQuestion:
         return "requests"
 
     @property
+    def whole_days(self) -> Period:
+        """Give the whole days (UTC) within the range; empty (start = end) where there is none."""
+        first = -(-int(self.start.timestamp()) // 86_400) * 86_400
+        last = max(int(self.end.timestamp()) // 86_400 * 86_400, first)
+        return Period(datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
+
+    @property
     def keeps_requests(self) -> bool:
         """Say whether single requests of the whole range are still kept."""
         return self.asked_at - self.start <= REQUESTS_KEPT

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import timedelta
+from itertools import repeat
 from typing import Final
 
 from analytics.cost.attempts import FurtherAttempts
 from analytics.cost.question import TAG, CostQuestion, Source
 from analytics.cost.sums import CostSum, total_of
+from analytics.deleted import deleted_since
 from analytics.queries import query
-from analytics.rows import number_of, text_of
-from analytics.scope import DAYS_BY_MODEL, Period
+from analytics.rows import number_of, text_of, texts_of, whole_numbers
+from analytics.scope import DAYS_BY_MODEL, MINUTES_KEPT, Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 
 MAX_LINES: Final = 200_000  # more than a spreadsheet opens with ease; filter, or take fewer levels
+
+_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
 
 LineKey = tuple[tuple[str, ...], int]  # the path, and the start of the period in Unix seconds
 
@@ -57,14 +61,19 @@ class CostReport:
 
 
 def cost_report(
-    store: StoreClient, question: CostQuestion, *, with_attempts: bool = False, counts_unpriced_tokens: bool = True
+    store: StoreClient,
+    question: CostQuestion,
+    *,
+    with_attempts: bool = False,
+    counts_unpriced_tokens: bool = True,
+    stays_with_sums: bool = False,
 ) -> CostReport:
     """Answer from the coarsest table that does so exactly.
 
-    What unpriced requests used is read from the requests themselves, where there are any, unless the caller does not
-    ask for it (it takes longer than all else): then it is unknown where it comes from sums. `with_attempts` reads what
-    further attempts cost as well, from single requests; where these are no longer kept, or a rule has deleted some of
-    the range, it is not told.
+    What unpriced requests used is read from the requests themselves, where sums hold them together with priced ones;
+    it takes longer than all else. A caller that does not ask for it gets it unknown from sums; one that stays with sums
+    gets it where they tell it. `with_attempts` reads what further attempts cost as well, from single requests; where
+    these are no longer kept, or a rule has deleted some of the range, it is not told.
     Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source
@@ -73,10 +82,16 @@ def cost_report(
         check_not_deleted(store, question)
         found = _read(store, question, "cost_requests", only_unpriced=False)
     else:
-        found = _read(store, question, "cost_rollup", rollup=_narrowest(question, source))
-        if counts_unpriced_tokens and any(sums.unpriced_requests for sums in found.values()):
+        found = _read(store, question, "cost_rollup", **_tables(question, source))
+        if not counts_unpriced_tokens:
+            _forget_unpriced_tokens(found)
+        elif not stays_with_sums and any(sums.unpriced_tokens is None for sums in found.values()):
             _add_unpriced_tokens(found, _read(store, question, "cost_requests", only_unpriced=True))
-    with_attempts = with_attempts and question.keeps_requests and not _deleted(store, question)
+    with_attempts = (
+        with_attempts
+        and question.keeps_requests
+        and not deleted_since(store, question.start, question.tenant, question.team)
+    )
     if with_attempts:
         _add_attempts(found, store, question)
     periods = {period.start_s: period for period in question.periods}
@@ -84,19 +99,33 @@ def cost_report(
     return CostReport(question, source, lines, with_attempts)
 
 
-def _narrowest(question: CostQuestion, source: Source) -> str:
-    """Name the table that has what is asked for with the fewest rows: a sum of the source's, and equal to it."""
+def _tables(question: CostQuestion, source: Source) -> dict[str, object]:
+    """Name the tables that have what is asked for with the fewest rows, and the days to take from the coarser one:
+    sums of the source's, and equal to it."""
     is_by_model = {"tenant", "model"}.issuperset(question.by) and question.team is None and question.project is None
-    return DAYS_BY_MODEL if source == "requests_day" and is_by_model else source
+    days = DAYS_BY_MODEL if is_by_model else "requests_day"
+    rollup = days if source == "requests_day" else source
+    whole = question.whole_days if len(question.periods) == 1 else Period(question.start, question.start)
+    if source == "requests_hour" and len(question.periods) == 1 and question.tenant is None:
+        # All tenants' hours lie everywhere in the table of a month's hours, and in a day's minutes together.
+        since = whole.end if question.start == whole.start < whole.end else question.start
+        if question.asked_at - since <= MINUTES_KEPT - _MARGIN:
+            rollup = "requests_minute"
+    return {"rollup": rollup, "days": days, "first_day": whole.start_s, "end_day": whole.end_s}
 
 
 def _read(store: StoreClient, question: CostQuestion, name: str, **more: object) -> dict[LineKey, CostSum]:
-    rows = store.query(query(name), {**_parameters(question), **more})
-    if len(rows) > MAX_LINES:
+    columns = store.query_columns(query(name), {**_parameters(question), **more})
+    if not columns:
+        return {}
+    starts = whole_numbers(columns["period_start"])
+    if len(starts) > MAX_LINES:
         raise InvalidRequest(
             f"the report has more than {MAX_LINES} lines; take fewer levels, a coarser grain or one tenant", param="by"
         )
-    return {_key(row, question): CostSum.from_row(row) for row in rows}
+    labels = [texts_of(columns[_label(level)]) for level in question.by]
+    paths = zip(*labels, strict=True) if labels else repeat((), len(starts))
+    return dict(zip(zip(paths, starts, strict=True), CostSum.from_columns(columns), strict=True))
 
 
 def _parameters(question: CostQuestion) -> dict[str, object]:
@@ -120,11 +149,23 @@ def _key(row: Mapping[str, object], question: CostQuestion) -> LineKey:
 
 
 def _path(row: Mapping[str, object], question: CostQuestion) -> tuple[str, ...]:
-    return tuple(text_of(row["tag_label" if level.startswith(TAG) else f"{level}_label"]) for level in question.by)
+    return tuple(text_of(row[_label(level)]) for level in question.by)
+
+
+def _label(level: str) -> str:
+    return "tag_label" if level.startswith(TAG) else f"{level}_label"
+
+
+def _forget_unpriced_tokens(found: dict[LineKey, CostSum]) -> None:
+    for name, sums in found.items():
+        if sums.unpriced_requests:
+            found[name] = replace(sums, unpriced_tokens=None)
 
 
 def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKey, CostSum]) -> None:
     for name, sums in found.items():
+        if sums.unpriced_tokens is not None:
+            continue
         asked = unpriced.get(name, CostSum())
         # The rollup knows how many there were: where fewer are left, what they used is unknown.
         if asked.unpriced_requests == sums.unpriced_requests:
@@ -146,7 +187,7 @@ def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: C
 
 def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:
     """Make sure that no rule has deleted requests of the range. Raises InvalidRequest saying up to when one has."""
-    deleted = _deleted(store, question)
+    deleted = deleted_since(store, question.start, question.tenant, question.team)
     if deleted is not None:
         until, tenant = deleted
         raise InvalidRequest(
@@ -154,12 +195,3 @@ def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:
             "begin later, or ask by tenant, team, project and model alone for whole days in UTC",
             param="start",
         )
-
-
-def _deleted(store: StoreClient, question: CostQuestion) -> tuple[datetime, str] | None:
-    """Give up to when requests of the range have been deleted by a rule, and whose that was."""
-    (row,) = store.query(query("deleted_requests"), {"tenant": question.tenant, "team": question.team})
-    deleted_until = number_of(row["deleted_until"])
-    if deleted_until <= question.start.timestamp():
-        return None
-    return datetime.fromtimestamp(deleted_until, UTC), text_of(row["deleted_tenant"])

@@ -1,15 +1,19 @@
 """What a group of requests came to. Sums over what was reported; how much was not stands beside them, never as zero."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Self
 
-from analytics.rows import money_of, number_of
-from contracts.money import pico_usd, usd
+from analytics.rows import whole_numbers
+from contracts.money import usd
 
 # The first fields of a sum, in their order, as the columns that they are read from.
-_COUNTS: Final = ("request_count", "rejected_count", "input_sum", "cached_input_sum", "output_sum")
+_COLUMNS: Final = (
+    *("request_count", "rejected_count", "input_sum", "cached_input_sum", "output_sum", "cost_pico_sum"),
+    *("charged_pico_sum", "unpriced_count"),
+)
+_MORE_COLUMNS: Final = ("unknown_usage_count", "gpu_sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class CostSum:
 
     `requests` counts all, `rejected` of them those that no model saw. Tokens and money are sums over the requests that
     reported them and were priced. `unpriced_requests` reached a model and have no price, `unpriced_tokens` is what
-    they used, `None` where the requests themselves are no longer kept; `unknown_usage_requests` reported no tokens.
+    they used, `None` where sums do not tell and the requests are no longer kept; `unknown_usage_requests` reported no
+    tokens.
     `charged_pico_usd` is what budgets were charged.
 
     `further_attempts` are tries beyond one a request (retries, hedges), `further_pico_usd` what they cost, which is in
@@ -81,26 +86,17 @@ class CostSum:
         )
 
     @classmethod
-    def from_row(cls, row: Mapping[str, object]) -> Self:
-        """Read a row of cost_rollup.sql or cost_requests.sql; without `unpriced_token_sum` these tokens are unknown
-        where there are any."""
-        unpriced = number_of(row["unpriced_count"])
-        tokens = number_of(row["unpriced_token_sum"]) if "unpriced_token_sum" in row else None
-        requests, rejected, inputs, cached, outputs = [number_of(row[name]) for name in _COUNTS]
-        # By place, as a report has thousands of lines: naming the fields takes half as long again.
-        return cls(
-            requests,
-            rejected,
-            inputs,
-            cached,
-            outputs,
-            pico_usd(money_of(row["cost_sum"])),
-            pico_usd(money_of(row["charged_sum"])),
-            unpriced,
-            tokens if unpriced else 0,
-            number_of(row["unknown_usage_count"]),
-            number_of(row["gpu_sum"]),
-        )
+    def from_columns(cls, columns: Mapping[str, Sequence[object]]) -> Iterator[Self]:
+        """Read the rows of cost_rollup.sql or cost_requests.sql; what unpriced requests used is unknown where
+        `mixed_count` of them lie in sums with priced ones. A report has thousands, so they come as columns, and fields
+        are told by their place."""
+        sums = [whole_numbers(columns[name]) for name in _COLUMNS]
+        known = whole_numbers(columns["unpriced_token_sum"])
+        tokens: Iterable[int | None] = (token if count else 0 for count, token in zip(sums[-1], known, strict=True))
+        if "mixed_count" in columns:
+            mixed = whole_numbers(columns["mixed_count"])
+            tokens = (None if count else token for count, token in zip(mixed, known, strict=True))
+        return map(cls, *sums, tokens, *(whole_numbers(columns[name]) for name in _MORE_COLUMNS))
 
 
 def total_of(sums: Iterable[CostSum]) -> CostSum:

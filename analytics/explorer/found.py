@@ -7,14 +7,21 @@ from decimal import Decimal
 from typing import Final, cast
 from uuid import UUID
 
+from analytics.deleted import deleted_since
 from analytics.explorer.question import PAGE_ROWS, RequestQuestion
+from analytics.explorer.summed import summed_parts
 from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
-from analytics.scope import Scope
+from analytics.scope import RECENT_KEPT, Scope
 from backends.store.client import Row, StoreClient
 from contracts.records import Outcome
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
+_WORD_COLUMNS: Final = frozenset(
+    {"model", "team", "project", "error_code", "prompt_name", "run_id", "conversation_id", "end_user"}
+)
+_ROUNDED_SECONDS: Final = 2e-6  # to which a moment of today is known where it travels as a floating-point number
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +81,12 @@ class FoundRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A page of the list, in the order that was asked for."""
+    """A page of the list, in the order that was asked for. `searched` are the columns that may have the word."""
 
     question: RequestQuestion
     requests: tuple[FoundRequest, ...]
     has_more: bool
+    searched: frozenset[str] = _WORD_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +105,54 @@ class MatchesOverTime:
 
 def find_requests(store: StoreClient, question: RequestQuestion) -> FoundPage:
     """Find one page of requests. Raises StoreUnavailable, InvalidRequest on a search that contradicts its filters."""
-    rows = store.query(query("requests_found"), {**question.parameters(), **question.page_parameters()})
-    return FoundPage(question, tuple(_found(row) for row in rows[:PAGE_ROWS]), len(rows) > PAGE_ROWS)
+    searched = _searched(store, question)
+    parameters = {**question.parameters(), **question.page_parameters(), **_flags(searched)}
+    narrowed = _narrowed(store, question)
+    rows = store.query(query("requests_found"), {**parameters, **narrowed})
+    if narrowed and len(rows) <= PAGE_ROWS:  # a rule has deleted some of those that were counted
+        rows = store.query(query("requests_found"), parameters)
+    return FoundPage(question, tuple(_found(row) for row in rows[:PAGE_ROWS]), len(rows) > PAGE_ROWS, searched)
 
 
-def count_matches(store: StoreClient, question: RequestQuestion) -> MatchesOverTime:
-    """Count all that match, over time. Raises as `find_requests` does."""
+def _searched(store: StoreClient, question: RequestQuestion) -> frozenset[str]:
+    """Give which columns are searched for a word: those that have it somewhere. One tenant's rows are few and lie
+    together, so there all are.
+    """
+    if question.search.word is None or question.tenant is not None:
+        return _WORD_COLUMNS
+    rows = store.query(query("word_columns"), question.parameters())
+    return frozenset({"end_user", *(text_of(row["column_name"]) for row in rows)})
+
+
+def _flags(searched: frozenset[str]) -> dict[str, object]:
+    return {f"in_{name}": name in searched for name in _WORD_COLUMNS}
+
+
+def _narrowed(store: StoreClient, question: RequestQuestion) -> dict[str, object]:
+    """Give a later start that the page lies behind, where the requests of the last days tell it: all tenants' lie
+    everywhere in `requests`, and a month is looked through for the last minute."""
+    recent = question.asked_at - RECENT_KEPT + _MARGIN
+    if not question.is_in_order_of_time or question.tenant is not None or question.period.end <= recent:
+        return {}
+    wanted = question.page * PAGE_ROWS + 1
+    parameters = {
+        **question.parameters(),
+        "start": max(question.period.start, recent).timestamp(),
+        "row_limit": wanted,
+    }
+    (row,) = store.query(query("newest_since"), parameters)
+    if number_of(row["request_count"]) < wanted:
+        return {}
+    return {"start": max(number_of(row["since_ns"]) / 1e9 - _ROUNDED_SECONDS, question.period.start.timestamp())}
+
+
+def count_matches(
+    store: StoreClient, question: RequestQuestion, searched: frozenset[str] | None = None
+) -> MatchesOverTime:
+    """Count all that match, over time; from sums, where these tell it. Raises as `find_requests` does.
+
+    `searched` is what a page of the same question told: else it is asked again.
+    """
     period = question.period
     scope = Scope(period.start, period.end)
     step, origin = scope.step_seconds, scope.step_origin
@@ -110,8 +160,14 @@ def count_matches(store: StoreClient, question: RequestQuestion) -> MatchesOverT
     starts = range(first, -(-int(period.end.timestamp() * 1000) // 1000), step)
     places = {start: place for place, start in enumerate(starts)}
     parameters = {**question.parameters(), "step": step, "origin": origin}
+    name = "requests_counted"
+    if question.is_in_sums and deleted_since(store, period.start, question.tenant, question.team) is None:
+        name = "requests_summed"
+        parameters |= summed_parts(question, step)
+    else:
+        parameters |= _flags(_searched(store, question) if searched is None else searched)
     counts: dict[Outcome, list[int]] = {}
-    for row in store.query(query("requests_counted"), parameters):
+    for row in store.query(query(name), parameters):
         place = places.get(number_of(row["step_start"]))
         if place is not None:
             of_outcome = counts.setdefault(cast(Outcome, text_of(row["outcome_label"])), [0] * len(starts))

@@ -1,6 +1,7 @@
 """Which requests are looked for: in what time, whose, with what outcome, in which order, and which page of them."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal, get_args
 
 from analytics.explorer.search import Search
@@ -23,11 +24,16 @@ _SORT_COLUMNS: Final[dict[Sort, str]] = {
 }
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestQuestion:
     """Requests that began in `period`, of one tenant, team and so on or, where `None`, of all. `page` counts from 1.
 
-    What is sorted by something unknown comes last. Raises InvalidRequest on a page beyond the 200 that are given.
+    What is sorted by something unknown comes last. `asked_at` decides which sums still hold the range. Raises
+    InvalidRequest on a page beyond the 200 that are given.
     """
 
     period: Period
@@ -40,6 +46,7 @@ class RequestQuestion:
     search: Search = field(default_factory=Search)
     sort: Sort = "newest"
     page: int = 1
+    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.page <= MAX_PAGES:
@@ -62,6 +69,7 @@ class RequestQuestion:
             search,
             sort,
             page,
+            scope.asked_at,
         )
 
     def parameters(self) -> dict[str, object]:
@@ -93,7 +101,19 @@ class RequestQuestion:
             "min_duration_ns": search.min_duration_ns,
             "min_attempts": search.min_attempts,
             "word": search.word,
+            "word_pattern": search.word_pattern,
+            "user_pattern": search.user_pattern,
         }
+
+    @property
+    def is_in_sums(self) -> bool:
+        """Say whether sums tell how many there are: nothing is asked that these do not tell apart."""
+        return self.search == Search() and self.key is None
+
+    @property
+    def is_in_order_of_time(self) -> bool:
+        """Say whether `requests_recent` tells which requests are the newest: it has their tenant and model alone."""
+        return self.is_in_sums and self.sort == "newest" and self.outcome is None and not (self.team or self.project)
 
     def page_parameters(self) -> dict[str, object]:
         """Give what the query of a page binds besides: one row more than a page has tells whether there is another."""

@@ -48,6 +48,22 @@ class Search:
     min_duration_ns: int | None = None
     min_attempts: int | None = None
 
+    @property
+    def word_pattern(self) -> str:
+        """Give what a lower-cased text that has the word in it is LIKE; where none is asked for, everything."""
+        return f"%{_literal(self.word or '')}%"
+
+    @property
+    def user_pattern(self) -> str:
+        """Give what the end user's lower-cased name is LIKE, by which the store's index finds it."""
+        return _literal(self.user or "")
+
+
+def _literal(text: str) -> str:
+    """Give the pattern of a text in lower case, as the store's `lower` makes it: of ASCII letters alone."""
+    lowered = "".join(letter.lower() if letter.isascii() else letter for letter in text)
+    return re.sub(r"[\\%_]", r"\\\g<0>", lowered)
+
 
 def read_search(text: str) -> Search:
     """Read what was typed. Terms are parted by spaces; quotes keep a value with spaces together.

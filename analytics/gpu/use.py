@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from analytics.queries import query
-from analytics.rows import number_of, text_of
+from analytics.rows import column_of, number_of, text_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 
@@ -44,8 +44,10 @@ def gpu_use(store: StoreClient, scope: Scope) -> GpuUse:
     requests: dict[tuple[str, str], int] = {}
     for row in store.query(query("gpu_use"), parameters):
         payer = (text_of(row["tenant_label"]), text_of(row["team_label"]))
-        teams.setdefault(payer, [0] * len(starts))[places[number_of(row["step_start"])]] += number_of(row["gpu_sum"])
-        requests[payer] = requests.get(payer, 0) + number_of(row["request_count"])
+        by_step = teams[payer] = [0] * len(starts)
+        for step, gpu_ns in zip(column_of(row["steps"]), column_of(row["gpu_sums"]), strict=True):
+            by_step[places[step]] = gpu_ns
+        requests[payer] = number_of(row["request_count"])
     ordered = sorted(teams, key=lambda payer: (-sum(teams[payer]), payer))
     return GpuUse(
         timedelta(seconds=starts.step),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Final, cast
 
 from analytics.latency.histogram import BOUNDS_TENTHS_MS, Histogram
 from analytics.queries import query
@@ -12,6 +12,8 @@ from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.objectives import INDICATORS_KEPT, PROMPT_CLASSES, TIMED, PromptClass, Timed
+
+_DAY_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
     _check_kept(scope)
     starts = scope.step_starts
     parameters = {**scope.parameters(), "step": starts.step, "origin": scope.step_origin}
-    if scope.team is None:
+    if scope.team is None and scope.tenant is None and scope.grain != "minute":
+        rollup = "model_steps_day" if starts.step % _DAY_SECONDS == 0 and scope.grain == "day" else "model_steps_hour"
+        rows = store.query(query("latency_steps_of_all"), {**parameters, "rollup": rollup})
+    elif scope.team is None:
         rollup = "indicators_minute" if scope.grain == "minute" else "indicators_hour"
         rows = store.query(query("latency_steps"), {**parameters, "rollup": rollup})
     else:

@@ -16,7 +16,7 @@ class CardList:
     known_by: tuple[tuple[str, str], ...]
 
 
-def card_list(session: Session) -> CardList:
-    """Read all cards. Raises ConfigurationError on a row that breaks a card's rules."""
-    cards = tuple(load_cards(session))
+def card_list(session: Session, tenant: str | None = None) -> CardList:
+    """Read all cards, or one tenant's. Raises ConfigurationError on a row that breaks a card's rules."""
+    cards = tuple(card for card in load_cards(session) if tenant is None or card.tenant in ("", tenant))
     return CardList(cards, tuple(sorted((card.version, str(card.valid_to)) for card in cards)))

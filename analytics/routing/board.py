@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from analytics.routing.hits import PrefixHits, prefix_hits
+from analytics.routing.answered import read_answered
+from analytics.routing.hits import PrefixHits
 from analytics.routing.regret import Decision, PolicyRegret, regret_by_pool, worst_decisions
 from analytics.routing.tries import Tries, read_tries
-from analytics.routing.use import UseLine, use_lines
+from analytics.routing.use import UseLine
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 
@@ -43,8 +44,8 @@ class RoutingBoard:
 
 
 def routing_board(store: StoreClient, scope: Scope) -> RoutingBoard:
-    """Ask the store, with five reads; with one where no request reached a target. Raises StoreUnavailable."""
-    lines = use_lines(store, scope)
+    """Ask the store, with four reads; with one where no request reached a target. Raises StoreUnavailable."""
+    lines, hits = read_answered(store, scope)
     if not lines:
         return RoutingBoard(scope, (), (), (), (), ())
     regret = regret_by_pool(store, scope)
@@ -52,7 +53,7 @@ def routing_board(store: StoreClient, scope: Scope) -> RoutingBoard:
         scope,
         lines,
         read_tries(store, scope),
-        prefix_hits(store, scope),
+        hits,
         regret,
         worst_decisions(store, scope) if regret else (),
     )

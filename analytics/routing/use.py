@@ -3,14 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
-
-from analytics.queries import query
-from analytics.rows import number_of, text_of
-from analytics.scope import Scope
-from backends.store.client import StoreClient
-
-_MOST_LINES: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +58,6 @@ class UseLine:
     model: str
     route: str
     use: Use
-
-
-def use_lines(store: StoreClient, scope: Scope) -> tuple[UseLine, ...]:
-    """Read who answered in a scope, the most used first. Raises StoreUnavailable."""
-    parameters = {"team": None, **scope.parameters(), "row_limit": _MOST_LINES}
-    return tuple(
-        UseLine(
-            text_of(row["pool_label"]),
-            text_of(row["replica_label"]),
-            text_of(row["model_label"]),
-            text_of(row["route_label"]),
-            Use(
-                number_of(row["request_count"]),
-                number_of(row["error_count"]),
-                number_of(row["retried_count"]),
-                number_of(row["input_sum"]),
-                number_of(row["cached_sum"]),
-                number_of(row["ttft_count"]),
-                number_of(row["ttft_sum"]),
-            ),
-        )
-        for row in store.query(query("routing_use"), parameters)
-    )
 
 
 def total_of(lines: Iterable[UseLine]) -> Use:

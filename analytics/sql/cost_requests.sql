@@ -1,5 +1,5 @@
 -- Requests, tokens and cost from the requests themselves, by any of their labels ({by}) and by period: {starts} are the
--- periods' first seconds, ascending. `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
+-- periods' first seconds, ascending. Money in pico-USD. `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
 -- {only_unpriced} leaves out what was priced or rejected.
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
@@ -32,8 +32,8 @@ SELECT
         ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
         + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
     ) AS output_sum,
-    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
-    sum(ifNull(charged_usd, toDecimal64(0, 12))) AS charged_sum,
+    reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum,
+    reinterpret(sum(ifNull(charged_usd, toDecimal64(0, 12))), 'Int128') AS charged_pico_sum,
     countIf(cost_usd IS NULL AND outcome != 'rejected') AS unpriced_count,
     sumIf(
         ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)

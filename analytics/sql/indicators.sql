@@ -2,6 +2,7 @@
 -- {rollup} is indicators_minute or indicators_hour. {starts} are the windows' beginnings in Unix seconds, the earliest
 -- {start}. What is asked for stands in parallel arrays: a number, an indicator and its thresholds in tenths of a
 -- millisecond (0: none). {by_model} and the like say whether objectives tell these apart; else they come together.
+-- Copies to a rollout's candidate, which are the platform's own (`_platform`), were promised to nobody.
 -- A client that left before its first token was kept waiting too long if it waited longer than the threshold.
 SELECT
     number,
@@ -64,6 +65,7 @@ FROM
         WHERE bucket >= toDateTime({start:UInt32}, 'UTC')
             AND bucket < toDateTime({end:UInt32}, 'UTC')
             AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND tenant != '_platform'
         GROUP BY tenant, model, route, prompt_class, fate, ttft_above, gap_above, duration_above
     )
     ARRAY JOIN

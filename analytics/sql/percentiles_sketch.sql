@@ -1,10 +1,11 @@
--- Percentiles within 1 % of each value (DDSketch): whole days from the daily rollup's states, the hours before
--- and after them from the rows, so that the answer covers the same range as an exact one. All tenants together
+-- Percentiles over all tenants within 1 % of each value (DDSketch): whole days from the daily rollup's states, the hours
+-- before and after them from the rows, so that the answer covers the same range as an exact one. All together
 -- (is_total = 1) are read from their own rollup, which has a state for each model instead of each tenant and model.
 -- A state merges only with its own levels: all that the rollup keeps (0.5, 0.9, 0.95, 0.99), of which three are used.
--- Of whole days the groups {shown} (tenant/model) of {shown_tenants} alone are read, where any are named: merging is
--- what takes time.
--- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none.
+-- Of the groups {shown} (tenant/model) of {shown_tenants} alone are read, where any are named: states and gaps are what
+-- takes time.
+-- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none. {source} is
+-- requests_recent, which has the rows of 72 hours in the order of time, or requests.
 SELECT
     is_total,
     tenant,
@@ -27,40 +28,39 @@ FROM
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     UNION ALL
     SELECT 1 AS is_total, '' AS tenant, '' AS model, ttft_count, ttft_state, gap_count, gap_state
-    FROM
-    (
-        SELECT ttft_count, ttft_state, gap_count, gap_state
-        FROM latency_day
-        WHERE {tenant:Nullable(String)} IS NOT NULL
-            AND toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
-            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
-            AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-        UNION ALL
-        SELECT ttft_count, ttft_state, gap_count, gap_state
-        FROM model_latency_day
-        WHERE {tenant:Nullable(String)} IS NULL
-            AND toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
-            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
-            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-    )
+    FROM model_latency_day
+    WHERE {tenant:Nullable(String)} IS NULL
+        AND toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+        AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     UNION ALL
     SELECT
         grouping(tenant) AS is_total,
         tenant,
         model,
-        count(ttft_ns) AS ttft_count,
-        quantilesDDStateIf(0.01, 0.5, 0.9, 0.95, 0.99)(assumeNotNull(ttft_ns), isNotNull(ttft_ns)) AS ttft_state,
-        sum(length(gaps)) AS gap_count,
-        quantilesDDStateArray(0.01, 0.5, 0.9, 0.95, 0.99)(gaps) AS gap_state
-    FROM requests
-    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-        AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32}) -- else nothing is read
-        AND NOT (started_at >= toDateTime64({first_day:UInt32}, 9, 'UTC')
-            AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        sum(ttft_part) AS ttft_count,
+        quantilesDDMergeState(0.01, 0.5, 0.9, 0.95, 0.99)(ttft_of_group) AS ttft_state,
+        sum(gap_part) AS gap_count,
+        quantilesDDMergeState(0.01, 0.5, 0.9, 0.95, 0.99)(gap_of_group) AS gap_state
+    FROM
+    (
+        SELECT
+            tenant,
+            model,
+            count(ttft_ns) AS ttft_part,
+            quantilesDDStateIf(0.01, 0.5, 0.9, 0.95, 0.99)(assumeNotNull(ttft_ns), isNotNull(ttft_ns)) AS ttft_of_group,
+            sum(length(gaps)) AS gap_part,
+            quantilesDDStateArray(0.01, 0.5, 0.9, 0.95, 0.99)(gaps) AS gap_of_group
+        FROM {source:Identifier}
+        WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+            AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+            AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32}) -- else nothing is read
+            AND NOT (started_at >= toDateTime64({first_day:UInt32}, 9, 'UTC')
+                AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
+            AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        GROUP BY tenant, model
+    )
     GROUP BY GROUPING SETS ((), (tenant, model))
 )
 GROUP BY is_total, tenant, model

@@ -20,7 +20,8 @@ WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
     AND ({replica:Nullable(String)} IS NULL OR replica = {replica:Nullable(String)})
     AND ({error:Nullable(String)} IS NULL OR error_code = {error:Nullable(String)})
     AND ({status:Nullable(UInt16)} IS NULL OR status = {status:Nullable(UInt16)})
-    AND ({user:Nullable(String)} IS NULL OR end_user = {user:Nullable(String)})
+    AND ({user:Nullable(String)} IS NULL
+        OR (end_user = {user:Nullable(String)} AND lower(end_user) LIKE {user_pattern:String}))
     AND ({conversation:Nullable(String)} IS NULL OR conversation_id = {conversation:Nullable(String)})
     AND ({run:Nullable(String)} IS NULL OR run_id = {run:Nullable(String)})
     AND ({prompt:Nullable(String)} IS NULL OR prompt_name = {prompt:Nullable(String)})
@@ -31,12 +32,12 @@ WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
     AND ({min_duration_ns:Nullable(UInt64)} IS NULL OR duration_ns > {min_duration_ns:Nullable(UInt64)})
     AND ({min_attempts:Nullable(UInt16)} IS NULL OR attempts > {min_attempts:Nullable(UInt16)})
     AND ({word:Nullable(String)} IS NULL
-        OR positionCaseInsensitive(model, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(team, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(project, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(error_code, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(prompt_name, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(run_id, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(conversation_id, ifNull({word:Nullable(String)}, '')) > 0
-        OR positionCaseInsensitive(end_user, ifNull({word:Nullable(String)}, '')) > 0)
+        OR ({in_model:Bool} AND lower(model) LIKE {word_pattern:String})
+        OR ({in_team:Bool} AND lower(team) LIKE {word_pattern:String})
+        OR ({in_project:Bool} AND lower(project) LIKE {word_pattern:String})
+        OR ({in_error_code:Bool} AND lower(error_code) LIKE {word_pattern:String})
+        OR ({in_prompt_name:Bool} AND lower(prompt_name) LIKE {word_pattern:String})
+        OR ({in_run_id:Bool} AND lower(run_id) LIKE {word_pattern:String})
+        OR ({in_conversation_id:Bool} AND lower(conversation_id) LIKE {word_pattern:String})
+        OR ({in_end_user:Bool} AND lower(end_user) LIKE {word_pattern:String}))
 GROUP BY step_start, outcome_label

@@ -1,5 +1,7 @@
 -- One page of single requests in the order of {sort} (started_at, ttft_ns, duration_ns, cost_usd or total_tokens), the
--- highest first and what is unknown last. Texts are compared whole; {word} may be a part of one.
+-- highest first and what is unknown last. Texts are compared whole; {word} may be a part of one, and
+-- {word_pattern} finds it in lower case, with the help of the indexes of 0024,
+-- in the columns that are searched ({in_model} and so on).
 -- The inner query finds which rows stand on the page by the columns it needs to judge them; all others are read for
 -- these alone, which their tenant and nanosecond tell.
 WITH
@@ -28,7 +30,8 @@ WITH
             AND ({replica:Nullable(String)} IS NULL OR replica = {replica:Nullable(String)})
             AND ({error:Nullable(String)} IS NULL OR error_code = {error:Nullable(String)})
             AND ({status:Nullable(UInt16)} IS NULL OR status = {status:Nullable(UInt16)})
-            AND ({user:Nullable(String)} IS NULL OR end_user = {user:Nullable(String)})
+            AND ({user:Nullable(String)} IS NULL
+                OR (end_user = {user:Nullable(String)} AND lower(end_user) LIKE {user_pattern:String}))
             AND ({conversation:Nullable(String)} IS NULL OR conversation_id = {conversation:Nullable(String)})
             AND ({run:Nullable(String)} IS NULL OR run_id = {run:Nullable(String)})
             AND ({prompt:Nullable(String)} IS NULL OR prompt_name = {prompt:Nullable(String)})
@@ -39,14 +42,14 @@ WITH
             AND ({min_duration_ns:Nullable(UInt64)} IS NULL OR duration_ns > {min_duration_ns:Nullable(UInt64)})
             AND ({min_attempts:Nullable(UInt16)} IS NULL OR attempts > {min_attempts:Nullable(UInt16)})
             AND ({word:Nullable(String)} IS NULL
-                OR positionCaseInsensitive(model, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(team, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(project, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(error_code, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(prompt_name, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(run_id, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(conversation_id, ifNull({word:Nullable(String)}, '')) > 0
-                OR positionCaseInsensitive(end_user, ifNull({word:Nullable(String)}, '')) > 0)
+                OR ({in_model:Bool} AND lower(model) LIKE {word_pattern:String})
+                OR ({in_team:Bool} AND lower(team) LIKE {word_pattern:String})
+                OR ({in_project:Bool} AND lower(project) LIKE {word_pattern:String})
+                OR ({in_error_code:Bool} AND lower(error_code) LIKE {word_pattern:String})
+                OR ({in_prompt_name:Bool} AND lower(prompt_name) LIKE {word_pattern:String})
+                OR ({in_run_id:Bool} AND lower(run_id) LIKE {word_pattern:String})
+                OR ({in_conversation_id:Bool} AND lower(conversation_id) LIKE {word_pattern:String})
+                OR ({in_end_user:Bool} AND lower(end_user) LIKE {word_pattern:String}))
         ORDER BY {sort:Identifier} DESC NULLS LAST, started_at DESC
         LIMIT {row_limit:UInt32} OFFSET {row_offset:UInt32}
     )

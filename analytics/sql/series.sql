@@ -1,7 +1,6 @@
 -- Requests, tokens and cost over time by one dimension, in one read. The groups that cost most keep their names, the
 -- rest are added up as one (is_rest = 1).
--- {rollup} is requests_minute, requests_hour, requests_day or tenant_model_day; {dimension} is tenant, team, project or
--- model.
+-- {rollup} is a table of sums that has the {dimension}: tenant, team, project or model.
 SELECT
     step_start,
     is_rest,

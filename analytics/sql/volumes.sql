@@ -1,31 +1,73 @@
 -- Requests, tokens and cost by tenant and model, and of all together (the row where is_total = 1), in one read,
 -- so that the parts add up to the total also while rows arrive.
--- {rollup} is requests_minute, requests_hour, requests_day or tenant_model_day; start and end are Unix seconds on its
--- grain.
+-- The whole days from {first_day} to {end_day} (Unix seconds; none where these are equal) come from {days}, requests_day
+-- or tenant_model_day; the rest of what lies between {start} and {end} from {rollup}, a table of sums whose grain these
+-- are on.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
     model,
-    sum(requests) AS request_count,
-    sumIf(requests, outcome = 'error') AS error_count,
-    sumIf(requests, outcome = 'rejected') AS rejected_count,
-    sumIf(requests, outcome = 'cancelled') AS cancelled_count,
-    sum(streamed_requests) AS streamed_count,
-    sum(unpriced_requests) AS unpriced_count,
-    sum(unknown_usage_requests) AS unknown_usage_count,
-    sum(input_tokens) AS input_sum,
-    sum(cached_input_tokens) AS cached_input_sum,
-    sum(output_tokens) AS output_sum,
-    sum(cost_usd) AS cost_sum,
-    sum(ttft_count) AS ttft_samples,
-    sum(gap_count) AS gap_samples
-FROM {rollup:Identifier}
-WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
-    AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
-    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    sum(request_part) AS request_count,
+    sum(error_part) AS error_count,
+    sum(rejected_part) AS rejected_count,
+    sum(cancelled_part) AS cancelled_count,
+    sum(streamed_part) AS streamed_count,
+    sum(unpriced_part) AS unpriced_count,
+    sum(unknown_usage_part) AS unknown_usage_count,
+    sum(input_part) AS input_sum,
+    sum(cached_input_part) AS cached_input_sum,
+    sum(output_part) AS output_sum,
+    sum(cost_part) AS cost_sum,
+    sum(ttft_part) AS ttft_samples,
+    sum(gap_part) AS gap_samples
+FROM
+(
+    SELECT
+        tenant,
+        model,
+        sum(requests) AS request_part,
+        sumIf(requests, outcome = 'error') AS error_part,
+        sumIf(requests, outcome = 'rejected') AS rejected_part,
+        sumIf(requests, outcome = 'cancelled') AS cancelled_part,
+        sum(streamed_requests) AS streamed_part,
+        sum(unpriced_requests) AS unpriced_part,
+        sum(unknown_usage_requests) AS unknown_usage_part,
+        sum(input_tokens) AS input_part,
+        sum(cached_input_tokens) AS cached_input_part,
+        sum(output_tokens) AS output_part,
+        sum(cost_usd) AS cost_part,
+        sum(ttft_count) AS ttft_part,
+        sum(gap_count) AS gap_part
+    FROM
+    (
+        SELECT
+            tenant, model, outcome, requests, streamed_requests, unpriced_requests, unknown_usage_requests,
+            input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
+        FROM {days:Identifier}
+        WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+            AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
+            AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+            AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        UNION ALL
+        SELECT
+            tenant, model, outcome, requests, streamed_requests, unpriced_requests, unknown_usage_requests,
+            input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
+        FROM {rollup:Identifier}
+        WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
+            AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
+            AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32})
+            AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
+                OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
+            AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+            AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+            AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    )
+    GROUP BY tenant, model
+)
 GROUP BY GROUPING SETS ((), (tenant, model))
 ORDER BY is_total DESC, cost_sum DESC, request_count DESC, tenant, model
 LIMIT {row_limit:UInt32}

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
 from backends.control.changes import Author, begin_change
+from backends.control.fresh_alerts import FreshAlert, insert_alerts
 from contracts.alerts import Event, Finding, Rule
 from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
 from contracts.errors import NotFound
@@ -23,6 +24,9 @@ _SEEN_EVERY: Final = timedelta(minutes=5)  # how exact `last_seen_at` is: a writ
 _MAX_SUMMARY: Final = 500
 _MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
+
+
+AnyAlert = Alert | FreshAlert
 
 
 @dataclass(slots=True)
@@ -38,8 +42,8 @@ class Settled:
 class _Notices:
     """What one rule has to tell: alerts that came true and alerts that are over."""
 
-    firing: list[Alert] = field(default_factory=list)
-    resolved: list[Alert] = field(default_factory=list)
+    firing: list[AnyAlert] = field(default_factory=list)
+    resolved: list[AnyAlert] = field(default_factory=list)
 
 
 def settle_alerts(
@@ -57,27 +61,28 @@ def settle_alerts(
     once = [_open_key(rule.id, each) for rule, findings in found for each in findings if each.ends_quietly]
     known.update(_by_key(session, [key for key in once if key not in known]))
     by_rule: dict[str, dict[str, Alert]] = {}
-    for key, alert in known.items():
-        by_rule.setdefault(alert.rule_id, {})[key] = alert
+    for key, held in known.items():
+        by_rule.setdefault(held.rule_id, {})[key] = held
     channels = {row.id: row for row in session.scalars(select(AlertChannel))}
     in_force = (AlertSilence.starts_at <= now, AlertSilence.ends_at > now)
     silences = list(session.scalars(select(AlertSilence).where(*in_force)))
-    settled = Settled()
+    settled, fresh = Settled(), list[FreshAlert]()
     for rule, findings in found:
-        notices = _settle_rule(session, rule, findings, by_rule.get(rule.id, {}), now, settled)
+        notices = _settle_rule(fresh, rule, findings, by_rule.get(rule.id, {}), now, settled)
         notices.firing = [alert for alert in notices.firing if not _is_silenced(alert, rule, silences)]
         for alert in notices.firing:
             alert.notified_at = now
         settled.notices += _write_notices(session, rule, notices, channels, now)
-    for alert in known.values():
-        if alert.rule_id in gone and alert.resolved_at is None:
-            _resolve(alert, now, settled)
+    for left in known.values():
+        if left.rule_id in gone and left.resolved_at is None:
+            _resolve(left, now, settled)
     session.flush()
+    insert_alerts(session, fresh)
     return settled
 
 
 def _settle_rule(
-    session: Session,
+    fresh: list[FreshAlert],
     rule: Rule,
     findings: Sequence[Finding],
     known: Mapping[str, Alert],
@@ -90,10 +95,10 @@ def _settle_rule(
         if key in held:
             continue  # two findings of one fingerprint are one alert
         held.add(key)
-        alert = known.get(key)
+        alert: AnyAlert | None = known.get(key)
         if alert is None:
             alert = _opened(rule, finding, key, now)
-            session.add(alert)
+            fresh.append(alert)
             settled.opened += 1
         elif alert.resolved_at is not None:
             continue  # once for its fingerprint, and it was
@@ -109,9 +114,9 @@ def _settle_rule(
     return notices
 
 
-def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> Alert:
+def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> FreshAlert:
     facts = {**finding.facts, **({"ends_quietly": True} if finding.ends_quietly else {})}
-    return Alert(
+    return FreshAlert(
         id=f"alt_{uuid7(unix_ns(now)).hex}",
         rule_id=rule.id,
         kind=rule.kind,
@@ -124,12 +129,10 @@ def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> Alert:
         facts=facts,
         opened_at=now,
         last_seen_at=now,
-        resolved_at=None,
-        notified_at=None,
     )
 
 
-def _refresh(alert: Alert, finding: Finding, now: datetime) -> None:
+def _refresh(alert: AnyAlert, finding: Finding, now: datetime) -> None:
     if now - alert.last_seen_at < _SEEN_EVERY:
         return
     quiet = {"ends_quietly": True} if finding.ends_quietly else {}
@@ -148,7 +151,7 @@ def _write_notices(
     session: Session, rule: Rule, notices: _Notices, channels: Mapping[str, AlertChannel], now: datetime
 ) -> int:
     written = 0
-    told: tuple[tuple[Event, list[Alert]], ...] = (("firing", notices.firing), ("resolved", notices.resolved))
+    told: tuple[tuple[Event, list[AnyAlert]], ...] = (("firing", notices.firing), ("resolved", notices.resolved))
     for event, alerts in told:
         for name in rule.channels if alerts else ():
             channel = channels.get(name)
@@ -161,7 +164,7 @@ def _write_notices(
     return written
 
 
-def notice_body(event: Event, rule: Rule, alerts: Sequence[Alert], now: datetime) -> dict[str, object]:
+def notice_body(event: Event, rule: Rule, alerts: Sequence[AnyAlert], now: datetime) -> dict[str, object]:
     """Give what a notice says, for every channel: plain values, moments as ISO 8601 text in UTC."""
     severities = {alert.severity for alert in alerts}
     return {
@@ -176,7 +179,7 @@ def notice_body(event: Event, rule: Rule, alerts: Sequence[Alert], now: datetime
     }
 
 
-def alert_facts(alert: Alert) -> dict[str, object]:
+def alert_facts(alert: AnyAlert) -> dict[str, object]:
     """Give an alert as plain values, the same for notices, the HTTP interface and the command line."""
     return {
         "id": alert.id,
@@ -277,7 +280,7 @@ def _by_key(session: Session, keys: Sequence[str]) -> dict[str, Alert]:
     return found
 
 
-def _is_silenced(alert: Alert, rule: Rule, silences: Sequence[AlertSilence]) -> bool:
+def _is_silenced(alert: AnyAlert, rule: Rule, silences: Sequence[AlertSilence]) -> bool:
     # A tenant's silence is for its own rules: what the platform hears of a tenant is not the tenant's to decide.
     return any(
         silence.tenant_id in ("", rule.tenant)

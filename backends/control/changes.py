@@ -8,6 +8,7 @@ from typing import Final, Literal
 from sqlalchemy import CursorResult, select, update
 from sqlalchemy.orm import Session
 
+from backends.control.audit_chain import note_entry
 from contracts.control import AuditEntry, Revision
 
 _THE_ROW = 1
@@ -30,7 +31,10 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "target": ("serving",),
     "model": ("serving",),
     "route": ("serving",),
+    "rollout": ("serving",),
+    "guardrail": ("serving",),
     "playbook": ("serving",),
+    "stored_key": ("serving",),
     "price": ("serving",),
     "standard_cost": ("serving",),
     "rate": (),
@@ -92,6 +96,7 @@ def begin_change(
         detail=detail or {},
     )
     session.add(entry)
+    note_entry(session, entry)
     session.flush()
     return entry
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import Session, sessionmaker
 
+from backends.control.audit_chain import chain_pending, drop_pending
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import ConfigurationError, Conflict, ControlUnavailable, NewerSchema, TollkeeperError
 
@@ -33,6 +34,8 @@ class ControlDatabase:
         self.url: URL = database_url(url)
         self.engine: Engine = _engine(self.url)
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
+        event.listen(self._sessions, "before_commit", chain_pending)
+        event.listen(self._sessions, "after_rollback", drop_pending)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

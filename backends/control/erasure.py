@@ -8,6 +8,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Table, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from backends.control.abuse_incidents import forget_callers
+from backends.control.audit_chain import ERASED, ERASED_ENTRIES
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from contracts.control import (
@@ -28,8 +30,8 @@ from contracts.control import (
 )
 from contracts.errors import Conflict
 
-_SECRET: Final = frozenset({"digest", "password_digest"})  # of no use to whom it is about, and of some to a thief
-_ERASED: Final = "erased"
+# Of no use to whom it is about, and of some to a thief.
+_SECRET: Final = frozenset({"digest", "password_digest", "webhook_sealed", "salt"})
 _NAMED_APART: Final = ("price", "issuer")  # kinds of audit entries whose subject does not begin with its tenant
 
 
@@ -38,13 +40,14 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
 
     Raises NotFound, and Conflict while it is active: its keys must be refused before its rows go, or they come back.
     """
-    begin_change(session, author, "tenant.erase", _ERASED, {"sha256": hashlib.sha256(tenant_id.encode()).hexdigest()})
+    digest = hashlib.sha256(tenant_id.encode()).hexdigest()
+    entry = begin_change(session, author, "tenant.erase", ERASED, {"sha256": digest})
     tenant = get_tenant(session, tenant_id)
     if tenant.is_active:
         raise Conflict(f"tenant {tenant_id!r} is active; refuse its keys first, by is_active false")
     rows = sum(len(found) for table, found in export_tenant(session, tenant_id) if table != AuditEntry.__tablename__)
     for version in session.scalars(select(CostRate.version).where(_of_terms(tenant_id))):
-        _forget_in_audit(session, and_(AuditEntry.action.startswith("rate."), AuditEntry.subject == version))
+        _forget_in_audit(session, entry, and_(AuditEntry.action.startswith("rate."), AuditEntry.subject == version))
     session.execute(delete(CostRate).where(_of_terms(tenant_id)))
     for table in Base.metadata.sorted_tables:
         if table.name != Tenant.__tablename__ and "tenant_id" in table.columns and not _goes_with_tenant(table):
@@ -52,9 +55,9 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
     session.delete(tenant)
     _forget_accounts(session)
     _forget_in_notices(session, tenant_id)
-    _forget_in_audit(session, or_(*(_of_tenant(tenant_id))))
+    _forget_in_audit(session, entry, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
-        _forget_named_apart(session, kind, tenant_id)
+        _forget_named_apart(session, entry, kind, tenant_id)
     session.flush()
     return rows
 
@@ -62,9 +65,11 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
 def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> int:
     """Delete what counts or restricts an end user of a tenant, and take the name out of the audit; gives how many rows.
 
-    What the tenant as a whole has spent is counted elsewhere and stays. Raises NotFound on the tenant.
+    What the tenant as a whole has spent is counted elsewhere and stays. Incidents of abuse do not say which of a key's
+    callers was which user: the networks and user agents of all of them are taken out. Raises NotFound on the tenant.
     """
-    begin_change(session, author, "user.erase", tenant_id, {"sha256": hashlib.sha256(user.encode()).hexdigest()})
+    digest = hashlib.sha256(user.encode()).hexdigest()
+    entry = begin_change(session, author, "user.erase", tenant_id, {"sha256": digest})
     get_tenant(session, tenant_id)
     rules: list[str] = []
     for kind in (Limit, Budget):
@@ -76,8 +81,9 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
         session.execute(delete(table).where(where))
         rows += len(found)
     _forget_in_notices(session, tenant_id, user)
+    forget_callers(session, tenant_id)
     for rule in rules:
-        _forget_in_audit(session, AuditEntry.subject == f"{tenant_id}/{rule}")
+        _forget_in_audit(session, entry, AuditEntry.subject == f"{tenant_id}/{rule}")
     session.flush()
     return rows
 
@@ -137,13 +143,13 @@ def _goes_with_tenant(table: Table) -> bool:
     )
 
 
-def _forget_named_apart(session: Session, kind: str, tenant_id: str) -> None:
+def _forget_named_apart(session: Session, erasure: AuditEntry, kind: str, tenant_id: str) -> None:
     """Forget what is a tenant's and has a name of its own: all entries about it, also those that do not say whose."""
     of_kind = AuditEntry.action.startswith(f"{kind}.", autoescape=True)
     whose = or_(*(AuditEntry.detail[field].as_string() == tenant_id for field in ("tenant", "tenant_id")))
     names = set(session.scalars(select(AuditEntry.subject).where(of_kind, whose)))
     if names:
-        _forget_in_audit(session, and_(of_kind, AuditEntry.subject.in_(names)))
+        _forget_in_audit(session, erasure, and_(of_kind, AuditEntry.subject.in_(names)))
 
 
 def _forget_accounts(session: Session) -> None:
@@ -172,9 +178,21 @@ def _is_about(alert: Any, tenant_id: str, user: str) -> bool:
     return alert.get("tenant") == tenant_id and is_user
 
 
-def _forget_in_audit(session: Session, where: ColumnElement[bool]) -> None:
-    """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing."""
-    session.execute(update(AuditEntry).where(where).values(subject=_ERASED, detail={}))
+def _forget_in_audit(session: Session, erasure: AuditEntry, where: ColumnElement[bool]) -> None:
+    """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing.
+
+    The erasure's own entry names those that it empties, and those that an erasure among these had named: any other
+    that is empty was emptied by somebody else.
+    """
+    found = session.execute(select(AuditEntry.id, AuditEntry.detail).where(where, AuditEntry.id < erasure.id)).all()
+    emptied = {row.id for row in found}
+    for row in found:
+        named = row.detail.get(ERASED_ENTRIES)
+        emptied.update(named if isinstance(named, list) else ())
+    session.execute(update(AuditEntry).where(AuditEntry.id.in_(emptied)).values(subject=ERASED, detail={}, salt=""))
+    before = erasure.detail.get(ERASED_ENTRIES, [])
+    assert isinstance(before, list)  # as it is written here
+    erasure.detail = {**erasure.detail, ERASED_ENTRIES: sorted({*before, *emptied})}
 
 
 def _lines(session: Session, table: Table, where: ColumnElement[bool]) -> list[str]:

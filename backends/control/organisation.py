@@ -1,14 +1,17 @@
 """Tenants, teams and projects in the control database. Each function works in the caller's transaction."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from contracts.control import AdminToken, ApiKey, Project, RoleGrant, Team, Tenant
-from contracts.control.organisation import CONTENT_SETTING
+from contracts.control.organisation import AUDIT_SETTING, CONTENT_SETTING
 from contracts.errors import Conflict, NotFound
+
+_SWITCHES: Final = (CONTENT_SETTING, AUDIT_SETTING)  # of a tenant, in its settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class TenantChange:
     weight: int | None = None
     is_active: bool | None = None
     keeps_content: bool | None = None
+    audits_requests: bool | None = None
 
 
 def create_tenant(
@@ -61,14 +65,15 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
     """Change a tenant. One that is not active keeps its rows and has all its keys refused."""
     values = {
         name: value
-        for name in ("name", "time_zone", "weight", "is_active", CONTENT_SETTING)
+        for name in ("name", "time_zone", "weight", "is_active", *_SWITCHES)
         if (value := getattr(change, name)) is not None
     }
     entry = begin_change(session, author, "tenant.update", tenant_id)
     tenant = get_tenant(session, tenant_id)
     entry.detail = {"before": {name: getattr(tenant, name) for name in values}, "after": dict(values)}
-    if CONTENT_SETTING in values:
-        tenant.settings = {**tenant.settings, CONTENT_SETTING: values.pop(CONTENT_SETTING)}
+    switched: dict[str, object] = {name: values.pop(name) for name in _SWITCHES if name in values}
+    if switched:
+        tenant.settings = {**tenant.settings, **switched}
     for name, value in values.items():
         setattr(tenant, name, value)
     session.flush()

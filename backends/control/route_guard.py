@@ -1,4 +1,4 @@
-"""Holds changes of models, pools, targets and routes to the routes that lead to them."""
+"""Holds changes of models, pools, targets and routes to the routes that lead to them, and the rollouts on those."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from backends.control.rollout_rows import rollout_faults
 from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
-from contracts.control import Model, Pool, Route, Target
+from contracts.control import Model, Pool, Rollout, Route, Target
 from contracts.errors import ConfigurationError, Conflict
+from contracts.rollouts import LIVE
 from contracts.route_checks import RouteFault, Serving, find_faults
 from contracts.routes import RouteSpec, route_spec
 
@@ -40,15 +42,33 @@ def faults_in(session: Session) -> dict[str, RouteFault]:
 
 @contextmanager
 def routes_kept(session: Session) -> Iterator[None]:
-    """Refuse what happens within where a route that could stand before it no longer can. Raises Conflict."""
+    """Refuse what happens within where a route or a live rollout that could stand before it no longer can.
+
+    Raises Conflict.
+    """
     if session.scalars(select(Route.id).limit(1)).first() is None:
         yield
         return
     before = faults_in(session)
-    yield
+    with rollouts_kept(session):
+        yield
     for name, fault in faults_in(session).items():
         if name not in before:
             raise Conflict(f"{fault.message}; change the route first")
+
+
+@contextmanager
+def rollouts_kept(session: Session) -> Iterator[None]:
+    """Refuse what happens within where a live rollout that could stand before it no longer can. Raises Conflict."""
+    if session.scalars(select(Rollout.id).where(Rollout.state.in_(LIVE)).limit(1)).first() is None:
+        yield
+        return
+    before = rollout_faults(session, read_serving(session))
+    yield
+    session.flush()
+    for name, fault in rollout_faults(session, read_serving(session)).items():
+        if name not in before:
+            raise Conflict(f"{fault}; end the rollout first")
 
 
 def _sound(session: Session) -> Iterator[RouteSpec]:

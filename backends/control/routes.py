@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
-from backends.control.route_guard import faults_in, routes_kept, spec_of
+from backends.control.route_guard import faults_in, rollouts_kept, routes_kept, spec_of
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import ModelSpec, PoolSpec
 from contracts.control import Model, Route
@@ -55,22 +55,24 @@ def set_route(
 ) -> Route:
     """Replace a route's rules whole, offer or withdraw it, or both.
 
-    Raises NotFound, and InvalidRequest where the route cannot stand, or another that leads to it no longer could.
+    Raises NotFound, InvalidRequest where the route cannot stand, or another that leads to it no longer could, and
+    Conflict where a live rollout on it no longer could.
     """
     entry = begin_change(session, author, "route.update", route_id)
     route = get_route(session, route_id)
     faults, was = faults_in(session), {"rules": route.rules, "is_active": route.is_active}
-    if rules is not None:
-        route.rules = dict(rules)
-    if is_active is not None:
-        route.is_active = is_active
-    entry.detail = {"before": was, "after": {"rules": route.rules, "is_active": route.is_active}}
-    _check(session, route, faults)
+    with rollouts_kept(session):
+        if rules is not None:
+            route.rules = dict(rules)
+        if is_active is not None:
+            route.is_active = is_active
+        entry.detail = {"before": was, "after": {"rules": route.rules, "is_active": route.is_active}}
+        _check(session, route, faults)
     return route
 
 
 def delete_route(session: Session, author: Author, route_id: str) -> None:
-    """Remove a route; its models stay. Raises NotFound, and Conflict while another route leads to it."""
+    """Remove a route; its models stay. Raises NotFound, Conflict while a route leads to it or a rollout is on it."""
     begin_change(session, author, "route.delete", route_id)
     route = get_route(session, route_id)
     with routes_kept(session):

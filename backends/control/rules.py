@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from backends.control.sound_rows import SoundRows
 from contracts.control import Budget, Limit, PolicyHold, Tenant
-from contracts.control.organisation import keeps_content
+from contracts.control.organisation import audits_requests, keeps_content
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 from contracts.holds import HoldSpec
@@ -126,4 +126,4 @@ def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:
 
 
 def _tenant_spec(row: Any) -> TenantSpec:
-    return TenantSpec(row[0], row[1], row[2], row[3], keeps_content(row[4]))
+    return TenantSpec(row[0], row[1], row[2], row[3], keeps_content(row[4]), audits_requests(row[4]))

@@ -1,32 +1,56 @@
 """Seals short secrets that have to be read again, such as a channel's address, before they go into the database."""
 
+import hashlib
+import os
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 KEY_FILE: Final = "channel_key"
+KEYS_VARIABLE: Final = "TOLLKEEPER_SEALING_KEYS"
+_KEY_ID_DIGITS: Final = 16
+_PLAIN: Final = ("http://", "https://")
 
 
 class Sealer:
-    """Fernet (AES-128 in CBC mode, HMAC-SHA-256) under a key of the installation's."""
+    """Fernet (AES-128 in CBC mode, HMAC-SHA-256) under keys of the installation's: the first seals, all open.
 
-    def __init__(self, key: str) -> None:
-        """Take 256 bits as URL-safe Base64 without padding, as secret files hold them. Raises ConfigurationError."""
-        try:
-            self._fernet = Fernet(key.encode() + b"=")
-        except ValueError as error:
-            raise ConfigurationError(
-                f"secret {KEY_FILE!r} is not 256 bits in URL-safe Base64; put back the file it was, or remove it and "
-                "make the alert channels anew"
-            ) from error
+    What was sealed by a newer key than this process knows makes it read its keys again, so that a rotation needs no
+    restart.
+    """
+
+    def __init__(self, key: str | Sequence[str], reread: Callable[[], Sequence[str]] | None = None) -> None:
+        """Take keys of 256 bits as URL-safe Base64 without padding, as secret files hold them, the newest first.
+
+        Raises ConfigurationError.
+        """
+        self._keys = [key] if isinstance(key, str) else list(key)
+        self._fernet = _fernet(self._keys)
+        self._reread = reread
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "Sealer":
-        """Take the installation's key, made where there is none. Raises ConfigurationError."""
-        return cls(secrets.get_or_create(KEY_FILE))
+        """Take the keys of the environment, else the installation's, made where there is none.
+
+        Raises ConfigurationError.
+        """
+        given = environment_keys()
+        if given:
+            return cls(given)
+
+        def read() -> list[str]:
+            return secrets.get_or_create(KEY_FILE).split()
+
+        return cls(read(), read)
+
+    @classmethod
+    def existing(cls, secrets: SecretFiles) -> "Sealer | None":
+        """Give the same, where there are keys already; making one would be of no use to whoever only opens."""
+        return cls.of(secrets) if environment_keys() or secrets.get(KEY_FILE) else None
 
     def seal(self, text: str) -> str:
         """Give what may be kept: ASCII, some 100 characters and a third more than the text."""
@@ -37,8 +61,63 @@ class Sealer:
         try:
             return self._fernet.decrypt(sealed.encode()).decode()
         except InvalidToken:
+            if self.refresh():
+                return self.open(sealed)
             # From None: the chain would carry nothing but the library's frames.
             raise ConfigurationError(
                 f"it was sealed with another key than secret {KEY_FILE!r}; put back the file that it was made with, "
                 "or make the channel anew"
             ) from None
+
+    def seal_address(self, address: str) -> str:
+        """Seal an address; one that is empty stays so."""
+        return self.seal(address) if address else ""
+
+    def open_address(self, sealed: str) -> str:
+        """Open an address that may be empty, or was written by something that could not seal it."""
+        return sealed if not sealed or sealed.startswith(_PLAIN) else self.open(sealed)
+
+    def reseal(self, sealed: str) -> str:
+        """Give the same, sealed by the first key. Raises ConfigurationError as `open` does."""
+        return self.seal(self.open(sealed))
+
+    def is_current(self, sealed: str) -> bool:
+        """Say whether the first key sealed it."""
+        try:
+            _fernet(self._keys[:1]).decrypt(sealed.encode())
+        except InvalidToken:
+            return False
+        return True
+
+    @property
+    def key_id(self) -> str:
+        """Name the key that seals, without saying what it is."""
+        return key_id_of(self._keys[0])
+
+    def refresh(self) -> bool:
+        """Read the keys again; say whether they are others now. Raises ConfigurationError."""
+        found = list(self._reread()) if self._reread is not None else self._keys
+        if found == self._keys:
+            return False
+        self._keys, self._fernet = found, _fernet(found)
+        return True
+
+
+def key_id_of(key: str) -> str:
+    """Give 16 hexadecimal digits of a key's SHA-256: of 256 random bits they tell nothing."""
+    return hashlib.sha256(key.encode()).hexdigest()[:_KEY_ID_DIGITS]
+
+
+def environment_keys() -> list[str]:
+    """Give the keys that the environment names, the newest first; none where it names none."""
+    return [key for key in os.environ.get(KEYS_VARIABLE, "").replace(",", " ").split() if key]
+
+
+def _fernet(keys: Sequence[str]) -> MultiFernet:
+    try:
+        return MultiFernet([Fernet(key.encode() + b"=") for key in keys])
+    except ValueError as error:
+        raise ConfigurationError(
+            f"secret {KEY_FILE!r} is not 256 bits in URL-safe Base64; put back the file it was, or remove it and "
+            "make the alert channels anew"
+        ) from error

@@ -13,14 +13,17 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Revisions, read_revision, read_revisions
+from backends.control.guardrails import load_guardrails
 from backends.control.issuers import load_issuers
 from backends.control.key_entries import KeyReader, LoadedKeys
 from backends.control.playbooks import load_playbooks
 from backends.control.prices import card_of_price, card_of_standard_cost
+from backends.control.rollouts import load_rollouts
 from backends.control.routes import load_routes
 from backends.control.rules import load_budgets, load_holds, load_limits, load_tenants, sound_failures, sound_queue
 from backends.control.serving import model_spec
 from backends.control.sound_rows import SoundRows
+from backends.control.stored_keys import load_stored, settings_with_sealed, with_sealed
 from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.control import Model, Pool, Price, StandardCost, Target
 from contracts.errors import ConfigurationError
@@ -91,6 +94,8 @@ def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bo
         routes=serving.routes,
         playbooks=serving.playbooks,
         holds=rules.holds,
+        rollouts=serving.rollouts,
+        guardrails=serving.guardrails,
     )
     return Reading(snapshot, revisions, keys, rules.faults, serving_faults)
 
@@ -133,8 +138,9 @@ def _load_rules(session: Session) -> _Rules:
 
 def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
     rows = SoundRows(session)
-    pools = _load_pools(rows)
+    pools = _load_pools(rows, load_stored(session))
     models = {name: model for name, model in _load_models(rows).items() if model.pool in pools}
+    routes = load_routes(rows, models, pools)
     serving = Snapshot(
         revision=EMPTY_SNAPSHOT.revision,
         keys=EMPTY_SNAPSHOT.keys,
@@ -142,13 +148,15 @@ def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
         pools=pools,
         prices=_load_prices(rows),
         issuers=load_issuers(rows),
-        routes=load_routes(rows, models, pools),
+        routes=routes,
         playbooks=load_playbooks(rows),
+        rollouts=load_rollouts(rows, routes, models, pools),
+        guardrails=load_guardrails(rows),
     )
     return serving, tuple(rows.faults)
 
 
-def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
+def _load_pools(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, PoolSpec]:
     pools: dict[str, Pool] = {pool.id: pool for pool in rows.build("pool", select(Pool), (Pool.id,), _entity)}
     targets: dict[str, list[TargetSpec]] = {}
     for target in rows.build("target", select(Target), (Target.pool_id, Target.id), _entity):
@@ -161,10 +169,10 @@ def _load_pools(rows: SoundRows) -> dict[str, PoolSpec]:
             url=target.url,
             model=target.model,
             provider=target.provider,
-            key_ref=target.key_ref,
+            key_ref=with_sealed(target.key_ref, stored),
             weight=target.weight,
             region=pools[target.pool_id].region,
-            settings=target.settings,
+            settings=settings_with_sealed(target.settings, stored),
         )
         targets.setdefault(target.pool_id, []).append(spec)
     return {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from backends.llm.http_settings import REFERENCES
+from backends.sealed_references import shown_reference
 from contracts.configuration import TargetSpec
 from contracts.errors import ConfigurationError
 
@@ -72,14 +73,15 @@ class HttpCredentials:
         key = self._resolve(spec.key_ref) if spec.key_ref else ""
         if not key.isascii() or any(character <= " " or character == "\x7f" for character in key):
             raise ConfigurationError(
-                f"the key of target {spec.id!r} ({spec.key_ref}) contains a space, a line end or non-ASCII characters"
+                f"the key of target {spec.id!r} ({shown_reference(spec.key_ref)}) contains a space, a line end or "
+                "non-ASCII characters"
             )
         lines = [f"authorization: Bearer {key}\r\n"] if key else []
         for name, given in self._headers.items():
             is_reference = given.startswith(REFERENCES)
             value = self._resolve(given) if is_reference else given
             if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
-                place = f" ({given})" if is_reference else ""
+                place = f" ({shown_reference(given)})" if is_reference else ""
                 raise ConfigurationError(
                     f"target {spec.id!r}, headers: the value of {name}{place} contains a line end or another "
                     f"character that no header carries, or has more than {_MAX_VALUE} characters"

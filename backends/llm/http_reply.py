@@ -1,12 +1,13 @@
 """Reads the reply of a server that speaks OpenAI's protocol: a stream's events, a whole body, or what went wrong."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
+from backends.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.openai_errors import message_in
@@ -79,9 +80,9 @@ class ReplyReader(AnswerReader):
         self._pieces.append(data)
         return True
 
-    def chunk_taker(self) -> Callable[[bytes], bool] | None:
+    def chunk_taker(self) -> ChunkTaker | None:
         """Give what takes the chunks that are like the last, as far as is known."""
-        return None if self._shape is None else self._shape.take
+        return self._shape
 
     def _take_stream(self, splitter: EventSplitter, data: bytes) -> bool:
         before, had_begun = self.advances, self._is_named

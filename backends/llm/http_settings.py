@@ -21,7 +21,7 @@ _OURS: Final = frozenset(
 )
 # Their values are credentials, which belong into a file or the environment rather than into a database of settings.
 _SECRET: Final = re.compile(r"authorization|cookie|(^|[-_])(key|token|secret|password)s?$|apikey")
-REFERENCES: Final = ("env:", "file:")
+REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
 
 
 class _Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from backends.llm.http_settings import read_timeouts
 from backends.llm.openai_body import BodyFields, body_for
 from backends.llm.openai_replies import form_for
 from backends.llm.provider_stream import ProviderStream
+from backends.sealed_references import is_stored, token_of
 from contracts.configuration import TargetSpec
 from contracts.errors import (
     ConfigurationError,
@@ -94,7 +95,9 @@ class ProviderTarget:
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
         for reference in (spec.key_ref, *self._settings.credentials.values()):
-            if reference and not reference.startswith(("env:", "file:")):
+            if is_stored(reference):
+                token_of(reference)
+            elif reference and not reference.startswith(("env:", "file:")):
                 raise ConfigurationError(
                     f"target {spec.id!r}: a key_ref is 'env:NAME' or 'file:PATH', never the credential itself"
                 )

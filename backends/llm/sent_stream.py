@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from backends.chunk_taker import ChunkTaker
 from backends.http_pool import Exchange
 from backends.llm.base import Sink, Target
 from backends.llm.http_reply import ReplyReader
@@ -30,7 +31,7 @@ class HeldReply:
             return True
         return self._reader.on_body(data)
 
-    def chunk_taker(self) -> Callable[[bytes], bool] | None:
+    def chunk_taker(self) -> ChunkTaker | None:
         """Give what the reader takes chunks with."""
         return None if self._reader is None else self._reader.chunk_taker()
 

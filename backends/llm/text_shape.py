@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
+from backends.chunk_taker import ChunkTaker
 from backends.llm.base import Sink
 from contracts.generation import Delta
 
@@ -17,28 +18,42 @@ _STRING: Final = re.compile(rb' ?("[^"\\]*(?:\\.[^"\\]*)*")')
 _FILLING: Final = re.compile(rb'"obfuscation":[ ]?("[^"\\]*")')
 _MARK: Final = "\x01 no model says this \x02"
 _MARK_JSON: Final = msgspec.json.encode(_MARK)
-_MAX_LENGTHS: Final = 32  # of chunks, whose first bytes are kept; others are put together again
 _SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # of a chunk's size, the likeliest first
+_USUAL_LENGTHS: Final = 2048  # of chunks: the lines that state these are at hand
+
+Tell: TypeAlias = Callable[[bytes], object]
 
 _text: Final = msgspec.json.Decoder(str).decode
 _replace: Final = msgspec.structs.replace
 
 
-class TextShape:
+def _size_line(length: int) -> bytes:
+    """Give the line that a chunk of so many bytes begins with, which states the size of what follows it."""
+    for digits in _SIZE_DIGITS:
+        size = length - digits - 4  # 4: the line ends after the size and after the event
+        line = b"%x\r\n" % size if size > 0 else b""
+        if len(line) == digits + 2:
+            return line
+    return b"\r\n"  # no chunk begins so
+
+
+_size_lines: Final = [_size_line(length) for length in range(_USUAL_LENGTHS)]
+
+
+class TextShape(ChunkTaker):
     """Takes chunks of one shape: the bytes before and after the text, in the framing of HTTP's chunked coding.
 
     What has these bytes and one JSON string between them, not an empty one, is the same chunk with another text: to
     put a string in another's place changes nothing else in a JSON document.
     """
 
-    __slots__ = ("_after", "_before", "_pass_on", "_starts", "count", "delta")
+    __slots__ = ("_after", "_before", "_passing", "count", "delta")
 
     def __init__(self, before: bytes, after: bytes, delta: Delta) -> None:
         self._before = before
         self._after = after + b"\r\n"
         self.delta = delta  # of the chunk that it was learned from
-        self._starts: dict[int, bytes] = {}  # by a chunk's length: the line that states it, and what is before the text
-        self._pass_on: Callable[[bytes], object] = _to_nobody
+        self._passing: ChunkTaker = _NOBODY
         self.count = 0  # of the chunks taken
 
     @staticmethod
@@ -67,23 +82,34 @@ class TextShape:
 
     def pass_to(self, sink: Sink) -> None:
         """Let a sink have what is taken."""
-        ask: Callable[[Delta], Callable[[bytes], object] | None] | None = getattr(sink, "relay", None)
-        relay = None if ask is None else ask(self.delta)
-        self._pass_on = relay or partial(self._tell, sink)
+        ask: Callable[[Delta], Tell | None] | None = getattr(sink, "relay", None)
+        relay: object = None if ask is None else ask(self.delta)
+        if isinstance(relay, ChunkTaker):  # what is callable and this as well
+            self._passing = relay
+        else:
+            self._passing = _Telling(cast("Tell | None", relay) or partial(self._tell, sink))
 
     def take(self, framed: bytes) -> bool:
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
-        start = self._starts.get(len(framed)) or self._start_of(len(framed))
-        if not framed.startswith(start) or not framed.endswith(self._after):
-            return False
+        between = self._between(framed)
         try:
-            if not _text(framed[len(start) : -len(self._after)]):
+            if not between or not _text(between):
                 return False
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         self.count += 1
-        self._pass_on(framed)
+        self._passing.take(framed)
         return True
+
+    def _between(self, framed: bytes) -> bytes:
+        """Give what stands between the shape's two ends; nothing where they are others, or the size is."""
+        length = len(framed)
+        line = _size_lines[length] if length < _USUAL_LENGTHS else _size_line(length)
+        before, after = self._before, self._after
+        if not framed.startswith(line) or not framed.endswith(after):
+            return b""
+        event = framed[len(line) :]  # in two steps: what compares at a place is no one step
+        return event[len(before) : -len(after)] if event.startswith(before) else b""
 
     def _tell(self, sink: Sink, framed: bytes) -> None:
         """Tell a sink of an event of this shape as of any other."""
@@ -96,19 +122,6 @@ class TextShape:
     def _text_json(self, between: bytes) -> bytes:
         """Give the text's JSON out of what is between the shape's two ends."""
         return between
-
-    def _start_of(self, length: int) -> bytes:
-        for digits in _SIZE_DIGITS:
-            size = length - digits - 4  # 4: the line ends after the size and after the event
-            line = b"%x\r\n" % size if size > 0 else b""
-            if len(line) == digits + 2:
-                break
-        else:
-            line = b"\r\n"  # no chunk begins so
-        if len(self._starts) >= _MAX_LENGTHS:
-            self._starts.clear()
-        self._starts[length] = start = line + self._before
-        return start
 
 
 class FilledShape(TextShape):
@@ -126,10 +139,7 @@ class FilledShape(TextShape):
 
     def take(self, framed: bytes) -> bool:
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
-        start = self._starts.get(len(framed)) or self._start_of(len(framed))
-        if not framed.startswith(start) or not framed.endswith(self._after):
-            return False
-        text, middle, filling = framed[len(start) : -len(self._after)].partition(self._middle)
+        text, middle, filling = self._between(framed).partition(self._middle)
         try:
             if not middle or not _text(text):
                 return False
@@ -137,7 +147,7 @@ class FilledShape(TextShape):
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         self.count += 1
-        self._pass_on(framed)
+        self._passing.take(framed)
         return True
 
     def _text_json(self, between: bytes) -> bytes:
@@ -151,5 +161,26 @@ def _shape_around(before: bytes, after: bytes, delta: Delta) -> TextShape:
     return FilledShape(before, after[: filling.start(1)], after[filling.end(1) :], delta)
 
 
-def _to_nobody(framed: bytes) -> None:
-    """Drop a chunk: there is no sink yet."""
+class _Nobody(ChunkTaker):
+    """Drops chunks: there is no sink yet."""
+
+    __slots__ = ()
+
+    def take(self, framed: bytes) -> bool:
+        return True
+
+
+class _Telling(ChunkTaker):
+    """Gives chunks to a callable."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def take(self, framed: bytes) -> bool:
+        self._tell(framed)
+        return True
+
+
+_NOBODY: Final = _Nobody()

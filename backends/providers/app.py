@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from backends.control.sealer import Sealer
 from backends.engine.socket_file import SocketFile
 from backends.providers.base import ProviderLibrary
 from backends.providers.credentials import Credentials
+from backends.providers.egress import Egress
 from backends.providers.environment import withdraw
 from backends.providers.host import ProviderConnection, ProviderHost
 from backends.providers.settings import ProviderHostSettings
+from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
@@ -23,6 +26,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 
 async def run(settings: ProviderHostSettings) -> None:
     """Serve with LiteLLM until told to stop. Raises ConfigurationError where it is absent or the socket in use."""
+    sealer = Sealer.existing(SecretFiles(settings.data / "secrets"))
     environment = withdraw(os.environ, settings.kept_variables)
     began = time.monotonic()
     try:
@@ -33,10 +37,15 @@ async def run(settings: ProviderHostSettings) -> None:
         ) from error
     library = LiteLlm()
     _log.info("litellm imported", extra={"version": library.version, "seconds": round(time.monotonic() - began, 1)})
-    await serve(settings, library, Credentials(settings.key_patterns, environment))
+    egress = settings.egress(environment)
+    egress.hold()
+    credentials = Credentials(settings.key_patterns, environment, None if sealer is None else sealer.open)
+    await serve(settings, library, credentials, egress)
 
 
-async def serve(settings: ProviderHostSettings, library: ProviderLibrary, credentials: Credentials) -> None:
+async def serve(
+    settings: ProviderHostSettings, library: ProviderLibrary, credentials: Credentials, egress: Egress | None = None
+) -> None:
     """Serve with any library until SIGTERM or SIGINT; a second one ends the waiting."""
     loop = asyncio.get_running_loop()
     socket_file = SocketFile(settings.socket, "a provider host", "TOLLKEEPER_PROVIDERS_SOCKET")
@@ -44,7 +53,7 @@ async def serve(settings: ProviderHostSettings, library: ProviderLibrary, creden
         stop, hurry = asyncio.Event(), asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, lambda: hurry.set() if stop.is_set() else stop.set())
-        host = ProviderHost(settings, library, credentials)
+        host = ProviderHost(settings, library, credentials, egress)
         server = await loop.create_unix_server(lambda: ProviderConnection(host), sock=socket_file.socket)
         _log.info("provider host listens", extra={"socket": settings.socket, "host": host.name})
         await stop.wait()

@@ -1,12 +1,13 @@
 """Credentials by reference: read here and nowhere else, and only where the operator allows it."""
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from contracts.errors import TargetMisconfigured
+from backends.sealed_references import is_stored, shown_reference, token_of
+from contracts.errors import ConfigurationError, TargetMisconfigured
 
 _REFUSED: Final = "credential_refused"
 _SETTING: Final = "TOLLKEEPER_PROVIDERS_KEYS"
@@ -14,14 +15,25 @@ _MAX_SHOWN: Final = 200
 
 
 class Credentials:
-    """Reads what a reference stands for. Files are read at every call, so that a new key needs no restart."""
+    """Reads what a reference stands for. Files are read at every call, so that a new key needs no restart.
 
-    def __init__(self, patterns: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    A key that the control database keeps comes sealed, and is opened here alone.
+    """
+
+    def __init__(
+        self,
+        patterns: tuple[str, ...],
+        environment: Mapping[str, str],
+        open_sealed: Callable[[str], str] | None = None,
+    ) -> None:
         self._patterns = patterns
         self._environment = environment
+        self._open_sealed = open_sealed
 
     def resolve(self, reference: str) -> str:
         """Give the credential. Raises TargetMisconfigured, naming the reference and never what it stands for."""
+        if is_stored(reference):
+            return self._opened(reference)
         shown = repr(reference[:_MAX_SHOWN])
         kind, _, place = reference.partition(":")
         if kind == "file":
@@ -39,6 +51,19 @@ class Credentials:
         if not credential.isprintable() and not credential.startswith("{"):  # a JSON file has lines, a key has none
             raise TargetMisconfigured(f"the credential in {shown} contains a line end or another control character")
         return credential
+
+    def _opened(self, reference: str) -> str:
+        shown = repr(shown_reference(reference)[:_MAX_SHOWN])
+        if self._open_sealed is None:
+            raise TargetMisconfigured(
+                f"the provider host has no sealing key to open {shown} with; share the control plane's secrets "
+                "directory, or set TOLLKEEPER_SEALING_KEYS, and start the host again",
+                code=_REFUSED,
+            )
+        try:
+            return self._open_sealed(token_of(reference))
+        except ConfigurationError as error:
+            raise TargetMisconfigured(f"the provider host cannot open {shown}", code=_REFUSED) from error
 
 
 def _content(path: Path, shown: str) -> str:

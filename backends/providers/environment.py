@@ -10,6 +10,7 @@ _KEPT: Final = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 )
+_TAKEN: Final = ("TOLLKEEPER_SEALING_KEYS",)  # what opens the stored keys is not the library's to read
 _SAID_TO_LITELLM: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else its import downloads a list of prices
     "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file from wherever it is started
@@ -23,7 +24,7 @@ def withdraw(environment: MutableMapping[str, str], also_kept: Iterable[str]) ->
     before = dict(environment)
     kept = (*_KEPT, *also_kept)
     for name in before:
-        if not any(fnmatchcase(name, pattern) for pattern in kept):
+        if name in _TAKEN or not any(fnmatchcase(name, pattern) for pattern in kept):
             del environment[name]
     environment.update(_SAID_TO_LITELLM)
     return before

@@ -63,6 +63,12 @@ def failure_of(error: Exception, model: str) -> TollkeeperError:
             code="unsupported_image_url",
             param="messages",
         )
+    if "EgressRefused" in below:
+        return TargetMisconfigured(
+            "the provider host may not reach where this call leads: no target names it, or it is an inward address "
+            "(TOLLKEEPER_PROVIDERS_HOSTS, TOLLKEEPER_PROVIDERS_INWARD); its log names it",
+            code="egress_refused",
+        )
     if "LLM Provider NOT provided" in text:
         return TargetMisconfigured(f"LiteLLM knows no provider of the model {model[:100]!r}", code=_NOT_FOUND)
     if "ImportError" in below:

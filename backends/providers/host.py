@@ -15,6 +15,7 @@ from backends.engine.connection import Connection
 from backends.engine.refusal import call_refusal
 from backends.providers.base import Order, ProviderLibrary
 from backends.providers.credentials import Credentials
+from backends.providers.egress import Egress
 from backends.providers.invocation import Invocation
 from backends.providers.settings import ProviderHostSettings
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
@@ -45,7 +46,14 @@ class ProviderConnection(Connection):
 class ProviderHost:
     """Everything of the host but its process and its socket. Lives on one event loop (ConnectionHost)."""
 
-    def __init__(self, settings: ProviderHostSettings, library: ProviderLibrary, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        settings: ProviderHostSettings,
+        library: ProviderLibrary,
+        credentials: Credentials,
+        egress: Egress | None = None,  # none: nothing is refused
+    ) -> None:
+        self._egress = egress
         self.name = f"{settings.host_name}/{uuid7(time.time_ns()).hex}"
         self.send_buffer_bytes = settings.providers_send_buffer_bytes
         self.is_draining = False
@@ -171,13 +179,17 @@ class ProviderHost:
         if invoke.operation not in self._library.operations:
             raise InvalidRequest(f"the provider host offers no {invoke.operation[:80]!r}", code="unsupported_operation")
         secrets = {"api_key": invoke.key_ref, **invoke.credentials} if invoke.key_ref else invoke.credentials
+        fields = _object(invoke.body)
+        parameters = _object(invoke.parameters) if invoke.parameters else {}
+        if self._egress is not None:
+            self._egress.name_target(str(fields.get("model", "")), invoke.url, parameters)
         return Order(
             operation=invoke.operation,
-            fields=_object(invoke.body),
+            fields=fields,
             patience=invoke.patience,
             url=invoke.url,
             credentials={name: self._credentials.resolve(reference) for name, reference in secrets.items()},
-            parameters=_object(invoke.parameters) if invoke.parameters else {},
+            parameters=parameters,
         )
 
     def _forget(self, request_id: bytes) -> None:

@@ -1,10 +1,14 @@
 """What a provider host is told at start, read from TOLLKEEPER_PROVIDERS_* variables."""
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from backends.channels.inward import NetworksText, read_networks
+from backends.providers.egress import Egress
 
 
 class ProviderHostSettings(BaseSettings):
@@ -18,6 +22,10 @@ class ProviderHostSettings(BaseSettings):
     # file:/run/secrets/*. What matches none is not read, whatever a target names.
     providers_keys: str = ""
     providers_environment: str = ""  # variables that LiteLLM may read by itself, with commas between them
+
+    # Hosts that may be reached beside those that targets name, with commas between them; * stands for anything.
+    providers_hosts: str = ""
+    providers_inward: NetworksText = ""  # networks that a host's name may lead to though they are not public
 
     providers_max_requests: int = Field(default=1024, ge=1)  # of all gateways together; more are refused
     providers_send_buffer_bytes: int = Field(default=1 << 20, ge=1 << 16)  # unread by a gateway: then nothing is read
@@ -37,6 +45,10 @@ class ProviderHostSettings(BaseSettings):
     def kept_variables(self) -> tuple[str, ...]:
         """Give the variables that LiteLLM may read by itself."""
         return listed(self.providers_environment)
+
+    def egress(self, environment: Mapping[str, str]) -> Egress:
+        """Give the list of where this process may connect to."""
+        return Egress(listed(self.providers_hosts), read_networks(self.providers_inward), environment)
 
     @property
     def host_name(self) -> str:

@@ -143,6 +143,9 @@ def _add_profiles(profiles: ElementTree.Element) -> None:
     readonly = ElementTree.SubElement(profiles, "readonly")
     ElementTree.SubElement(readonly, "profile").text = "default"
     ElementTree.SubElement(readonly, "readonly").text = "2"  # reads, and may set formats and time limits
+    # A page's question reads some ten thousand rows: a server's own bound leaves these to one thread.
+    ElementTree.SubElement(readonly, "merge_tree_min_rows_for_concurrent_read").text = "16384"
+    ElementTree.SubElement(readonly, "merge_tree_min_bytes_for_concurrent_read").text = str(1 << 20)
 
 
 def _add_quotas(quotas: ElementTree.Element) -> None:

@@ -23,6 +23,7 @@ TENANT_TABLES: Final = (
     "latency_day",
     "tenant_cost_day",
     "tenant_model_day",
+    "tenant_hour",
     "indicators_minute",
     "indicators_hour",
     "engine_tenant_minutes",

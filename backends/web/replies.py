@@ -22,7 +22,7 @@ from contracts.errors import (
 log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 80
-_NEVER_SHOWN = frozenset({"key_ref", "address", "password", "id_token"})
+_NEVER_SHOWN = frozenset({"key_ref", "address", "password", "id_token", "value"})
 _LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places")
 
 

@@ -15,6 +15,8 @@ DERIVED: Final[Mapping[str, Mapping[str, str]]] = {
     "requests_hour": _ALL,
     "requests_day": _ALL,
     "tenant_cost_day": _ALL,  # made of requests_day
+    "tenant_hour": _COUNT,  # made of requests_hour, as the next
+    "model_hour": _COUNT,
     "latency_day": _COUNT,
     "model_latency_day": _COUNT,  # made of latency_day
     "requests_recent": {"requests": "count()"},

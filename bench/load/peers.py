@@ -1,6 +1,7 @@
-"""What is asked for answers: the mock itself, nginx, a gateway, a rival; and how nginx is started."""
+"""What is asked: the mock itself, nginx, a bare relay, a gateway, a rival; and how nginx and the relay are started."""
 
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Final
 from bench.load.processes import PinnedProcess, answers_chat, free_ports
 
 MODEL: Final = "mock-model"
+BARE_RELAY: Final = "bare_relay"
 _CONFIGURATION: Final = Path(__file__).resolve().parent / "nginx.conf"
+_RELAY: Final = Path(__file__).resolve().parents[1] / "bare_relay.py"
 
 
 class NotInstalled(RuntimeError):
@@ -42,3 +45,11 @@ def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProces
     process = PinnedProcess("nginx", [program, "-p", folder, "-c", folder / "nginx.conf"], core, folder)
     process.wait_for(lambda: answers_chat(port, MODEL, {}))
     return process, Peer("nginx", port, process.pid)
+
+
+def start_bare_relay(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
+    """Start the least that a Python process in between does, before the mock. Raises RuntimeError where it does not."""
+    port = free_ports()
+    process = PinnedProcess(BARE_RELAY, [sys.executable, _RELAY, port, upstream_port], core, home)
+    process.wait_for(lambda: answers_chat(port, MODEL, {}))
+    return process, Peer(BARE_RELAY, port, process.pid)

@@ -1,17 +1,22 @@
 """The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
 
+from contracts.control.abuse import AbuseIncident
 from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User, UserSession
 from contracts.control.alerting import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, Lease
 from contracts.control.base import SCHEMA_HEAD, Base
+from contracts.control.guardrails import Guardrail
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
 from contracts.control.rates import CostRate
+from contracts.control.rollouts import Rollout, RolloutObservation
 from contracts.control.serving import Model, OutagePlaybook, Pool, Route, Target
 from contracts.control.spending import Budget, BudgetEvent, BudgetState, Limit, Price, StandardCost
+from contracts.control.stored_keys import StoredKey
 from contracts.control.watching import AuditEntry, Revision
 
 __all__ = [
     "SCHEMA_HEAD",
+    "AbuseIncident",
     "AdminToken",
     "Alert",
     "AlertChannel",
@@ -26,6 +31,7 @@ __all__ = [
     "BudgetState",
     "CostRate",
     "FormerSecret",
+    "Guardrail",
     "Issuer",
     "Lease",
     "Limit",
@@ -38,9 +44,12 @@ __all__ = [
     "Revision",
     "Role",
     "RoleGrant",
+    "Rollout",
+    "RolloutObservation",
     "Route",
     "Slo",
     "StandardCost",
+    "StoredKey",
     "Target",
     "Team",
     "Tenant",

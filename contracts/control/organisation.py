@@ -13,6 +13,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from contracts.control.base import Base, UtcDateTime
 
 CONTENT_SETTING: Final = "keeps_content"  # in a tenant's settings
+AUDIT_SETTING: Final = "audits_requests"  # there too
 SLUG_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 
 
@@ -34,10 +35,20 @@ class Tenant(Base):
         """Whether what is said in its requests is kept, redacted. Off unless it was switched on."""
         return keeps_content(self.settings)
 
+    @property
+    def audits_requests(self) -> bool:
+        """Whether each of its requests has an entry in the audit log. Off unless it was switched on."""
+        return audits_requests(self.settings)
+
 
 def keeps_content(settings: Mapping[str, object]) -> bool:
     """Read that from a tenant's settings."""
     return settings.get(CONTENT_SETTING) is True
+
+
+def audits_requests(settings: Mapping[str, object]) -> bool:
+    """Read that from a tenant's settings."""
+    return settings.get(AUDIT_SETTING) is True
 
 
 class Team(Base):

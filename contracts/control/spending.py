@@ -16,6 +16,7 @@ from sqlalchemy import (
     Integer,
     String,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -111,7 +112,8 @@ class Budget(Base):
     thresholds: Mapped[list[int]] = mapped_column(JSON, default=list)  # percent
     starts_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
-    webhook_url: Mapped[str] = mapped_column(String(500), default="")
+    # Sealed (`backends.control.sealer`), as its path may be a secret: who reads it opens it.
+    webhook_url: Mapped[str] = mapped_column("webhook_sealed", String(1000), default="", server_default=text("''"))
     when_away: Mapped[str] = mapped_column(String(20), default="refuse")
     when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -21,6 +21,11 @@ class AuditEntry(Base):
     subject: Mapped[str] = mapped_column(String(300))  # "acme/key_0193..."
     address: Mapped[str] = mapped_column(String(64), default="")
     detail: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # never a secret
+    # What chains it to the one before, in hexadecimal; see `backends.control.audit_chain`. Set once, as it is written.
+    salt: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))
+    facts_hash: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
+    prev: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
+    hash: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
 
 
 class Revision(Base):

@@ -8,6 +8,7 @@ from contracts.control import Role
 from dashboard.controls import segmented
 from dashboard.page import EVERYONE, Page
 from dashboard.views.admin_audit import draw_audit
+from dashboard.views.admin_guardrails import draw_guardrails
 from dashboard.views.admin_keys import draw_keys
 from dashboard.views.admin_limits import draw_limits
 from dashboard.views.admin_organisation import draw_organisation
@@ -40,6 +41,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "routes": Section("Routes", draw_routes, _LEADS),
     "targets": Section("Models & targets", draw_serving, _ADMINS, is_platform=True),
     "prices": Section("Prices", draw_prices, _BOOKS),
+    "guardrails": Section("Guardrails", draw_guardrails, _ADMINS),
     "users": Section("Users", draw_users, _ADMINS),
     "audit": Section("Audit", draw_audit, _BOOKS),
 }

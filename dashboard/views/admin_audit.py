@@ -3,11 +3,11 @@
 import json
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from dashboard import controls
 from dashboard.panels import note, show_table
+from dashboard.table import Table
 from dashboard.views.admin_parts import moment
 from dashboard.visit import Visit
 
@@ -36,7 +36,7 @@ def draw_audit(visit: Visit) -> None:
     asked |= {} if noun == "all" else {"action": noun}
     asked |= {"tenant": tenant} if tenant else {}
     page = visit.control.get("/v1/audit", **asked)
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "When": moment(visit, row["at"]),

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, get_args
 
-import pandas as pd
 import streamlit as st
 
 from contracts.limits import PriorityClass
 from dashboard.forms import outcome
 from dashboard.panels import panel
+from dashboard.table import Table
 from dashboard.views.admin_parts import (
     ask_first,
     chosen_tenant,
@@ -49,7 +49,7 @@ def draw_keys(visit: Visit) -> None:
         return
     rows = visit.control.get_all(tenant_path(tenant, "keys"))
     rows.sort(key=lambda row: (row["revoked_at"] is not None, row["name"]))
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Key": row["id"],

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, get_args
 
-import pandas as pd
 import streamlit as st
 
 from contracts.errors import InvalidRequest
@@ -12,6 +11,7 @@ from contracts.limits import Level, WhenAway, WhenUnpriced, Window
 from contracts.rule_words import MetricWord
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
+from dashboard.table import Table
 from dashboard.views.admin_parts import ask_first, chosen_tenant, form, pick, quoted, submit, tenant_path
 from dashboard.visit import Visit
 
@@ -45,7 +45,7 @@ def draw_limits(visit: Visit) -> None:
     if tenant is None:
         return
     rows = visit.control.get_all(tenant_path(tenant, "limits"))
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "At most": _amount(row),

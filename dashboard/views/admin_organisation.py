@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 from zoneinfo import available_timezones
 
-import pandas as pd
 import streamlit as st
 
 from contracts.control import Role
 from dashboard.forms import outcome
 from dashboard.panels import note, panel
+from dashboard.table import Table
 from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, submit, tenant_path, when_column
 from dashboard.visit import Visit
 
@@ -34,7 +34,7 @@ _SLUG: Final = "1 to 63 of a-z, 0-9 and -; it never changes"
 def draw_organisation(visit: Visit) -> None:
     """Draw the list of tenants and, of the one that is chosen, its settings, teams and projects."""
     rows = visit.control.get_all("/v1/tenants")
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Tenant": row["id"],
@@ -117,7 +117,7 @@ def _teams(visit: Visit, tenant: str) -> None:
     projects = {
         team["id"]: visit.control.get_all(tenant_path(tenant, "teams", team["id"], "projects")) for team in teams
     }
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Team": team["id"],

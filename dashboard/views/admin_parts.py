@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from contracts.errors import TollkeeperError
@@ -15,6 +14,7 @@ from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import show_table
 from dashboard.states import escaped
+from dashboard.table import Table
 from dashboard.visit import Visit
 
 Rows = Sequence[Mapping[str, Any]]
@@ -42,7 +42,7 @@ def tenant_path(tenant: str, *parts: str) -> str:
 def pick(
     title: str,
     rows: Rows,
-    frame: pd.DataFrame,
+    frame: Table,
     *,
     key: str,
     columns: Mapping[str, Any],

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from contracts.errors import InvalidRequest
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
+from dashboard.table import Table
 from dashboard.views.admin_parts import form, moment, pick, submit, utc_of, when_column
 from dashboard.visit import Visit
 
@@ -36,7 +36,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 def draw_prices(visit: Visit) -> None:
     """Draw what hosted models cost, and what models of one's own are charged at."""
     rows = _cards(visit, "/v1/prices")
-    frame = pd.DataFrame([_price_row(visit, row) for row in rows], columns=list(_COLUMNS))
+    frame = Table([_price_row(visit, row) for row in rows], columns=list(_COLUMNS))
     chosen = pick(
         "Price cards",
         rows,
@@ -52,7 +52,7 @@ def draw_prices(visit: Visit) -> None:
     if chosen is not None:
         _end(visit, chosen, "/v1/prices")
     costs = _cards(visit, "/v1/standard-costs")
-    costs_frame = pd.DataFrame([_cost_row(visit, row) for row in costs], columns=list(_COLUMNS))
+    costs_frame = Table([_cost_row(visit, row) for row in costs], columns=list(_COLUMNS))
     picked = pick(
         "Standard cost cards",
         costs,

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
+from dashboard.table import Table
 from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, submit, when_column
 from dashboard.visit import Visit
 
@@ -32,7 +32,7 @@ _EXAMPLE: Final = {
 def draw_routes(visit: Visit) -> None:
     """Draw all routes."""
     rows = visit.control.get_all("/v1/routes")
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Route": row["id"],

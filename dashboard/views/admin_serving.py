@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, get_args
 
-import pandas as pd
 import streamlit as st
 
 from contracts.configuration import PolicyName
@@ -14,6 +13,7 @@ from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel, show_table
 from dashboard.states import escaped
+from dashboard.table import Table
 from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, submit, when_column
 from dashboard.visit import Visit
 
@@ -50,7 +50,7 @@ def draw_serving(visit: Visit) -> None:
     _models(visit)
     rows = visit.control.get_all("/v1/pools")
     targets = {row["id"]: visit.control.get(f"/v1/pools/{path_segment(row['id'])}/targets")["data"] for row in rows}
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Pool": row["id"],
@@ -85,7 +85,7 @@ def draw_serving(visit: Visit) -> None:
 
 def _models(visit: Visit) -> None:
     rows = visit.control.get_all("/v1/models")
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Model": row["id"],
@@ -143,7 +143,7 @@ def _model(visit: Visit, model: Mapping[str, Any]) -> None:
 
 def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
     path, may = f"/v1/pools/{path_segment(pool)}", visit.viewer.can_write
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Target": target["id"],

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from contracts.control import Role
@@ -11,6 +10,7 @@ from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import panel
 from dashboard.states import escaped
+from dashboard.table import Table
 from dashboard.views.admin_parts import (
     ask_first,
     form,
@@ -51,7 +51,7 @@ _TOKENS: Final[dict[str, Any]] = {
 def draw_users(visit: Visit) -> None:
     """Draw the accounts of people and the tokens of programs."""
     rows = visit.control.get_all("/v1/accounts")
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "E-mail": row["email"],
@@ -169,7 +169,7 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
 
 def _tokens(visit: Visit) -> None:
     rows = visit.control.get_all("/v1/tokens")
-    frame = pd.DataFrame(
+    frame = Table(
         [
             {
                 "Token": row["id"],

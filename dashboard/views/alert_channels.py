@@ -1,10 +1,10 @@
 """Channels: where notices go, and a test of each."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from contracts.alerts import CHANNEL_KINDS
@@ -13,6 +13,7 @@ from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
 from dashboard.forms import outcome
 from dashboard.panels import note, panel, show_table
+from dashboard.table import Table
 from dashboard.views.alert_notices import notices_frame
 from dashboard.views.budget_forms import tenant_choice
 from dashboard.visit import Visit
@@ -29,14 +30,14 @@ def draw_channels(visit: Visit) -> None:
     channels = visit.control.get_all(_PATH)
     show_table(
         "Channels",
-        pd.DataFrame(
+        Table(
             [
                 {
                     "Channel": row["id"],
                     "Kind": _KINDS.get(row["kind"], row["kind"]),
                     "Whose": row["tenant_id"] or "the platform's",
                     "Address": row["address"],
-                    "Made": visit.formats.moment(pd.Timestamp(row["created_at"]).to_pydatetime()),
+                    "Made": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 }
                 for row in channels
             ]
@@ -80,7 +81,13 @@ def _latest(visit: Visit, channel: str) -> None:
         if not rows:
             note("Nothing was sent to it yet.")
             return
-        st.dataframe(notices_frame(visit, rows), hide_index=True, placeholder=UNKNOWN, key="channel_notices")
+        st.dataframe(
+            notices_frame(visit, rows).as_arrow(),
+            hide_index=True,
+            placeholder=UNKNOWN,
+            lazy=False,
+            key="channel_notices",
+        )
         if rows[0]["state"] in _ON_THE_WAY:
             note("It is sent by the analytics process; this looks again every two seconds.")
 

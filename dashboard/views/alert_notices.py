@@ -1,12 +1,13 @@
 """Notices: what was sent to whom, and what became of it."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from dashboard.panels import show_table
+from dashboard.table import Table
 from dashboard.visit import Visit
 
 _STATES: Final = {
@@ -35,12 +36,12 @@ def draw_notices(visit: Visit) -> None:
     )
 
 
-def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Give the table's rows."""
-    return pd.DataFrame(
+    return Table(
         [
             {
-                "Written": visit.formats.moment(pd.Timestamp(row["created_at"]).to_pydatetime()),
+                "Written": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 "Channel": row["channel"],
                 "Event": row["event"],
                 "State": _STATES.get(row["state"], row["state"]),

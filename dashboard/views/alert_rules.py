@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-import pandas as pd
 import streamlit as st
 
 from contracts.alerts import PLATFORM_KINDS, RULE_KINDS, RuleKind, settings_of
@@ -12,6 +11,7 @@ from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import note, panel, show_table
+from dashboard.table import Table
 from dashboard.views.alert_words import KIND_WORDS
 from dashboard.views.budget_forms import percents, tenant_choice
 from dashboard.visit import Visit
@@ -26,7 +26,7 @@ def draw_rules(visit: Visit) -> None:
     channels = [str(row["id"]) for row in visit.control.get_all("/v1/alert-channels")]
     show_table(
         "Rules",
-        pd.DataFrame([_row(rule) for rule in rules]),
+        Table([_row(rule) for rule in rules]),
         key=_TABLE,
         columns={"Rule": st.column_config.TextColumn(help="Its id"), "Settings": st.column_config.TextColumn()},
         help="Looked at every 15 seconds. The platform's rules cover all tenants, each on its own.",

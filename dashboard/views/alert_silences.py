@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import show_table
+from dashboard.table import Table
 from dashboard.views.budget_forms import tenant_choice
 from dashboard.visit import Visit
 
@@ -24,7 +24,7 @@ def draw_silences(visit: Visit) -> None:
     formats = visit.formats
     show_table(
         "Silences",
-        pd.DataFrame(
+        Table(
             [
                 {
                     "State": _state(row["starts_at"], row["ends_at"], visit.now),

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.alerts.raised import AlertFacts, raised_alerts
@@ -16,6 +15,7 @@ from dashboard.controls import toggle
 from dashboard.formats import UNKNOWN
 from dashboard.forms import outcome
 from dashboard.panels import contained, note, panel, show_table
+from dashboard.table import Table
 from dashboard.views.alert_words import KIND_WORDS, since_words
 from dashboard.visit import Visit
 
@@ -36,7 +36,7 @@ def draw_alerts(visit: Visit) -> None:
         columns=_columns(),
         help="As `tollkeeper alerts list` has them, the latest first. An alert is open for as long as its condition "
         "holds. Choose a row to take it up or to silence it.",
-        data=lambda: pd.DataFrame([_exported(alert) for alert in alerts]),
+        data=lambda: Table([_exported(alert) for alert in alerts]),
         on_select=partial(_open_row, [str(alert["id"]) for alert in alerts]),
         empty="No alert is open." if not with_past else "No alert was ever raised. Rules say what raises one.",
     )
@@ -49,10 +49,10 @@ def draw_alerts(visit: Visit) -> None:
         note("The alert that the address names is not among these: it may be over (With past alerts shows it).")
 
 
-def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> pd.DataFrame:
+def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
     """Give the table's rows."""
     formats = visit.formats
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "State": _state(alert),
@@ -94,7 +94,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
         note(" ".join(lines))
         facts = [{"Fact": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
         if facts:
-            st.dataframe(pd.DataFrame(facts), hide_index=True, placeholder=UNKNOWN, key="alert_facts")
+            st.dataframe(Table(facts).as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="alert_facts")
         with st.container(horizontal=True, vertical_alignment="center"):
             if alert["acknowledged_at"] is None and visit.viewer.token is not None:
                 if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):

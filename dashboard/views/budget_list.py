@@ -1,10 +1,10 @@
 """Budgets as a table with their standing; the chosen one in detail, to be changed or deleted."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.asked_at import AskedAt
@@ -15,6 +15,7 @@ from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
 from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
 from dashboard.states import escaped
+from dashboard.table import Table
 from dashboard.views.budget_forms import change_form, create_form, delete_button
 from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS, allowed, amount, whom
 from dashboard.visit import Visit
@@ -51,10 +52,10 @@ def draw_budgets(visit: Visit) -> None:
             create_form(visit)
 
 
-def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> pd.DataFrame:
+def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
     """Give the table's rows."""
     formats = visit.formats
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Whom": whom(bar),
@@ -72,9 +73,9 @@ def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> pd.DataFrame:
     )
 
 
-def export_frame(bars: Sequence[BudgetBar]) -> pd.DataFrame:
+def export_frame(bars: Sequence[BudgetBar]) -> Table:
     """Give the bars for a file, amounts exactly, as `tollkeeper budgets show` writes them."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "id": bar.spec.id,
@@ -185,7 +186,7 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
         return
     rows = [
         {
-            "At": visit.formats.moment(pd.Timestamp(event["at"]).to_pydatetime()),
+            "At": visit.formats.moment(datetime.fromisoformat(event["at"])),
             "Threshold": f"{event['threshold_percent']} %",
             "Whom": event["subject"] or "the tenant",
             "Spent": event["spent"],
@@ -195,9 +196,8 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
         for event in events
     ]
     st.markdown("**Thresholds passed**, the latest first")
-    st.dataframe(
-        pd.DataFrame(rows, columns=list(_EVENT_COLUMNS)), hide_index=True, placeholder=UNKNOWN, key="budget_events"
-    )
+    frame = Table(rows, columns=list(_EVENT_COLUMNS))
+    st.dataframe(frame.as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="budget_events")
 
 
 def _told(event: Mapping[str, Any]) -> str:

@@ -4,7 +4,16 @@ from typing import Final
 
 import streamlit as st
 
-from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange, completed, cost_breakdown, cost_range
+from analytics.cost.drill import (
+    CostBreakdown,
+    CostLevel,
+    CostPlace,
+    CostRange,
+    completed,
+    cost_breakdown,
+    cost_range,
+    summed_breakdown,
+)
 from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
 from dashboard import address
@@ -69,8 +78,8 @@ def _read(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | 
     """Read a break-down: from sums at once, and in the background what sums do not tell."""
     if is_raw(place, level):
         return visit.read_slow(cost_breakdown, place, within, level, keep_seconds=KEEP_SECONDS)
-    quick = visit.read(cost_breakdown, place, within, level, True)
-    if not quick.total.unpriced_requests:
+    quick = visit.read(summed_breakdown, place, within, level)
+    if quick.total.unpriced_tokens is not None:
         return quick
     whole = visit.read_slow(cost_breakdown, place, within, level, keep_seconds=KEEP_SECONDS)
     return quick if isinstance(whole, Pending) else completed(quick, whole)

@@ -4,7 +4,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final, cast
 
-import pandas as pd
 import streamlit as st
 
 from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace
@@ -14,7 +13,9 @@ from analytics.distinct import Kind
 from analytics.series import AnyDimension, Series, series
 from contracts.money import usd
 from dashboard import address, charts
+from dashboard.money_column import Money
 from dashboard.panels import contained, show_chart, show_table
+from dashboard.table import Table
 from dashboard.views.costs_words import KINDS, LEVEL_NAMES, label_of
 from dashboard.visit import Visit
 
@@ -37,6 +38,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
         breakdown_frame(answer, shown),
         key=key,
         columns=_columns(level, answer),
+        formats=visit.formats,
         help=f"Each {lower} of what is shown above; the rows sum to it. Choose a row to see what it is made of.",
         data=lambda: export_frame(answer),
         on_select=partial(_open_row, key, level, names),
@@ -50,7 +52,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
     )
 
 
-def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...]) -> pd.DataFrame:
+def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...]) -> Table:
     """Give the table's rows. Money and shares are rounded for the eye; the export has them exactly."""
     level = answer.level or "model"
     whole = answer.total.priced_pico_usd
@@ -71,16 +73,16 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
                 "Unpriced": sums.unpriced_requests,
             }
         )
-    frame = pd.DataFrame(rows)
-    if rows and not frame["Unpriced"].any():  # worth a column only where it says something
-        frame = frame.drop(columns="Unpriced")
+    frame = Table(rows)
+    if rows and not any(frame["Unpriced"]):  # worth a column only where it says something
+        frame = frame.without("Unpriced")
     return frame
 
 
-def export_frame(answer: CostBreakdown) -> pd.DataFrame:
+def export_frame(answer: CostBreakdown) -> Table:
     """Give all parts for a file, money exactly."""
     level = answer.level or "model"
-    return pd.DataFrame(
+    return Table(
         [
             {
                 level: name,
@@ -101,9 +103,9 @@ def export_frame(answer: CostBreakdown) -> pd.DataFrame:
     )
 
 
-def series_frame(over_time: Series) -> pd.DataFrame:
+def series_frame(over_time: Series) -> Table:
     """Give a chart's points for a file: one line per step and group."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "from": step,
@@ -140,9 +142,9 @@ def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
         st.html(charts.legend(over_time, colors))
     show_chart(
         "Cost",
-        charts.bars(over_time, charts.COST, colors, visit.formats.zone),
+        charts.bars(over_time, charts.cost_in(visit.formats), colors, visit.formats.zone),
         key="costs_over_time",
-        unit=f"USD per {step}, by {dimension}",
+        unit=f"{visit.formats.currency} per {step}, by {dimension}",
         help="Sums of what has a price. The eight that cost most have a colour; all others are grey. Pale bars are "
         "still filling or begin before the range.",
         data=lambda: series_frame(over_time),
@@ -152,10 +154,10 @@ def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
 def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     largest = max((sums.priced_pico_usd for _, sums in answer.lines), default=0)
-    money = "$%.2f" if largest >= 10**15 else "$%.4f" if largest >= 10**12 else "$%.6f"
+    places = 2 if largest >= 10**15 else 4 if largest >= 10**12 else 6
     return {
         LEVEL_NAMES[level]: st.column_config.TextColumn(width="medium"),
-        "Cost": number(format=money, help="USD, of what has a price"),
+        "Cost": Money(places, "Of what has a price"),
         "Share": st.column_config.ProgressColumn(
             format="percent", min_value=0, max_value=1, help="Of the cost of all rows", width="small"
         ),
@@ -163,8 +165,8 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Input": number(format="compact", help="Prompt tokens, cached ones included"),
         "Cached": number(format="percent", help="Share of the input that was read from a cache"),
         "Output": number(format="compact", help="Generated tokens, reasoning included"),
-        "Per request": number(format="$%.6f", help="USD, mean over requests that have a price"),
-        "Per 1M tokens": number(format="$%.4f", help="USD, over input and output together"),
+        "Per request": Money(6, "Mean over requests that have a price"),
+        "Per 1M tokens": Money(4, "Over input and output together"),
         "Unpriced": number(format="localized", help="Requests without a price: in no sum of money, and not zero"),
     }
 

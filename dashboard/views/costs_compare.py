@@ -5,8 +5,6 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from analytics.anomaly.drivers import DRIVERS, Change, Driver
@@ -15,8 +13,12 @@ from analytics.cost.drill import CostLevel, CostPlace, CostRange, cost_range
 from analytics.scope import Period
 from contracts.money import usd
 from dashboard import charts
+from dashboard.formats import Formats
+from dashboard.money_column import Money
 from dashboard.panels import Figure, Tone, note, show_chart, show_figures, show_table
+from dashboard.plot import Plot
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.theme import STATUS
 from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money, signed_percent
 from dashboard.visit import Visit
@@ -51,7 +53,7 @@ def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: Co
     else:
         _drivers(visit, answer, drivers)
     if level is not None:
-        _table(answer, level)
+        _table(visit.formats, answer, level)
 
 
 def _figures(visit: Visit, answer: CostComparison) -> None:
@@ -110,22 +112,21 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
     words = [visit.formats.money(amounts[0])]
     words += [signed_money(visit.formats, amount) for amount in amounts[1:-1]]
     words.append(visit.formats.money(amounts[-1]))
-    figure = go.Figure(
-        go.Waterfall(
-            x=names,
-            y=[float(amount) for amount in amounts],
-            measure=["absolute", *["relative"] * len(parts), "total"],
-            text=words,
-            textposition="outside",
-            cliponaxis=False,
-            hovertemplate="%{x}: %{text}<extra></extra>",
-            connector={"line": {"width": 1, "color": STATUS["neutral"]}},
-            increasing={"marker": {"color": STATUS["warn"]}},
-            decreasing={"marker": {"color": STATUS["good"]}},
-            totals={"marker": {"color": STATUS["neutral"]}},
-        )
+    figure = Plot().add_waterfall(
+        x=names,
+        y=[visit.formats.amount(amount) for amount in amounts],
+        measure=["absolute", *["relative"] * len(parts), "total"],
+        text=words,
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate="%{x}: %{text}<extra></extra>",
+        connector={"line": {"width": 1, "color": STATUS["neutral"]}},
+        increasing={"marker": {"color": STATUS["warn"]}},
+        decreasing={"marker": {"color": STATUS["good"]}},
+        totals={"marker": {"color": STATUS["neutral"]}},
     )
-    charts.style(figure, prefix="$", height=260)
+    before, after = visit.formats.money_signs
+    charts.style(figure, prefix=before, suffix=after, height=260)
     figure.update_layout(hovermode="closest", margin={"l": 0, "r": 4, "t": 24, "b": 0})
     figure.update_xaxes(type="category")
     meanings = "; ".join(f"{word.lower()}: {meaning}" for word, meaning in _DRIVER_WORDS.values())
@@ -133,15 +134,15 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
         "What moved it",
         figure,
         key="costs_drivers",
-        unit="USD",
+        unit=visit.formats.currency,
         help=f"The change taken apart, exactly: {meanings}. Requests change first, then models and lengths, then "
         "caching, then the price; each part is what its step adds.",
-        data=lambda: pd.DataFrame({"part": names, "usd": amounts}),
+        data=lambda: Table({"part": names, "usd": amounts}),
     )
 
 
-def _table(answer: CostComparison, level: CostLevel) -> None:
-    frame = pd.DataFrame(
+def _table(formats: Formats, answer: CostComparison, level: CostLevel) -> None:
+    frame = Table(
         [
             {
                 LEVEL_NAMES[level]: label_of(line.label),
@@ -156,13 +157,14 @@ def _table(answer: CostComparison, level: CostLevel) -> None:
             for line in answer.lines[:_MOST_ROWS]
         ]
     )
-    if len(frame) and not frame["Unpriced now"].any():
-        frame = frame.drop(columns="Unpriced now")
+    if len(frame) and not any(frame["Unpriced now"]):
+        frame = frame.without("Unpriced now")
     show_table(
         f"Change by {LEVEL_NAMES[level].lower()}",
         frame,
         key="costs_changes",
         columns=_columns(),
+        formats=formats,
         help="The largest change first. What was not there before has no change in per cent.",
         data=lambda: _export(answer, level),
         empty="No request was recorded in either period.",
@@ -171,8 +173,8 @@ def _table(answer: CostComparison, level: CostLevel) -> None:
         st.caption(f"The {_MOST_ROWS:,} largest changes of {len(answer.lines):,} are shown; the export has all.")
 
 
-def _export(answer: CostComparison, level: CostLevel) -> pd.DataFrame:
-    return pd.DataFrame(
+def _export(answer: CostComparison, level: CostLevel) -> Table:
+    return Table(
         [
             {
                 level: line.label,
@@ -192,9 +194,9 @@ def _export(answer: CostComparison, level: CostLevel) -> pd.DataFrame:
 def _columns() -> dict[str, Any]:
     number = st.column_config.NumberColumn
     return {
-        "Before": number(format="$%.4f", help="USD in the earlier period"),
-        "Now": number(format="$%.4f", help="USD in the range that is shown"),
-        "Change": number("Change $", format="%+.4f", help="USD, now less before"),
+        "Before": Money(4, "In the earlier period"),
+        "Now": Money(4, "In the range that is shown"),
+        "Change": Money(4, "Now less before", is_signed=True),
         "Change %": number("Change %", format="percent", help="Of what it was before"),
         "Requests before": number(format="localized", help="All, refused ones included"),
         "Requests now": number(format="localized", help="All, refused ones included"),

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.asked_at import AskedAt
@@ -11,8 +10,10 @@ from analytics.cost.drill import CostPlace, CostRange, question_of
 from analytics.prices.card_list import CardList, card_list
 from analytics.recommendations.listing import recommended
 from contracts.money import usd
+from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.views.costs_words import label_of, plural
 from dashboard.visit import Visit
 
@@ -31,10 +32,10 @@ _KINDS: Final = {
 def draw_savings(visit: Visit, place: CostPlace, within: CostRange) -> None:
     """Draw what was saved in the range, and what `tollkeeper savings` recommends."""
     with contained():
-        cards = visit.read_control(card_list)
+        cards = visit.read_control(card_list, visit.viewer.tenant)
         _saved(visit, place, within, cards)
     with contained():
-        _recommended(visit, place, visit.read_control(card_list))
+        _recommended(visit, place, visit.read_control(card_list, visit.viewer.tenant))
 
 
 def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -> None:
@@ -47,7 +48,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
     _figures(visit, answer)
     show_table(
         "Prompt caches, by who earned it",
-        pd.DataFrame(
+        Table(
             [
                 {
                     "Tenant": one.tenant,
@@ -68,6 +69,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
         ),
         key="costs_cache_savings",
         columns=_cache_columns(),
+        formats=visit.formats,
         help="What the tokens read from a cache would have cost as plain input, less what they did; less what writing "
         "them cost above plain input. At the price cards that held.",
         data=lambda: _caches_export(answer),
@@ -126,12 +128,11 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
     ]
     show_table(
         f"What could be saved, by the last {_RECOMMENDED_DAYS} days",
-        pd.DataFrame(rows),
+        Table(rows),
         key="costs_recommendations",
+        formats=visit.formats,
         columns={
-            "Saving": st.column_config.NumberColumn(
-                format="$%.4f", help="USD of the days looked at; a dash where it has no price yet"
-            ),
+            "Saving": Money(4, "Of the days looked at; a dash where it has no price yet"),
             "Do this": st.column_config.TextColumn(width="large"),
             "Mind": st.column_config.TextColumn(width="medium", help="What the figures cannot know"),
             "Evidence": st.column_config.TextColumn(width="large"),
@@ -142,8 +143,8 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
     )
 
 
-def _caches_export(answer: SavedReport) -> pd.DataFrame:
-    return pd.DataFrame(
+def _caches_export(answer: SavedReport) -> Table:
+    return Table(
         [
             {
                 "tenant": one.tenant,
@@ -169,9 +170,9 @@ def _cache_columns() -> dict[str, Any]:
     return {
         "Read": number("Read tokens", format="compact", help="Input tokens read from a cache"),
         "Written": number("Written tokens", format="compact", help="Input tokens written to a cache"),
-        "Saved": number(format="$%.4f", help="USD, by reading"),
-        "Paid to write": number(format="$%.4f", help="USD, above what plain input costs"),
-        "Net": number(format="$%.4f", help="USD; below 0 where more was written than ever read"),
+        "Saved": Money(4, "By reading"),
+        "Paid to write": Money(4, "Above what plain input costs"),
+        "Net": Money(4, "Below 0 where more was written than ever read"),
         "GPU time saved": number(format="%.3g s", help="Prefill that an engine of ours did not do, in seconds"),
         "Read unpriced": number(format="localized", help="Tokens read without a known price"),
     }

@@ -3,7 +3,6 @@ what their cards charge."""
 
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.asked_at import AskedAt
@@ -11,8 +10,10 @@ from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange,
 from analytics.gpu.variance import CostVariance
 from analytics.gpu.variance_report import Standards, last_hours, standards, variance_report
 from contracts.money import usd
+from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money
 from dashboard.visit import Visit
 
@@ -60,22 +61,23 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         _charged_frame(answer),
         key="costs_charged",
         columns={
-            "Cost": st.column_config.NumberColumn(format="$%.6f", help="USD, of what has a price"),
-            "Charged": st.column_config.NumberColumn(format="$%.6f", help="USD, charged to budgets"),
-            "Difference": st.column_config.NumberColumn(format="%+.6f", help="USD, cost less charged"),
+            "Cost": Money(6, "Of what has a price"),
+            "Charged": Money(6, "Charged to budgets"),
+            "Difference": Money(6, "Cost less charged", is_signed=True),
             "Requests": st.column_config.NumberColumn(format="localized"),
             "GPU time": st.column_config.NumberColumn(
                 format="%.3g s", help="Seconds of our own GPUs; a dash where a provider answered"
             ),
         },
+        formats=visit.formats,
         help="The dearest first.",
         data=lambda: _charged_export(answer),
         empty="No request was recorded in this range.",
     )
 
 
-def _charged_frame(answer: CostBreakdown) -> pd.DataFrame:
-    return pd.DataFrame(
+def _charged_frame(answer: CostBreakdown) -> Table:
+    return Table(
         [
             {
                 LEVEL_NAMES[answer.level or "model"]: label_of(name),
@@ -90,8 +92,8 @@ def _charged_frame(answer: CostBreakdown) -> pd.DataFrame:
     )
 
 
-def _charged_export(answer: CostBreakdown) -> pd.DataFrame:
-    return pd.DataFrame(
+def _charged_export(answer: CostBreakdown) -> Table:
+    return Table(
         [
             {
                 answer.level or "model": name,
@@ -115,13 +117,14 @@ def _gpus(visit: Visit) -> None:
         return
     period = last_hours(asked, _HOURS)
     show_table(
-        "Our own GPUs: standard against actual, USD",
-        pd.DataFrame([_variance_row(one) for one in found]),
+        f"Our own GPUs: standard against actual, {visit.formats.currency}",
+        Table([_variance_row(one) for one in found]),
         key="costs_variance",
         columns=_variance_columns(),
+        formats=visit.formats,
         help="What the fitted card of each model charges, and what its GPUs cost, as `tollkeeper gpu variance` has "
         "it: co-tenancy, idleness, volume and cache sum to the difference.",
-        data=lambda: pd.DataFrame([_variance_export(one) for one in found]),
+        data=lambda: Table([_variance_export(one) for one in found]),
         empty="No model of our own has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` makes one.",
     )
     said = f"The last {_HOURS} whole hours: {visit.formats.period(period.start, period.end)}."
@@ -151,14 +154,12 @@ def _variance_export(one: CostVariance) -> dict[str, object]:
 
 
 def _variance_columns() -> dict[str, Any]:
-    number = st.column_config.NumberColumn
-    signed = "%+.4f"  # a sign before "$" cannot be written; the title says USD
     return {
-        "Standard": number(format="$%.4f", help="USD, by the fitted card"),
-        "Actual": number(format="$%.4f", help="USD, what the GPUs cost, idleness included"),
-        "Actual less standard": number(format=signed, help="Above 0 the platform has paid more than it charged"),
-        "Co-tenancy": number(format=signed, help="Requests took more GPU time than the card's rates say, or less"),
-        "Idle": number(format=signed, help="Idleness and what was in vain cost more than planned, or less"),
-        "Volume": number(format=signed, help="Fewer tokens than planned bore the planned idleness, or more"),
-        "Cache": number(format=signed, help="More of the input came from a cache than planned and bore less, or more"),
+        "Standard": Money(4, "By the fitted card"),
+        "Actual": Money(4, "What the GPUs cost, idleness included"),
+        "Actual less standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
+        "Co-tenancy": Money(4, "Requests took more GPU time than the card's rates say, or less", is_signed=True),
+        "Idle": Money(4, "Idleness and what was in vain cost more than planned, or less", is_signed=True),
+        "Volume": Money(4, "Fewer tokens than planned bore the planned idleness, or more", is_signed=True),
+        "Cache": Money(4, "More of the input came from a cache than planned and bore less, or more", is_signed=True),
     }

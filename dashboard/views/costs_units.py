@@ -3,8 +3,6 @@
 from decimal import Decimal
 from typing import Any, cast
 
-import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from analytics.cost.drill import CostBreakdown, CostPlace
@@ -12,7 +10,10 @@ from analytics.cost.unit_costs import unit_cost_over_time, unit_costs
 from analytics.distinct import Kind
 from analytics.series import series
 from dashboard import charts
+from dashboard.money_column import Money
 from dashboard.panels import contained, note, show_chart, show_table
+from dashboard.plot import Plot
+from dashboard.table import Table
 from dashboard.views.costs_breakdown import dimension_of
 from dashboard.views.costs_words import LEVEL_NAMES, label_of
 from dashboard.visit import Visit
@@ -43,9 +44,10 @@ def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> No
         )
     show_table(
         f"Unit costs by {LEVEL_NAMES[level].lower()}",
-        pd.DataFrame(rows),
+        Table(rows),
         key="costs_units",
         columns=_columns(),
+        formats=visit.formats,
         help="Cost over what has a price. A dash where nothing with a price was counted, or where it is not known what "
         "unpriced requests used.",
         data=lambda: _export(answer),
@@ -60,13 +62,13 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
     over_time = visit.read(series, visit.scope, dimension)
     points = unit_cost_over_time(over_time)
     colors = visit.colors(cast(Kind, dimension))
-    figure = go.Figure()
+    figure = Plot()
     for group in charts.ordered_groups(over_time):
         values = points[group]
         figure.add_scatter(
             name=charts.group_name(group),
             x=charts.local_times(over_time.steps, visit.formats.zone),
-            y=[_float(value) for value in values],
+            y=[visit.formats.amount(value) for value in values],
             customdata=[visit.formats.money(value) for value in values],
             hovertemplate="%{customdata}",
             mode="lines+markers",
@@ -78,12 +80,12 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
     st.html(charts.legend(over_time, colors))
     show_chart(
         "Per 1M tokens",
-        charts.style(figure, prefix="$"),
+        charts.style(figure, prefix=visit.formats.money_signs[0], suffix=visit.formats.money_signs[1]),
         key="costs_units_over_time",
-        unit=f"USD per {step}, by {dimension}",
+        unit=f"{visit.formats.currency} per {step}, by {dimension}",
         help="Cost over input and output tokens together. A line has a gap where no token was used, or where some "
         "requests have no price.",
-        data=lambda: pd.DataFrame(
+        data=lambda: Table(
             [
                 {"from": step_start, dimension: charts.group_name(group), "usd_per_mtok": value}
                 for group, values in points.items()
@@ -95,7 +97,7 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
         note("Gaps are where some requests have no price: what these used cannot be told from sums.")
 
 
-def _export(answer: CostBreakdown) -> pd.DataFrame:
+def _export(answer: CostBreakdown) -> Table:
     level = answer.level or "model"
     rows = []
     for name, sums in answer.lines:
@@ -110,18 +112,16 @@ def _export(answer: CostBreakdown) -> pd.DataFrame:
                 "requests": sums.requests,
             }
         )
-    return pd.DataFrame(rows)
+    return Table(rows)
 
 
 def _columns() -> dict[str, Any]:
     number = st.column_config.NumberColumn
     return {
-        "Per request": number(format="$%.6f", help="USD, mean over requests that have a price"),
-        "Per 1k tokens": number(format="$%.6f", help="USD, over input and output together"),
-        "Per 1M tokens": number(format="$%.4f", help="USD, over input and output together"),
-        "Per 1M output tokens": number(
-            format="$%.4f", help="USD, the whole cost over output alone; unknown where requests have no price"
-        ),
+        "Per request": Money(6, "Mean over requests that have a price"),
+        "Per 1k tokens": Money(6, "Over input and output together"),
+        "Per 1M tokens": Money(4, "Over input and output together"),
+        "Per 1M output tokens": Money(4, "The whole cost over output alone; unknown where requests have no price"),
         "Tokens per request": number(format="localized", help="Input and output, mean over admitted requests"),
         "Requests": number(format="localized", help="All, refused ones included"),
     }

@@ -4,18 +4,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.gpu.ledger_series import ledger_series
 from analytics.gpu.load import Load, engine_load
 from analytics.gpu.sensors import gpu_sensors
 from analytics.gpu.use import GpuUse, gpu_use
-from contracts.errors import TollkeeperError
+from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard import charts
 from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.theme import REST_COLOR
 from dashboard.views.gpu_ledger import LEDGER_HELP, draw_ledger, ledger_figures
 from dashboard.views.gpu_load import draw_load, draw_sensors, load_figures
@@ -46,7 +46,17 @@ def draw(visit: Visit) -> None:
     if load.engines:
         draw_load(visit, load)
     with contained():
-        draw_sensors(visit, visit.read(gpu_sensors, visit.scope))
+        _sensors(visit)
+
+
+def _sensors(visit: Visit) -> None:
+    try:
+        sensors = visit.read(gpu_sensors, visit.scope)
+    except InvalidRequest as error:  # of a range longer than they are kept: nothing failed
+        with panel("Sensors", help="Activity, power, memory and heat of GPUs, looked at by the engine hosts."):
+            note(f"{error.message[:1].upper()}{error.message[1:]}.")
+        return
+    draw_sensors(visit, sensors)
 
 
 def _use(visit: Visit) -> GpuUse:
@@ -101,13 +111,14 @@ def _draw_use(visit: Visit, use: GpuUse) -> None:
 
 
 def _draw_shares(visit: Visit, use: GpuUse) -> None:
-    frame = pd.DataFrame(
+    total_ns = use.total_ns  # once: it adds up every payer's every step
+    frame = Table(
         [
             {
                 "Tenant": charts.group_name(tenant),
                 "Team": team,
                 "GPU time": sum(by_step) / _NS_PER_SECOND,
-                "Share": 100 * sum(by_step) / use.total_ns if use.total_ns else None,
+                "Share": 100 * sum(by_step) / total_ns if total_ns else None,
                 "Requests": use.requests[tenant, team],
             }
             for (tenant, team), by_step in use.teams.items()
@@ -120,9 +131,10 @@ def _draw_shares(visit: Visit, use: GpuUse) -> None:
             note("Nobody did." if use.is_complete else "Being summed up …")
             return
         st.dataframe(
-            frame,
+            frame.as_arrow(),
             key="gpu_shares",
             hide_index=True,
+            lazy=False,
             height=248,
             column_config={
                 "GPU time": number("GPU s", format="%.2f", help="Seconds of GPU time"),

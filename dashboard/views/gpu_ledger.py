@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.gpu.ledger_series import LedgerSeries
 from contracts.ledger import LedgerLines
 from dashboard.panels import Figure, show_chart, show_table
+from dashboard.table import Table
 from dashboard.views.time_charts import Line, areas, line_frame
 from dashboard.visit import Visit
 
@@ -125,7 +125,7 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
         )
 
 
-def ledger_frame(ledger: LedgerSeries) -> pd.DataFrame:
+def ledger_frame(ledger: LedgerSeries) -> Table:
     """Give a row per device: hours of wall clock, and each line in per cent of it. A line that is 0 everywhere is left
     out, but for the unexplained.
     """
@@ -144,12 +144,12 @@ def ledger_frame(ledger: LedgerSeries) -> pd.DataFrame:
             }
         )
     columns = ["Device", "Replica", "Model", "Hours", *(title for _, title, _, _ in LINES)]
-    frame = pd.DataFrame(rows, columns=columns)
-    unused = [title for name, title, _, _ in LINES if name != "unexplained_ns" and not frame[title].any()]
-    return frame.drop(columns=unused)
+    frame = Table(rows, columns=columns)
+    unused = [title for name, title, _, _ in LINES if name != "unexplained_ns" and not any(frame[title])]
+    return frame.without(*unused)
 
 
-def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+def _columns(frame: Table) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     known: dict[str, Any] = {
         "Device": st.column_config.TextColumn(help="The GPU's UUID; an engine without a GPU is its own device"),

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.gpu.load import EngineLoad, Load, LoadPoint
 from analytics.gpu.sensors import Device, Sensors, SensorSeries
 from dashboard import charts
 from dashboard.panels import Figure, note, panel, show_chart, show_table
+from dashboard.table import Table
 from dashboard.theme import GROUP_COLORS
 from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
@@ -164,7 +164,7 @@ def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
         )
 
 
-def fault_frame(devices: Sequence[Device]) -> pd.DataFrame:
+def fault_frame(devices: Sequence[Device]) -> Table:
     """Give a row per device that throttled or failed: by what, its uncorrected ECC errors, the last XID."""
     rows: list[dict[str, object]] = []
     for device in devices:
@@ -182,7 +182,7 @@ def fault_frame(devices: Sequence[Device]) -> pd.DataFrame:
                     "XID": xid,
                 }
             )
-    return pd.DataFrame(rows)
+    return Table(rows)
 
 
 def _reasons(bits: int) -> str:

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from typing import Any, Final, cast
 
-import pandas as pd
 import streamlit as st
 
 from analytics.latency.histogram import Histogram
 from analytics.latency.over_time import LatencyOverTime, latency_over_time
-from analytics.overview import overview
+from contracts.errors import InvalidRequest
 from contracts.objectives import PROMPT_CLASS_BELOW_TOKENS, PromptClass, Timed
 from dashboard import states
 from dashboard.address import page_link
@@ -16,7 +15,9 @@ from dashboard.controls import segmented
 from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.views.latency_charts import MAP_HEIGHT, heat_map, heat_map_frame, percentile_lines, prompt_ranges
+from dashboard.views.overview_read import COUNTED, WAITING, read_overview
 from dashboard.views.promises import draw_promises
 from dashboard.views.time_charts import line_frame, lines
 from dashboard.visit import Visit
@@ -51,6 +52,15 @@ def draw(visit: Visit) -> None:
     """Draw times first, then promises; without a single timed request, promises alone."""
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, in whole {visit.scope.grain}s")
+    try:
+        _times(visit)
+    except InvalidRequest as error:  # such as of a range that is no longer kept: promises have windows of their own
+        states.show_invalid(error)
+    with contained():
+        draw_promises(visit)
+
+
+def _times(visit: Visit) -> None:
     found = _read(visit)
     if isinstance(found, Pending):
         note("Being counted …")
@@ -60,14 +70,13 @@ def draw(visit: Visit) -> None:
         _figures(visit, found)
         _over_time(visit, found)
         _by_prompt(visit, found)
-    with contained():
-        draw_promises(visit)
 
 
 def _read(visit: Visit) -> LatencyOverTime | Pending:
-    """Count, in the background where it may take long: months, and teams, which are in no rollup of times."""
+    """Count, in the background where it may take long: months of one tenant, and teams, which no rollup has."""
     scope = visit.scope
-    if scope.grain == "minute" or (scope.grain == "hour" and scope.team is None):
+    is_of_all = scope.tenant is None and scope.team is None and scope.model is None
+    if scope.grain == "minute" or is_of_all or (scope.grain == "hour" and scope.team is None):
         return visit.read(latency_over_time, scope)
     covered = scope.covered
     whole = replace(scope, start=covered.start, end=covered.end)  # the same question for as long as hour or day last
@@ -85,21 +94,22 @@ def _nothing(visit: Visit) -> None:
 
 def _figures(visit: Visit, found: LatencyOverTime) -> None:
     duration = visit.formats.duration
-    speed = visit.read(overview, visit.scope)
+    speed = read_overview(visit)
     how = "exact" if speed.method == "exact" else "from sketches, within 1 %"
     ttft, gap, whole = speed.latency.ttft, speed.latency.gap, found.whole("end_to_end")
+    unknown, none = (None, "none measured") if speed.has_latency else (WAITING, COUNTED)
     show_figures(
         [
             Figure(
                 "TTFT p95",
-                duration(ttft.p95_ns if ttft else None),
-                f"p50 {duration(ttft.p50_ns)}, p99 {duration(ttft.p99_ns)}" if ttft else "none measured",
+                unknown or duration(ttft.p95_ns if ttft else None),
+                f"p50 {duration(ttft.p50_ns)}, p99 {duration(ttft.p99_ns)}" if ttft else none,
                 f"Time from arrival to first token over all requests that had one; {how}. As on the page Overview.",
             ),
             Figure(
                 "Inter-token p95",
-                duration(gap.p95_ns if gap else None),
-                f"p50 {duration(gap.p50_ns)}, p99 {duration(gap.p99_ns)}" if gap else "none measured",
+                unknown or duration(gap.p95_ns if gap else None),
+                f"p50 {duration(gap.p50_ns)}, p99 {duration(gap.p99_ns)}" if gap else none,
                 f"Time between two tokens over every single gap of all answers; {how}.",
             ),
             Figure(
@@ -195,7 +205,7 @@ def prompt_name(prompt: PromptClass) -> str:
     return names[prompt]
 
 
-def prompt_frame(found: LatencyOverTime) -> pd.DataFrame:
+def prompt_frame(found: LatencyOverTime) -> Table:
     """Give a row per class of prompts, times in milliseconds; missing where nothing was measured."""
     rows: list[dict[str, object]] = []
     for prompt, times in found.by_prompt.items():
@@ -204,7 +214,7 @@ def prompt_frame(found: LatencyOverTime) -> pd.DataFrame:
         for title, measure, level in _PROMPT_COLUMNS:
             row[title] = _milliseconds(times[measure].quantile_ns(level))
         rows.append(row)
-    return pd.DataFrame(rows)
+    return Table(rows)
 
 
 def _prompt_columns() -> dict[str, Any]:

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-import pandas as pd
-import plotly.graph_objects as go
-
 from analytics.latency.histogram import BOUNDS_TENTHS_MS, TENTH_MS_NS, Histogram, step_end
 from dashboard import charts
 from dashboard.formats import Formats
-from dashboard.theme import SEQUENTIAL
+from dashboard.plot import Plot
+from dashboard.table import Table
 from dashboard.views.time_charts import Line
 
 # A percentile's name, level and colour.
@@ -21,12 +19,12 @@ MAP_HEIGHT: Final = 320
 _LABELLED: Final = tuple(10**power * digit for power in range(1, 7) for digit in (1, 3))  # tenths of a millisecond
 
 
-def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats: Formats) -> go.Figure:
+def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats: Formats) -> Plot:
     """Draw requests by time (across) and by how long they took (upwards, in steps), and the percentiles over them."""
     rows = _rows(histograms)
     counts = [[each.counts.get(BOUNDS_TENTHS_MS[row], 0) for each in histograms] for row in rows]
     x = [step.astimezone(formats.zone) for step in steps]
-    figure = go.Figure()
+    figure = Plot()
     figure.add_heatmap(
         x=x,
         y=[row + 0.5 for row in rows],
@@ -35,8 +33,6 @@ def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats
         customdata=[[f"{formats.counted(count, 'request')}, {_bounds(row, formats)}" for count in line] for row, line in
                     zip(rows, counts, strict=True)],
         hovertemplate="%{x|%H:%M %-d %b}: %{customdata}<extra></extra>",
-        colorscale=[list(stop) for stop in SEQUENTIAL],
-        showscale=False,
         xgap=1,
         ygap=1,
     )  # fmt: skip
@@ -70,14 +66,14 @@ def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats
     return figure
 
 
-def heat_map_frame(steps: Sequence[datetime], histograms: Sequence[Histogram]) -> pd.DataFrame:
+def heat_map_frame(steps: Sequence[datetime], histograms: Sequence[Histogram]) -> Table:
     """Give a row per step of time and of duration that has requests: the bounds in milliseconds."""
     rows = []
     for start, histogram in zip(steps, histograms, strict=True):
         for low, count in sorted(histogram.counts.items()):
             high = step_end(low)
             rows.append((start, low / 10, None if high is None else high / 10, count))
-    return pd.DataFrame(rows, columns=["start", "above_ms", "up_to_ms", "requests"])
+    return Table(rows, columns=["start", "above_ms", "up_to_ms", "requests"])
 
 
 def percentile_lines(histograms: Sequence[Histogram], formats: Formats) -> list[Line]:
@@ -90,9 +86,9 @@ def percentile_lines(histograms: Sequence[Histogram], formats: Formats) -> list[
     return drawn
 
 
-def prompt_ranges(ranges: Mapping[str, Histogram], formats: Formats) -> go.Figure:
+def prompt_ranges(ranges: Mapping[str, Histogram], formats: Formats) -> Plot:
     """Draw a bar from the 50th to the 99th percentile per class of prompts, its 95th marked."""
-    figure = go.Figure()
+    figure = Plot()
     names = list(ranges)[::-1]
     for name in names:
         levels = [(short, ranges[name].quantile_ns(level) or 0.0, color) for short, level, color in LEVELS]

@@ -5,7 +5,7 @@ from typing import Final
 
 import streamlit as st
 
-from analytics.overview import Overview, overview
+from analytics.overview import Overview
 from analytics.series import Dimension, Series, series
 from dashboard import charts, formats, states
 from dashboard.controls import segmented
@@ -14,23 +14,25 @@ from dashboard.panels import Figure, show_chart, show_figures
 from dashboard.views.costs_breakdown import series_frame
 from dashboard.views.overview_budgets import draw_budget_bars
 from dashboard.views.overview_now import draw_now
+from dashboard.views.overview_read import COUNTED, WAITING, read_overview
 from dashboard.views.overview_table import show_table
 from dashboard.visit import Visit
 
 
 def draw(visit: Visit) -> None:
     """Draw all numbers of one moment, or why there are none."""
-    answer = visit.read(overview, visit.scope)
+    visit.ahead(series, visit.scope, visit.filters.by)
+    answer = read_overview(visit)
     if answer.is_empty:
         _nothing(visit, answer)
         return
-    over_time = visit.read(series, visit.scope, visit.filters.by)
     _caption(answer, visit)
     draw_now(visit, answer)
-    _key_figures(answer)
+    _key_figures(visit, answer)
+    over_time = visit.read(series, visit.scope, visit.filters.by)
     _charts(visit, answer, over_time, visit.colors(visit.filters.by))
     draw_budget_bars(visit)
-    show_table(answer)
+    show_table(visit, answer)
 
 
 def _nothing(visit: Visit, answer: Overview) -> None:
@@ -52,10 +54,12 @@ def _caption(answer: Overview, visit: Visit) -> None:
     st.caption(f"{covered}, in whole {answer.scope.grain}s; {rhythm}")
 
 
-def _key_figures(answer: Overview) -> None:
+def _key_figures(visit: Visit, answer: Overview) -> None:
+    formats = visit.formats
     total, speed = answer.total, answer.latency
     how, error = ("exact", "") if answer.method == "exact" else ("from a sketch, within 1 %", " ±1 %")
     ttft, gap = speed.ttft, speed.gap
+    unknown, none = (None, "none measured") if answer.has_latency else (WAITING, COUNTED)
     show_figures(
         [
             Figure(
@@ -88,18 +92,18 @@ def _key_figures(answer: Overview) -> None:
                 "Cost",
                 formats.money(total.cost_usd),
                 f"{formats.count(total.unpriced_requests)} unpriced" if total.unpriced_requests else "all priced",
-                "Sum of every request's cost in USD at the price that held when it ran; unpriced ones are left out.",
+                "Sum of every request's cost at the price that held when it ran; unpriced ones are left out.",
             ),
             Figure(
                 "TTFT p50",
-                formats.duration(ttft.p50_ns if ttft else None),
-                f"p95 {formats.duration(ttft.p95_ns)}{error}" if ttft else "none measured",
+                unknown or formats.duration(ttft.p50_ns if ttft else None),
+                f"p95 {formats.duration(ttft.p95_ns)}{error}" if ttft else none,
                 f"Time from a request's arrival to its first token, as half of the requests had it or better; {how}.",
             ),
             Figure(
                 "Inter-token p50",
-                formats.duration(gap.p50_ns if gap else None),
-                f"p95 {formats.duration(gap.p95_ns)}{error}" if gap else "none measured",
+                unknown or formats.duration(gap.p50_ns if gap else None),
+                f"p95 {formats.duration(gap.p95_ns)}{error}" if gap else none,
                 f"Time between two tokens of one answer, over every single gap; {how}.",
             ),
         ]
@@ -113,8 +117,8 @@ def _cached(share: float | None) -> str:
 _MEANINGS: Final = {
     charts.REQUESTS.title: "All requests recorded, refused ones included.",
     charts.TOKENS.title: "Input and output tokens of the requests whose usage is known; cached input included.",
-    charts.COST.title: "Sums of what has a price, each request at the price that held when it ran.",
 }
+_COST_MEANS: Final = "Sums of what has a price, each request at the price that held when it ran."
 
 
 def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[str, str]) -> None:
@@ -123,14 +127,15 @@ def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[s
         st.html(charts.legend(over_time, colors))
         segmented("by", "Group by", ("tenant", "model"), default="tenant", format_func=lambda name: f"By {name}")
     columns = st.columns(3, gap="small")
-    for column, measure in zip(columns, (charts.REQUESTS, charts.TOKENS, charts.COST), strict=True):
+    cost = charts.cost_in(visit.formats)
+    for column, measure in zip(columns, (charts.REQUESTS, charts.TOKENS, cost), strict=True):
         with column:
             show_chart(
                 measure.title,
                 charts.bars(over_time, measure, colors, visit.formats.zone),
                 key=f"chart_{measure.title}",
                 unit=f"per {step}",
-                help=_MEANINGS[measure.title],
+                help=_COST_MEANS if measure is cost else _MEANINGS[measure.title],
                 data=lambda: series_frame(over_time),
                 alt=f"{measure.title} per {step} by {visit.filters.by}",
             )

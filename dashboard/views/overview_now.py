@@ -142,7 +142,7 @@ def _forecast(visit: Visit, asked: AskedAt) -> str:
     scope, formats = visit.scope, visit.formats
     if scope.model is not None or scope.project is not None:
         return "forecasts are of tenants and teams"
-    found = visit.read_slow(spend_outlook, asked, scope.tenant, scope.team, keep_seconds=_FORECAST_SECONDS)
+    found = visit.read_beside(spend_outlook, asked, scope.tenant, scope.team, keep_seconds=_FORECAST_SECONDS)
     if isinstance(found, Pending):
         return "forecast is being computed"
     if found is None:
@@ -161,9 +161,10 @@ def _speed(visit: Visit, answer: Overview) -> None:
     ttft, gap = answer.latency.ttft, answer.latency.gap
     rate = answer.output_tokens_per_second
     ttft_words = f"TTFT p95 {formats.duration(ttft.p95_ns if ttft else None)}"
+    words = f"{ttft_words}, ITL p95 {formats.duration(gap.p95_ns if gap else None)}"
     _say(
         "—" if rate is None else f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}",
-        f"{ttft_words}, ITL p95 {formats.duration(gap.p95_ns if gap else None)}",
+        words if answer.has_latency else "times are being counted",
         unit="tokens/s",
     )
 

@@ -2,40 +2,44 @@
 
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from analytics.overview import MAX_LINES, Line, Overview
 from dashboard import formats
 from dashboard.charts import group_name
+from dashboard.money_column import Money, in_currency
+from dashboard.table import Table
+from dashboard.visit import Visit
 
 _VISIBLE_ROWS = 12
 _SCROLLED_PIXELS = 400
 _THREE_DIGITS = "%.3g"  # significant ones, so that 10 µs stands as 0.01; the browser's %g writes no exponent up to 1e21
 
 
-def show_table(answer: Overview) -> None:
+def show_table(visit: Visit, answer: Overview) -> None:
     """Draw the table, its definitions and what it leaves out."""
     st.markdown("### By tenant and model")
     frame = table_frame(answer)
+    shown, columns = in_currency(frame, _columns(frame), visit.formats)
     st.dataframe(
-        frame,
+        shown.as_arrow(),
         key="overview_table",
         hide_index=True,
+        lazy=False,
         height="content" if len(frame) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
         placeholder=formats.UNKNOWN,
-        column_config=_columns(frame),
+        column_config=columns,
         alt="Requests, tokens, cost and latency percentiles by tenant and model",
     )
     st.caption(_footnote(answer))
 
 
-def table_frame(answer: Overview) -> pd.DataFrame:
+def table_frame(answer: Overview) -> Table:
     """Give the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
-    frame = pd.DataFrame([_cells(line) for line in answer.lines])
+    frame = Table([_cells(line) for line in answer.lines])
     for name in ("Unpriced", "Usage unknown"):  # worth a column only where it says something
-        if not frame[name].any():
-            frame = frame.drop(columns=name)
+        if not any(frame[name]):
+            frame = frame.without(name)
     return frame
 
 
@@ -66,7 +70,7 @@ def _milliseconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e6
 
 
-def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+def _columns(frame: Table) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     columns: dict[str, Any] = {
         "Tenant": st.column_config.TextColumn(width="small"),
@@ -76,7 +80,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
         "Input": number(format="localized", help="Prompt tokens, cached ones included"),
         "Cached": number(format="localized", help="Prompt tokens read from a cache"),
         "Output": number(format="localized", help="Generated tokens, reasoning included"),
-        "Cost": number("Cost $", format=_cost_format(frame), help="USD; unpriced requests are left out"),
+        "Cost": Money(_cost_places(frame), "Unpriced requests are left out"),
         "Unpriced": number(format="localized", help="Requests whose cost is unknown: no price card holds for them"),
         "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
     }
@@ -87,13 +91,15 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
     return columns
 
 
-def _cost_format(frame: pd.DataFrame) -> str:
-    largest = frame["Cost"].max()
-    return "%.2f" if pd.notna(largest) and largest >= 1_000 else "%.4f" if largest >= 1 else "%.6f"
+def _cost_places(frame: Table) -> int:
+    largest = max((cost for cost in frame["Cost"] if cost is not None), default=0.0)
+    return 2 if largest >= 1_000 else 4 if largest >= 1 else 6
 
 
 def _footnote(answer: Overview) -> str:
-    if answer.method == "exact":
+    if not answer.has_latency:
+        how = "Percentiles are being counted."
+    elif answer.method == "exact":
         how = "Percentiles are exact: each is the measured time at its rank among all of the range."
     else:
         how = "Percentiles come from sketches and lie within ±1 % of the exact value (there are over 5 million gaps)."

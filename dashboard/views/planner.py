@@ -20,6 +20,7 @@ from dashboard.visit import Visit
 _RUN_KEY = "planner_run"
 _DAYS = 7
 _LOOK_SECONDS = 0.5
+_KEPT_SECONDS = 3_600  # recommendations are of whole hours
 _ABOUT = "Plays recorded traffic against simulated replicas: what if; and what the last week's records would save."
 
 
@@ -98,9 +99,9 @@ def _progress(run: PlannerRun) -> None:
 
 def _recommendations(visit: Visit) -> None:
     with contained():
-        cards = visit.read_control(card_list)
+        cards = visit.read_control(card_list, visit.viewer.tenant)
         hour = visit.now.replace(minute=0, second=0, microsecond=0)  # one answer an hour for all viewers
-        found = visit.read_slow(recommended, cards, hour, _DAYS, visit.scope.tenant)
+        found = visit.read_slow(recommended, cards, hour, _DAYS, visit.scope.tenant, keep_seconds=_KEPT_SECONDS)
         if isinstance(found, Pending):
             with panel("Recommendations"):
                 note("The last week's records are being looked through.")

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard import charts
+from dashboard.money_column import Money
 from dashboard.panels import Figure, note, show_chart, show_figures, show_table
+from dashboard.plot import Plot
+from dashboard.table import Table
 from dashboard.theme import GROUP_COLORS, REST_COLOR
 from dashboard.visit import Visit
 
@@ -28,8 +29,8 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Gap p50": _number(format=_MS, help="Between two tokens; within 1 %"),
     "Gap p95": _number(format=_MS, help="Between two tokens; within 1 %"),
     "Busy": _number(format="%.1f %%", help="Mean share of time in which replicas were in a step"),
-    "Cost": _number(format="$%.4f", help="All replicas, from the first arrival to the last token"),
-    "Per M tokens": _number(format="$%.4f", help="USD per million output tokens"),
+    "Cost": Money(4, "All replicas, from the first arrival to the last token"),
+    "Per M tokens": Money(4, "Per million output tokens"),
 }
 
 
@@ -37,7 +38,14 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
     """Draw what `tollkeeper plan --json` would print."""
     plans = _plans(answer)
     _figures(visit, answer, plans)
-    show_table("Outcome", outcome_frame(plans), key="plan_outcome", columns=_COLUMNS, help="Each plan on its own line.")
+    show_table(
+        "Outcome",
+        outcome_frame(plans),
+        key="plan_outcome",
+        columns=_COLUMNS,
+        formats=visit.formats,
+        help="Each plan on its own line.",
+    )
     left, right = st.columns(2, gap="small")
     for column, name, title, help in (
         (left, "ttft_ms", "Time to first token", "From arrival to first token; nearest rank, exact."),
@@ -126,9 +134,9 @@ def _decimal(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> pd.DataFrame:
+def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
     """Give a row for each plan; times in milliseconds, money in USD."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Plan": name,
@@ -150,9 +158,9 @@ def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> pd.Data
     )
 
 
-def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> pd.DataFrame:
+def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> Table:
     """Give percentiles in milliseconds: plan, percentile, value."""
-    return pd.DataFrame(
+    return Table(
         [
             (plan, level, outcome[name][level])
             for plan, (_, outcome) in plans.items()
@@ -163,9 +171,9 @@ def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: 
     )
 
 
-def busy_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> pd.DataFrame:
+def busy_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
     """Give each replica's use: plan, replica, share of time in a step, of its cache at most, preemptions."""
-    return pd.DataFrame(
+    return Table(
         [
             (plan, place, use["busy_share"], use["peak_kv_share"], use["preemptions"])
             for plan, (_, outcome) in plans.items()
@@ -175,8 +183,8 @@ def busy_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> pd.DataFra
     )
 
 
-def _percentiles(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> go.Figure:
-    figure = go.Figure()
+def _percentiles(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> Plot:
+    figure = Plot()
     for color, (plan, (_, outcome)) in zip(_COLORS, plans.items(), strict=False):
         found = outcome[name]
         if found is None:
@@ -190,7 +198,7 @@ def _percentiles(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) 
             textposition="outside",
             cliponaxis=False,
             hovertemplate="%{y:,.4g} ms",
-            marker={"color": color, "line": {"width": 0}},
+            marker={"color": color},
         )
     figure.update_layout(barmode="group", bargap=0.3)
     figure = charts.style(figure, suffix=" ms")
@@ -198,8 +206,8 @@ def _percentiles(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) 
     return figure
 
 
-def _busy(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> go.Figure:
-    figure = go.Figure()
+def _busy(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Plot:
+    figure = Plot()
     for color, (plan, (_, outcome)) in zip(_COLORS, plans.items(), strict=False):
         uses = outcome["replicas"]
         figure.add_bar(
@@ -211,7 +219,7 @@ def _busy(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> go.Figure:
                 for use in uses
             ],
             hovertemplate="%{y:.1f} % busy, %{customdata}",
-            marker={"color": color, "line": {"width": 0}},
+            marker={"color": color},
         )
     figure.update_layout(barmode="group", bargap=0.3)
     figure = charts.style(figure, suffix=" %", height=180)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.asked_at import AskedAt
@@ -14,6 +13,7 @@ from contracts.objectives import BURN_PAIRS, Objective
 from dashboard.controls import select
 from dashboard.panels import contained, note, panel, show_chart, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.theme import STATUS
 from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
@@ -79,7 +79,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
     )
 
 
-def standing_frame(found: Sequence[Standing]) -> pd.DataFrame:
+def standing_frame(found: Sequence[Standing]) -> Table:
     """Give a row per objective. Shares are per cent; missing where no request counts."""
     rows = []
     for standing in found:
@@ -99,7 +99,7 @@ def standing_frame(found: Sequence[Standing]) -> pd.DataFrame:
                 "Window": f"{standing.objective.window_days} d",
             }
         )
-    return pd.DataFrame(rows)
+    return Table(rows)
 
 
 def _burn_table(found: Sequence[Standing]) -> None:
@@ -113,7 +113,7 @@ def _burn_table(found: Sequence[Standing]) -> None:
     show_table("Burn rates", frame, key="slo_burns", columns=columns, help=BURN_HELP)
 
 
-def burn_frame(found: Sequence[Standing]) -> pd.DataFrame:
+def burn_frame(found: Sequence[Standing]) -> Table:
     """Give a row per objective and a column per window of each pair: times too fast, missing without requests."""
     rows = []
     for standing in found:
@@ -126,7 +126,7 @@ def burn_frame(found: Sequence[Standing]) -> pd.DataFrame:
                     None if rate is None else float(rate)
                 )
         rows.append(row)
-    return pd.DataFrame(rows)
+    return Table(rows)
 
 
 def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> None:

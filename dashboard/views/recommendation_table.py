@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.recommendations.recommendation import Kind, Recommendation
 from dashboard.charts import group_name
 from dashboard.formats import Formats
+from dashboard.table import Table
 
 _text = st.column_config.TextColumn
 _KINDS: Final[Mapping[Kind, str]] = {
@@ -29,9 +29,9 @@ RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
 }
 
 
-def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> pd.DataFrame:
+def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> Table:
     """Give a row for each recommendation, in their order."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Saves": formats.money(one.saving_usd),

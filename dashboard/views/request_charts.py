@@ -3,15 +3,14 @@
 from itertools import pairwise
 from typing import Final
 
-import pandas as pd
-import plotly.graph_objects as go
-
 from analytics.explorer.decision import RouteDecision
 from analytics.explorer.single_request import SingleRequest
 from analytics.explorer.slowest import SlowTokens
 from analytics.explorer.waterfall import Stage, Waterfall
 from dashboard import charts
 from dashboard.formats import Formats
+from dashboard.plot import Plot
+from dashboard.table import Table
 from dashboard.theme import REST_COLOR, STATUS
 
 _NS_PER_MS: Final = 1e6
@@ -40,9 +39,9 @@ CAUSES: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None, formats: Formats) -> go.Figure:
+def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None, formats: Formats) -> Plot:
     """Draw a row per stage from the arrival on, one per try, the engine's steps, and a mark per token."""
-    figure, rows = go.Figure(), []
+    figure, rows = Plot(), []
     for span in fall.spans:
         name, color = STAGES[span.stage]
         rows.append(name)
@@ -69,7 +68,7 @@ def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None,
             base=[begin / _NS_PER_MS for begin, _ in shown],
             x=[(end - begin) / _NS_PER_MS for begin, end in shown],
             orientation="h",
-            marker={"color": "#5c86a8", "line": {"width": 0}},
+            marker={"color": "#5c86a8"},
             customdata=[formats.duration(end - begin) for begin, end in shown],
             hovertemplate="a step with it, %{customdata}<extra></extra>",
         )
@@ -94,7 +93,7 @@ def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None,
     return figure
 
 
-def fall_frame(fall: Waterfall) -> pd.DataFrame:
+def fall_frame(fall: Waterfall) -> Table:
     """Give a row per stage and per token, in milliseconds from the arrival."""
     rows: list[tuple[str, float, float]] = [
         (STAGES[span.stage][0], span.begin_ns / _NS_PER_MS, span.end_ns / _NS_PER_MS) for span in fall.spans
@@ -102,24 +101,21 @@ def fall_frame(fall: Waterfall) -> pd.DataFrame:
     rows += [
         (f"token {place + 1}", moment / _NS_PER_MS, moment / _NS_PER_MS) for place, moment in enumerate(fall.token_ns)
     ]
-    return pd.DataFrame(rows, columns=["stage", "begin_ms", "end_ms"])
+    return Table(rows, columns=["stage", "begin_ms", "end_ms"])
 
 
-def gap_chart(fall: Waterfall, formats: Formats) -> go.Figure:
+def gap_chart(fall: Waterfall, formats: Formats) -> Plot:
     """Draw the time before each token after the first, the slowest in another colour."""
     gaps = [after - before for before, after in pairwise(fall.token_ns)]
     longest = max(range(len(gaps)), key=gaps.__getitem__)
-    figure = go.Figure(
-        go.Bar(
-            x=[place + 2 for place in range(len(gaps))],
-            y=[gap / _NS_PER_MS for gap in gaps],
-            marker={
-                "color": ["#d9702b" if place == longest else "#2f7ed8" for place in range(len(gaps))],
-                "line": {"width": 0},
-            },
-            customdata=[f"token {place + 2}: {formats.duration(gap)}" for place, gap in enumerate(gaps)],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
+    figure = Plot().add_bar(
+        x=[place + 2 for place in range(len(gaps))],
+        y=[gap / _NS_PER_MS for gap in gaps],
+        marker={
+            "color": ["#d9702b" if place == longest else "#2f7ed8" for place in range(len(gaps))],
+        },
+        customdata=[f"token {place + 2}: {formats.duration(gap)}" for place, gap in enumerate(gaps)],
+        hovertemplate="%{customdata}<extra></extra>",
     )
     charts.style(figure, suffix=" ms", height=170)
     figure.update_layout(hovermode="closest", bargap=0.1)
@@ -127,16 +123,16 @@ def gap_chart(fall: Waterfall, formats: Formats) -> go.Figure:
     return figure
 
 
-def gap_frame(fall: Waterfall) -> pd.DataFrame:
+def gap_frame(fall: Waterfall) -> Table:
     """Give a row per token after the first: its number and the time before it, in milliseconds."""
     gaps = [after - before for before, after in pairwise(fall.token_ns)]
-    return pd.DataFrame({"token": range(2, len(gaps) + 2), "gap_ms": [gap / _NS_PER_MS for gap in gaps]})
+    return Table({"token": range(2, len(gaps) + 2), "gap_ms": [gap / _NS_PER_MS for gap in gaps]})
 
 
-def cause_bars(slow: SlowTokens, formats: Formats) -> go.Figure:
+def cause_bars(slow: SlowTokens, formats: Formats) -> Plot:
     """Draw a lying bar per slow token, cut by cause, the slowest on top."""
     names = [f"Token {each.token + 1}" for each in slow.tokens]
-    figure = go.Figure()
+    figure = Plot()
     for cause, (name, color, _) in CAUSES.items():
         amounts = [getattr(each.time, f"{cause}_ns") for each in slow.tokens]
         if not any(amounts):
@@ -146,7 +142,7 @@ def cause_bars(slow: SlowTokens, formats: Formats) -> go.Figure:
             y=names,
             x=[amount / _NS_PER_MS for amount in amounts],
             orientation="h",
-            marker={"color": color, "line": {"width": 0}},
+            marker={"color": color},
             customdata=[f"{name}: {formats.duration(amount)}" for amount in amounts],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -164,9 +160,9 @@ def cause_bars(slow: SlowTokens, formats: Formats) -> go.Figure:
     return figure
 
 
-def slow_frame(slow: SlowTokens) -> pd.DataFrame:
+def slow_frame(slow: SlowTokens) -> Table:
     """Give a row per slow token: its number, its time and each cause's part, in milliseconds."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "token": each.token + 1,
@@ -178,22 +174,20 @@ def slow_frame(slow: SlowTokens) -> pd.DataFrame:
     )
 
 
-def candidate_bars(decision: RouteDecision) -> go.Figure:
+def candidate_bars(decision: RouteDecision) -> Plot:
     """Draw what was predicted for each target, the chosen one in full colour, and what came as a line."""
     shown = decision.candidates[::-1]
-    figure = go.Figure(
-        go.Bar(
-            y=[one.replica for one in shown],
-            x=[one.predicted_ms for one in shown],
-            orientation="h",
-            marker={"color": ["#2f7ed8" if one.is_chosen else REST_COLOR for one in shown], "line": {"width": 0}},
-            text=[
-                f"{one.predicted_ms:,.1f} ms" + (f", {one.cached_tokens:,} tokens cached" if one.cached_tokens else "")
-                for one in shown
-            ],
-            textposition="auto",
-            hoverinfo="skip",
-        )
+    figure = Plot().add_bar(
+        y=[one.replica for one in shown],
+        x=[one.predicted_ms for one in shown],
+        orientation="h",
+        marker={"color": ["#2f7ed8" if one.is_chosen else REST_COLOR for one in shown]},
+        text=[
+            f"{one.predicted_ms:,.1f} ms" + (f", {one.cached_tokens:,} tokens cached" if one.cached_tokens else "")
+            for one in shown
+        ],
+        textposition="auto",
+        hoverinfo="skip",
     )
     charts.style(figure, height=60 + _ROW_PIXELS * len(shown))
     figure.update_layout(hovermode="closest", margin={"l": 0, "r": 4, "t": 22, "b": 0})
@@ -209,15 +203,13 @@ def candidate_bars(decision: RouteDecision) -> go.Figure:
     return figure
 
 
-def _bar(
-    figure: go.Figure, name: str, begin_ns: int, end_ns: int, color: str, formats: Formats, more: str = ""
-) -> None:
+def _bar(figure: Plot, name: str, begin_ns: int, end_ns: int, color: str, formats: Formats, more: str = "") -> None:
     figure.add_bar(
         y=[name],
         base=[begin_ns / _NS_PER_MS],
         x=[(end_ns - begin_ns) / _NS_PER_MS],
         orientation="h",
-        marker={"color": color, "line": {"width": 0}},
+        marker={"color": color},
         text=[formats.duration(end_ns - begin_ns)],
         textposition="outside",
         cliponaxis=False,

@@ -4,7 +4,6 @@ from html import escape
 from typing import Final
 from uuid import UUID
 
-import pandas as pd
 import streamlit as st
 
 from analytics.explorer.cost_lines import cost_lines
@@ -14,8 +13,10 @@ from analytics.explorer.waterfall import waterfall
 from analytics.prices.card_list import card_list
 from contracts.errors import InvalidRequest
 from dashboard import address
+from dashboard.money_column import Money
 from dashboard.panels import Figure, note, panel, show_chart, show_figures, show_table
 from dashboard.states import escaped
+from dashboard.table import Table
 from dashboard.theme import STATUS
 from dashboard.views.request_charts import (
     CAUSES,
@@ -193,7 +194,7 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens | None) ->
 
 
 def _draw_cost(visit: Visit, request: SingleRequest) -> None:
-    costs = cost_lines(request, visit.read_control(card_list).cards)
+    costs = cost_lines(request, visit.read_control(card_list, visit.viewer.tenant).cards)
     rows: list[dict[str, object]] = [
         {
             "Tokens of": line.leaf.replace("_", " ") if line.leaf != "request" else "fee per request",
@@ -210,16 +211,15 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
     number = st.column_config.NumberColumn
     show_table(
         "Cost, line by line",
-        pd.DataFrame(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),
+        Table(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),
         key="request_cost",
+        formats=visit.formats,
         help="Tokens by kind, each in one line only, at the rates of the card that priced it. What the card does not "
         "explain is a line of its own: a card that is gone, a kept answer's own price, further tries.",
         columns={
             "Tokens": number(format="localized"),
-            "Rate": number("$ per million", format="%.4f"),
-            "Cost": number(
-                "Cost $", format="%.9f", help=f"Sum: {costs.total_usd if costs.total_usd is not None else '—'}"
-            ),
+            "Rate": Money(4, "Per million tokens"),
+            "Cost": Money(9, f"Sum: {visit.formats.money(costs.total_usd)}"),
         },
         empty="Its usage is not known, so it has no price; that is not zero.",
     )
@@ -238,7 +238,7 @@ def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
             ("Recomputed", gpu.recompute_ns),
             ("Wasted", gpu.wasted_ns),
         )
-        frame = pd.DataFrame(
+        frame = Table(
             [
                 {
                     "Phase": name,
@@ -249,9 +249,10 @@ def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
             ]
         )
         st.dataframe(
-            frame,
+            frame.as_arrow(),
             key="request_gpu",
             hide_index=True,
+            lazy=False,
             column_config={
                 "Share": st.column_config.ProgressColumn("Share %", format="%.1f", min_value=0, max_value=100)
             },
@@ -272,7 +273,7 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
             unit="predicted ms to first token",
             help=f"{help} The score of a target is the time to the first token that was predicted for it; the chosen "
             "one is in full colour, the line is what came.",
-            data=lambda: pd.DataFrame(
+            data=lambda: Table(
                 [(one.replica, one.predicted_ms, one.cached_tokens, one.is_chosen) for one in decision.candidates],
                 columns=["target", "predicted_ms", "cached_tokens", "is_chosen"],
             ),
@@ -303,7 +304,7 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
         return
     show_table(
         "Tries",
-        pd.DataFrame(
+        Table(
             [
                 {
                     "No.": each.number,
@@ -318,10 +319,11 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
             ]
         ),
         key="request_tries",
+        formats=visit.formats,
         columns={
             "After": st.column_config.NumberColumn("After ms", format="%.4g", help="When it began, from the arrival"),
             "Took": st.column_config.NumberColumn("Took ms", format="%.4g"),
-            "Cost": st.column_config.NumberColumn("Cost $", format="%.6f"),
+            "Cost": Money(6),
         },
         help="Each target that was asked, and why.",
     )
@@ -335,7 +337,7 @@ def _draw_facts(request: SingleRequest) -> None:
         rows.append(("verdicts", ", ".join(request.verdicts)))
     show_table(
         "Everything else that is kept",
-        pd.DataFrame(rows, columns=["Fact", "Value"]),
+        Table(rows, columns=["Fact", "Value"]),
         key="request_facts",
         help="The record as it is stored. Prompts and answers are not part of it; what was not reported is left out.",
     )

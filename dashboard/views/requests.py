@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
-import pandas as pd
 import streamlit as st
 
 from analytics.explorer.found import FoundPage, MatchesOverTime, count_matches, find_requests
@@ -16,9 +15,11 @@ from contracts.errors import InvalidRequest
 from contracts.records import Outcome
 from dashboard import address, charts, states
 from dashboard.controls import select, text
+from dashboard.money_column import Money
 from dashboard.page import Page
 from dashboard.panels import note, show_chart, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.theme import STATUS
 from dashboard.views.request_story import draw_request
 from dashboard.views.time_charts import Line, line_frame, stacked_bars
@@ -81,9 +82,9 @@ def draw(visit: Visit) -> None:
         states.show_first_steps()
         return
     if is_long:
-        matches = visit.read_slow(count_matches, replace(question, page=1), keep_seconds=_LONG_SECONDS)
+        matches = visit.read_slow(count_matches, replace(question, page=1), answer.searched, keep_seconds=_LONG_SECONDS)
     else:
-        matches = visit.read(count_matches, question)
+        matches = visit.read(count_matches, question, answer.searched)
     if isinstance(matches, Pending):
         note("Being counted …")
         _draw_table(visit, answer, None)
@@ -160,9 +161,10 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
         frame,
         key=key,
         columns=_columns(),
+        formats=visit.formats,
         help="Choose a line to see where its time and money went.",
         on_select=partial(_open_row, key, [str(one.request_id) for one in answer.requests]),
-        data=lambda: pd.DataFrame([one.as_json() for one in answer.requests]),
+        data=lambda: Table([one.as_json() for one in answer.requests]),
         empty="No request matches; take something out of the search, or choose a longer range.",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -192,10 +194,10 @@ def _open_row(key: str, ids: Sequence[str]) -> None:
         address.change({"request": ids[rows[0]]})
 
 
-def list_frame(visit: Visit, answer: FoundPage) -> pd.DataFrame:
+def list_frame(visit: Visit, answer: FoundPage) -> Table:
     """Give a row per request, times in milliseconds and in the viewer's zone; unknown values are missing."""
     zone = visit.formats.zone
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Began": f"{one.started_at.astimezone(zone):%-d %b %H:%M:%S}",
@@ -230,7 +232,7 @@ def _columns() -> dict[str, Any]:
         "TTFT": number("TTFT ms", format="%.4g", help="From its arrival to its first token"),
         "In": number("In tokens", format="localized", help="Prompt tokens, cached ones included"),
         "Out": number("Out tokens", format="localized", help="Generated tokens, reasoning included"),
-        "Cost": number("Cost $", format="%.6f", help="At the price that held; missing is unpriced, not free"),
+        "Cost": Money(6, "At the price that held; missing is unpriced, not free"),
         "Tries": number(format="%d", help="Targets that were tried"),
         "User": words(help="The end user that the application named"),
     }

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-import pandas as pd
 import streamlit as st
 
 from analytics.routing.board import RoutingBoard, routing_board
@@ -14,11 +13,13 @@ from analytics.routing.shares import entry_shares
 from analytics.routing.targets import target_lines
 from analytics.routing.tries import further_by_reason, lost_usd
 from analytics.routing.use import total_of
+from contracts.control import Role
 from dashboard.address import page_link
 from dashboard.gateway_state import GatewayState, read_gateway_state
 from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures, show_table
 from dashboard.slow_answers import Pending
+from dashboard.table import Table
 from dashboard.views.routing_charts import (
     breaker_history,
     failed_tries,
@@ -28,6 +29,7 @@ from dashboard.views.routing_charts import (
     prediction_bars,
     reasons,
 )
+from dashboard.views.routing_rollouts import draw_rollouts
 from dashboard.views.routing_tables import (
     DECISION_COLUMNS,
     REGRET_COLUMNS,
@@ -41,6 +43,7 @@ from dashboard.views.routing_tables import (
 )
 from dashboard.visit import Visit
 
+_ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})  # who may read rollouts (gateway/control/permissions.py)
 _AT_ONCE: Final = timedelta(days=1)
 _KEPT_SECONDS: Final = 60.0
 _DECISIONS: Final = "routing_decisions"
@@ -66,6 +69,10 @@ def draw(visit: Visit) -> None:
         _breakers(visit, board, state)
     if not board.is_empty:
         _routes(visit, board)
+    if visit.viewer.tenant is None and visit.viewer.role in _ADMINS:
+        with contained():
+            draw_rollouts(visit)
+    if not board.is_empty:
         _choices(visit, board)
 
 
@@ -178,7 +185,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             unit="tries",
             help="fallback: another target or model. retry: anew after a pause. hedge: a second target asked as well. "
             "continuation: an answer that went on elsewhere. escalation: a better model in a cascade.",
-            data=lambda: pd.DataFrame({"reason": list(counts), "tries": list(counts.values())}),
+            data=lambda: Table({"reason": list(counts), "tries": list(counts.values())}),
         )
 
 
@@ -273,7 +280,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
             unit="predicted ms to first token",
             help="What was predicted for each target when the request came, the chosen one in full colour; the line is "
             "the time that came.",
-            data=lambda: pd.DataFrame(
+            data=lambda: Table(
                 {"target": list(decision.predicted_ms), "predicted_ms": list(decision.predicted_ms.values())}
             ),
         )

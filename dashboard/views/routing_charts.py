@@ -6,14 +6,13 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import pandas as pd
-import plotly.graph_objects as go
-
 from analytics.routing.board import RoutingBoard
 from analytics.routing.regret import Decision
 from analytics.routing.tries import failed_by_step
 from dashboard import charts
 from dashboard.gateway_state import GatewayState
+from dashboard.plot import Plot
+from dashboard.table import Table
 from dashboard.theme import GROUP_COLORS, REST_COLOR, STATUS
 
 _NONE: Final = "(no target)"
@@ -25,11 +24,11 @@ def target_name(pool: str, target: str) -> str:
     return f"{pool}/{target}" if target else f"{pool}/{_NONE}" if pool else _NONE
 
 
-def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> go.Figure:
+def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
     """Draw failed tries over time as stacked bars, one colour a target."""
     found = {target_name(*where): steps for where, steps in failed_by_step(board.tries).items()}
     colors = charts.assign_colors(found)
-    figure = go.Figure()
+    figure = Plot()
     for name, steps in sorted(found.items(), key=lambda one: -sum(one[1].values())):
         figure.add_bar(
             name=name,
@@ -38,7 +37,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> go.Figure:
             width=board.scope.step_seconds * 850,  # milliseconds, and a gap
             offset=0,
             hovertemplate="%{y:,}",
-            marker={"color": colors[name], "line": {"width": 0}},
+            marker={"color": colors[name]},
         )
     figure.update_layout(barmode="stack")
     figure = _over(board, charts.style(figure), zone)
@@ -48,9 +47,9 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> go.Figure:
     return _with_legend(figure)
 
 
-def failed_tries_frame(board: RoutingBoard) -> pd.DataFrame:
+def failed_tries_frame(board: RoutingBoard) -> Table:
     """Give the chart's numbers: step (UTC), target, tries."""
-    return pd.DataFrame(
+    return Table(
         [
             (step, target_name(*where), count)
             for where, steps in failed_by_step(board.tries).items()
@@ -60,11 +59,11 @@ def failed_tries_frame(board: RoutingBoard) -> pd.DataFrame:
     )
 
 
-def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> go.Figure:
+def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> Plot:
     """Draw the share of prompt tokens that caches had, one line a pool."""
     pools = sorted({one.pool for one in board.hits})
     colors = charts.assign_colors(pools)
-    figure = go.Figure()
+    figure = Plot()
     for pool in pools:
         points = [one for one in board.hits if one.pool == pool and one.share is not None]
         figure.add_scatter(
@@ -80,17 +79,17 @@ def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> go.Figure:
     return _with_legend(figure)
 
 
-def hits_frame(board: RoutingBoard) -> pd.DataFrame:
+def hits_frame(board: RoutingBoard) -> Table:
     """Give the chart's numbers: step (UTC), pool, requests, input and cached tokens."""
-    return pd.DataFrame(
+    return Table(
         [(one.step, one.pool, one.requests, one.input_tokens, one.cached_tokens) for one in board.hits],
         columns=["step", "pool", "requests", "input_tokens", "cached_tokens"],
     )
 
 
-def reasons(counts: Mapping[str, int]) -> go.Figure:
+def reasons(counts: Mapping[str, int]) -> Plot:
     """Draw further tries by reason, as lying bars."""
-    figure = go.Figure()
+    figure = Plot()
     names = list(counts)[::-1]
     figure.add_bar(
         y=names,
@@ -100,16 +99,16 @@ def reasons(counts: Mapping[str, int]) -> go.Figure:
         textposition="outside",
         cliponaxis=False,
         hoverinfo="skip",
-        marker={"color": GROUP_COLORS[0], "line": {"width": 0}},
+        marker={"color": GROUP_COLORS[0]},
     )
     if not names:
         _say(figure, "No further try")
     return _lying(figure, max(counts.values(), default=1))
 
 
-def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: ZoneInfo) -> go.Figure:
+def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: ZoneInfo) -> Plot:
     """Draw when targets were left alone, one line a target. What lasts still ends with the range."""
-    figure = go.Figure()
+    figure = Plot()
     spans = _spans(state, end)
     shown = [(name, max(begun, start), min(ended, end), why) for name, begun, ended, why in spans if ended > start]
     for name, begun, ended, why in shown:
@@ -121,7 +120,7 @@ def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: Z
             width=0.5,
             customdata=[f"{begun.astimezone(zone):%H:%M:%S} – {ended.astimezone(zone):%H:%M:%S}<br>{_short(why)}"],
             hovertemplate="%{y}<br>%{customdata}<extra></extra>",
-            marker={"color": STATUS["bad"], "line": {"width": 0}},
+            marker={"color": STATUS["bad"]},
         )
     if not shown:
         _say(figure, "No target was left alone in this range")
@@ -133,10 +132,10 @@ def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: Z
     return figure
 
 
-def prediction_bars(decision: Decision) -> go.Figure:
+def prediction_bars(decision: Decision) -> Plot:
     """Draw what was predicted for each target, the chosen one in full colour, and the time that came as a line."""
     names = list(decision.predicted_ms)[::-1]
-    figure = go.Figure()
+    figure = Plot()
     figure.add_bar(
         y=[f"{name}<br>{_predicted(decision, name)}" for name in names],
         x=[decision.predicted_ms[name] for name in names],
@@ -144,7 +143,6 @@ def prediction_bars(decision: Decision) -> go.Figure:
         hoverinfo="skip",
         marker={
             "color": [GROUP_COLORS[0] if name == decision.chosen else REST_COLOR for name in names],
-            "line": {"width": 0},
         },
     )
     if decision.ttft_ms is not None:
@@ -180,19 +178,19 @@ def _spans(state: GatewayState, end: datetime) -> list[tuple[str, datetime, date
     return sorted(spans, key=lambda one: (names[one[0]], one[0], one[1]))
 
 
-def _over(board: RoutingBoard, figure: go.Figure, zone: ZoneInfo) -> go.Figure:
+def _over(board: RoutingBoard, figure: Plot, zone: ZoneInfo) -> Plot:
     covered = board.scope.covered
     figure.update_xaxes(type="date", range=[covered.start.astimezone(zone), covered.end.astimezone(zone)])
     return figure
 
 
-def _with_legend(figure: go.Figure) -> go.Figure:
+def _with_legend(figure: Plot) -> Plot:
     figure.update_layout(showlegend=True, legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"})
     figure.update_layout(margin={"t": 28})
     return figure
 
 
-def _lying(figure: go.Figure, longest: float, room: float = _ROOM_FOR_WORDS) -> go.Figure:
+def _lying(figure: Plot, longest: float, room: float = _ROOM_FOR_WORDS) -> Plot:
     figure = charts.style(figure)
     figure.update_layout(hovermode="closest", bargap=0.35)
     figure.update_xaxes(showticklabels=False, range=[0, longest * room], tickformatstops=[])
@@ -200,7 +198,7 @@ def _lying(figure: go.Figure, longest: float, room: float = _ROOM_FOR_WORDS) -> 
     return figure
 
 
-def _say(figure: go.Figure, sentence: str) -> None:
+def _say(figure: Plot, sentence: str) -> None:
     """Write a sentence where there is nothing to draw."""
     figure.add_annotation(
         text=sentence, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"color": REST_COLOR}

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import pandas as pd
 import streamlit as st
 
 from analytics.routing.regret import Decision, PolicyRegret
@@ -12,6 +11,7 @@ from analytics.routing.shares import EntryShare
 from analytics.routing.targets import TargetLine
 from dashboard.charts import group_name
 from dashboard.gateway_state import GatewayState
+from dashboard.table import Table
 
 _number = st.column_config.NumberColumn
 _text = st.column_config.TextColumn
@@ -72,7 +72,7 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
 }
 
 
-def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None) -> pd.DataFrame:
+def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None) -> Table:
     """Give a row for each target. What only a gateway tells is left out where nobody asked it."""
     rows = []
     for line in lines:
@@ -97,14 +97,15 @@ def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None) -> pd
                 "Cache known": None if replica is None else replica.cache,
             }
         rows.append(row)
-    frame = pd.DataFrame(rows)
-    optional = [name for name in ("In flight", "Wait", "Cache known") if name in frame]
-    return frame.drop(columns=[name for name in optional if frame[name].isna().all()])  # worth a column where known
+    frame = Table(rows)
+    optional = [name for name in ("In flight", "Wait", "Cache known") if name in frame.columns]
+    unknown = (name for name in optional if all(value is None for value in frame[name]))
+    return frame.without(*unknown)  # worth a column where known
 
 
-def shares_frame(shares: Iterable[EntryShare]) -> pd.DataFrame:
+def shares_frame(shares: Iterable[EntryShare]) -> Table:
     """Give a row for each entry of each route."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Route": one.route,
@@ -122,9 +123,9 @@ def shares_frame(shares: Iterable[EntryShare]) -> pd.DataFrame:
     )
 
 
-def regret_frame(found: Iterable[PolicyRegret]) -> pd.DataFrame:
+def regret_frame(found: Iterable[PolicyRegret]) -> Table:
     """Give a row for each pool and policy."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "Pool": group_name(one.pool),
@@ -141,9 +142,9 @@ def regret_frame(found: Iterable[PolicyRegret]) -> pd.DataFrame:
     )
 
 
-def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> pd.DataFrame:
+def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
     """Give a row for each choice, times in a zone."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "When": one.at.astimezone(zone).replace(tzinfo=None),
@@ -162,9 +163,9 @@ def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> pd.DataFra
     )
 
 
-def changes_frame(state: GatewayState, zone: ZoneInfo) -> pd.DataFrame:
+def changes_frame(state: GatewayState, zone: ZoneInfo) -> Table:
     """Give a row for each change of a breaker, the latest first."""
-    return pd.DataFrame(
+    return Table(
         [
             {
                 "When": change.at.astimezone(zone).replace(tzinfo=None),

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import pandas as pd
-import plotly.graph_objects as go
-
 from dashboard import charts
+from dashboard.plot import Plot
+from dashboard.table import Table
 
 _LEGEND: Final = {
     "orientation": "h",
@@ -41,9 +40,9 @@ def lines(
     *,
     suffix: str = "",
     height: int = charts.CHART_HEIGHT,
-) -> go.Figure:
+) -> Plot:
     """Draw lines. What is not known breaks a line; a value alone among unknown ones is a point."""
-    figure = go.Figure()
+    figure = Plot()
     for line in drawn:
         figure.add_scatter(
             name=line.name,
@@ -60,9 +59,9 @@ def lines(
 
 def areas(
     steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInfo, *, suffix: str = "", height: int = 260
-) -> go.Figure:
+) -> Plot:
     """Draw areas that stand on each other, the first at the bottom."""
-    figure = go.Figure()
+    figure = Plot()
     for line in drawn:
         figure.add_scatter(
             name=line.name,
@@ -78,15 +77,15 @@ def areas(
     return _finished(figure, steps, zone, suffix, has_legend=len(drawn) > 1, height=height)
 
 
-def stacked_bars(steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInfo, *, suffix: str = "") -> go.Figure:
+def stacked_bars(steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInfo, *, suffix: str = "") -> Plot:
     """Draw bars that stand on each other, the first at the bottom."""
-    figure = go.Figure()
+    figure = Plot()
     for line in drawn:
         figure.add_bar(
             name=line.name,
             x=_local(steps, zone),
             y=list(line.values),
-            marker={"color": line.color, "line": {"width": 0}},
+            marker={"color": line.color},
             customdata=list(line.texts) or None,
             hovertemplate="%{customdata}" if line.texts else "%{y:.3g}" + suffix,
         )
@@ -94,20 +93,20 @@ def stacked_bars(steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInf
     return _finished(figure, steps, zone, suffix, has_legend=len(drawn) > 1)
 
 
-def line_frame(steps: Sequence[datetime], drawn: Sequence[Line]) -> pd.DataFrame:
+def line_frame(steps: Sequence[datetime], drawn: Sequence[Line]) -> Table:
     """Give lines as a table for export: a row per step (start, UTC), a column per line."""
-    return pd.DataFrame({"start": list(steps), **{line.name: list(line.values) for line in drawn}})
+    return Table({"start": list(steps), **{line.name: list(line.values) for line in drawn}})
 
 
 def _finished(
-    figure: go.Figure,
+    figure: Plot,
     steps: Sequence[datetime],
     zone: ZoneInfo,
     suffix: str,
     *,
     has_legend: bool,
     height: int = charts.CHART_HEIGHT,
-) -> go.Figure:
+) -> Plot:
     charts.style(figure, suffix=suffix, height=height)
     if len(steps) > 1:
         figure.update_xaxes(range=_local([steps[0], steps[-1] + _step(steps)], zone))

@@ -146,6 +146,7 @@ class AnswerCache:
         requested_model: str,
         rules: KeyPolicy,
         regions: frozenset[str] | None,
+        guard: str = "",  # the digest of the guardrails that it has passed
     ) -> Context:
         """Give all that an answer depends on beside its request's body."""
         return self._contexts.of(
@@ -158,6 +159,7 @@ class AnswerCache:
             rules.max_reasoning_effort,
             rules.max_thinking_tokens,
             regions,
+            guard,
         )
 
     def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
@@ -204,7 +206,8 @@ class AnswerCache:
         if share is None:
             return None
         rules = DEFAULT_POLICY if life.key is None else life.key.policy
-        context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions)
+        guard = "" if life.guard is None else life.guard.digest
+        context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions, guard)
         wants_text = policy.mode == "semantic" and self._embedder is not None
         return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")
 
@@ -258,6 +261,8 @@ class AnswerCache:
         life.usage, life.count_method, life.cost = UNUSED, "exact", cost
         life.finish_reason = answer.finish_reason
         life.tool_calls, life.schema_failed = answer.tool_calls, answer.schema_failed
+        if life.guard is not None:
+            life.guard.take_over(answer.verdicts)
         age = (b"age", b"%d" % ((now_ns - entry.kept_at_ns) // _SECOND_NS))
         if similarity is None:
             self.note_hit(cost.total_pico_usd, whole_pico_usd)
@@ -335,4 +340,5 @@ def _kept_answer(life: Life, begun: bytes, end: bytes, served: Headers) -> KeptA
         usage=life.usage,
         tool_calls=life.tool_calls,
         schema_failed=life.schema_failed,
+        verdicts=[] if life.guard is None else life.guard.verdicts,
     )

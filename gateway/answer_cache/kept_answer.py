@@ -35,6 +35,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="an
     usage: Usage = UNKNOWN_USAGE
     tool_calls: int | None = None
     schema_failed: bool | None = None
+    verdicts: list[str] = []  # of guardrails
 
 
 _CHECK_BYTES: Final = 4

@@ -57,10 +57,15 @@ class Caller:
             raise
 
     def may_fall_back(self, life: Life, reply: Reply, error: TollkeeperError) -> bool:
-        """Say whether another model may be asked after an error: it may help, and the pool's budget bears it."""
+        """Say whether another model may be asked after an error: it may help, and the pool's budget bears it.
+
+        What a rollout's candidate fails is no charge on that budget.
+        """
         if reply.has_begun or not (error.retryable or isinstance(error, UnsupportedParameter)):
             return False
         assert life.model is not None
+        if life.rollout is not None and life.arm == "candidate" and life.model.id == life.rollout.candidate:
+            return True  # to the incumbent, which has borne all of it before: no storm comes of that
         return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 

@@ -27,6 +27,10 @@ class _NoLine:
     def write(self, data: bytes) -> None:
         """Drop what is written: the answer is taken before it becomes bytes on a wire."""
 
+    def writer(self) -> Callable[[bytes], object]:
+        """Give what drops it for less."""
+        return self.write
+
     def finished(self, *, keep_alive: bool) -> None:
         """Nothing waits for the connection."""
 

@@ -3,30 +3,24 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from backends.control import alert_rules
 from backends.control.alert_log import write_delivery
 from backends.control.alert_outbox import list_deliveries
 from backends.control.changes import begin_change
-from backends.control.sealer import Sealer
 from contracts.alerts import ChannelKind
 from contracts.control import AlertChannel, AlertDelivery
 from contracts.ids import uuid7
 from contracts.moments import unix_ns
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of
+from gateway.control.sealing import Seal
 
 router = APIRouter(tags=["alerts"])
 
 
-def _sealer(request: Request) -> Sealer:
-    sealer: Sealer = request.app.state.sealer
-    return sealer
-
-
-Seal = Annotated[Sealer, Depends(_sealer)]
 ChannelPath = Annotated[str, Path(max_length=63, description="The channel's id")]
 
 

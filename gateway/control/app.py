@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 from fastapi import Depends, FastAPI
 
+from backends.audit.options import audit_root
+from backends.audit.signing import AuditSigner
 from backends.channels.inward import read_networks
 from backends.control.bootstrap import (
     DEMO_MODEL,
@@ -31,6 +33,7 @@ from backends.web.replies import install_error_replies
 from contracts.errors import ConfigurationError, Conflict
 from contracts.keys import KEY_PREFIX
 from gateway.control import (
+    abuse,
     accounts,
     alert_channels,
     alert_rules,
@@ -38,6 +41,7 @@ from gateway.control import (
     alerts,
     audit,
     budgets,
+    guardrails,
     health,
     issuers,
     keys,
@@ -48,14 +52,17 @@ from gateway.control import (
     prices,
     projects,
     rates,
+    rollouts,
     routes,
     sessions,
     slos,
+    stored_keys,
     teams,
     tenants,
     tokens,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
+from gateway.control.audit_witness import AuditWitness
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings
 from gateway.control.sign_in_limit import SignInLimit
@@ -84,6 +91,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     key_pepper = secrets.get_or_create("key_pepper").encode()
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
     sealer = Sealer.of(secrets)
+    signer = AuditSigner.of(secrets)
     dashboards = TrustedProxies(f"127.0.0.0/8,::1/128,{settings.trusted_proxies}")
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
@@ -94,12 +102,17 @@ def create_app(settings: ControlSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        webhooks = WebhookDelivery(database, webhook_secret, inward=read_networks(settings.alerts_inward))
-        delivering = asyncio.create_task(webhooks.run())
+        webhooks = WebhookDelivery(
+            database, webhook_secret, inward=read_networks(settings.alerts_inward), sealer=sealer
+        )
+        witness = AuditWitness(database, audit_root(settings.data) / "control", signer, settings.audit_options)
+        running = [asyncio.create_task(one) for one in (webhooks.run(), witness.run())]
         yield
-        delivering.cancel()
-        await asyncio.gather(delivering, return_exceptions=True)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await webhooks.close()
+        witness.close()
         if app.state.identity_provider is not None:
             await app.state.identity_provider.close()
         database.close()
@@ -122,8 +135,8 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.sealer = sealer
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
-        *(models, routes, pools, playbooks, prices, rates, tokens, issuers, audit),
-        *(accounts, sessions, slos, alert_rules, alert_channels, alert_silences, alerts),
+        *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
+        *(accounts, sessions, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

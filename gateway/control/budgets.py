@@ -10,6 +10,7 @@ from pydantic import Field, field_serializer
 from backends.control import budgets
 from backends.control.budget_events import events_of
 from backends.control.budgets import BudgetChange, NewBudget
+from backends.control.sealer import Sealer
 from contracts.control import Budget
 from contracts.limits import Period, WhenAway, WhenUnpriced
 from contracts.moments import unix_ns
@@ -27,6 +28,7 @@ from gateway.control.fields import (
     Wanted,
     page_of,
 )
+from gateway.control.sealing import Seal
 from gateway.rule_fields import BudgetLevel, BudgetUsd, Currency, GpuMilliseconds, Subject, Thresholds, WebhookUrl
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/budgets", tags=["budgets"])
@@ -107,40 +109,46 @@ class BudgetWithStateOut(BudgetOut):
 
 
 @router.post("", status_code=201, summary="Create a budget")
-def create(tenant: TenantPath, body: BudgetBody, author: Admin, database: Database) -> BudgetOut:
-    new = NewBudget(tenant_id=tenant, **{**body.model_dump(exclude={"currency"}), "model": body.model or ""})
+def create(tenant: TenantPath, body: BudgetBody, author: Admin, database: Database, sealer: Seal) -> BudgetOut:
+    stated = {**body.model_dump(exclude={"currency"}), "model": body.model or ""}
+    new = NewBudget(tenant_id=tenant, **{**stated, "webhook_url": sealer.seal_address(body.webhook_url)})
     with database.session() as session:
-        return BudgetOut.model_validate(budgets.create_budget(session, author, new))
+        return _shown(budgets.create_budget(session, author, new), sealer)
 
 
 @router.get("", summary="List a tenant's budgets")
-def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Database) -> Page[BudgetOut]:
+def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Database, sealer: Seal) -> Page[BudgetOut]:
     with database.session() as session:
         limit, team = wanted.limit + 1, author.team_id
         rows: list[Budget] = budgets.list_budgets(session, tenant, after=wanted.after, limit=limit, team_id=team)
-        return page_of(rows, wanted, BudgetOut.model_validate)
+        return page_of(rows, wanted, lambda row: _shown(row, sealer))
 
 
 @router.get("/{budget_id}", summary="Get a budget and how it stands")
-def get(tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: Database) -> BudgetWithStateOut:
+def get(
+    tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: Database, sealer: Seal
+) -> BudgetWithStateOut:
     """What is spent is as fresh as the gateways' last report, a few seconds old."""
     with database.session() as session:
         row = budgets.get_budget(session, tenant, budget_id, team_id=author.team_id)
         spec = budgets.spec_of(session, row)
         state = standing_of(session, spec, unix_ns(row.created_at), unix_ns(author.at))
         events = [BudgetEventOut.of(event, spec.metric) for event in events_of(session, budget_id)]
-        return BudgetWithStateOut(state=state, events=events, **BudgetOut.model_validate(row).model_dump())
+        return BudgetWithStateOut(state=state, events=events, **_shown(row, sealer).model_dump())
 
 
 @router.patch("/{budget_id}", summary="Change a budget's amount, thresholds, end or webhook")
 def update(
-    tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database
+    tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database, sealer: Seal
 ) -> BudgetOut:
     """Refused where the amount would fall below what is spent in the current period."""
     is_endless = "ends_at" in body.model_fields_set and body.ends_at is None
-    change = BudgetChange(is_endless=is_endless, **body.model_dump(exclude={"currency"}))
+    stated = body.model_dump(exclude={"currency"})
+    if body.webhook_url is not None:
+        stated["webhook_url"] = sealer.seal_address(body.webhook_url)
+    change = BudgetChange(is_endless=is_endless, **stated)
     with database.session() as session:
-        return BudgetOut.model_validate(budgets.update_budget(session, author, tenant, budget_id, change))
+        return _shown(budgets.update_budget(session, author, tenant, budget_id, change), sealer)
 
 
 @router.delete("/{budget_id}", summary="Delete a budget with its state and events")
@@ -148,3 +156,7 @@ def delete(tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: D
     with database.session() as session:
         budgets.delete_budget(session, author, tenant, budget_id)
     return Deleted(id=budget_id)
+
+
+def _shown(row: Budget, sealer: Sealer) -> BudgetOut:
+    return BudgetOut.model_validate(row).model_copy(update={"webhook_url": sealer.open_address(row.webhook_url)})

@@ -56,7 +56,10 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/tenants/{tenant}/budgets": Permission(frozenset(Standing), _LEADS),
     "/v1/models": Permission(_LEADS, _PLATFORM),
     "/v1/routes": Permission(_LEADS, _PLATFORM),
+    "/v1/rollouts": Permission(_PLATFORM, _PLATFORM),
+    "/v1/guardrails": Permission(_PLATFORM, _PLATFORM),
     "/v1/pools": Permission(_PLATFORM, _PLATFORM),
+    "/v1/stored-keys": Permission(_PLATFORM, _PLATFORM),
     "/v1/playbooks": Permission(_PLATFORM, _PLATFORM),
     "/v1/prices": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),
@@ -72,6 +75,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/alert-channels": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-silences": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-deliveries": Permission(_ADMINS | _FINANCE),
+    "/v1/abuse": Permission(_ADMINS),
     "/v1/alerts": Permission(frozenset(Standing), _LEADS | _FINANCE),
 }
 

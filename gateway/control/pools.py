@@ -24,7 +24,10 @@ TargetPath = Annotated[str, Path(max_length=63, description="The target's id")]
 TargetUrl = Annotated[
     str, StringConstraints(pattern=r"^((https?|tcp)://[^\s/?#]+[^\s?#]*|unix:///[^\s?#]+)?$", max_length=500)
 ]
-KeyRef = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+)?$", max_length=200)]
+KeyRef = Annotated[
+    str,
+    StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|stored:[a-z0-9][a-z0-9-]*)?$", max_length=200),
+]
 
 
 class PoolBody(Body):
@@ -64,7 +67,7 @@ class TargetBody(Body):
     )
     model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
     provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
-    key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME or file:/PATH")
+    key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME, file:/PATH, or stored:NAME")
     weight: int = Field(default=1, ge=1, le=1000)
     settings: dict[str, JsonValue] = Field(default_factory=dict, max_length=50)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
 from contracts.configuration import control_database_url
 
@@ -22,6 +23,11 @@ class ControlSettings(BaseSettings):
     trusted_proxies: str = ""  # networks, with commas between them: dashboards that say where a browser is
     alerts_inward: NetworksText = ""  # networks that budgets' webhooks may go to though they are not public
 
+    audit_sink: str = ""  # where finished segments of the audit log go: s3://BUCKET/PREFIX, or a directory
+    audit_sink_days: int = Field(default=400, ge=1, le=36_500)  # for how long the bucket locks them
+    audit_s3_endpoint: str = ""  # of an S3-compatible store that is not Amazon's
+    audit_keep_days: int = Field(default=0, ge=0, le=36_500)  # older segments are cut here; 0: none ever
+
     # An OpenAI-compatible server to offer beside the demonstration. The key itself is read by the data plane,
     # which is why only whether it is set matters here.
     upstream_url: str = ""
@@ -36,6 +42,11 @@ class ControlSettings(BaseSettings):
     # The identity provider that people may sign in to the dashboard by, and the client that it knows it as.
     oidc_metadata_url: str = ""
     oidc_client_id: str = ""
+
+    @property
+    def audit_options(self) -> AuditOptions:
+        """Give how the audit log is kept."""
+        return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
     def database_address(self) -> str:

@@ -33,6 +33,7 @@ class TenantPatch(Body):
     weight: Weight | None = None
     is_active: bool | None = Field(default=None, description="false refuses all keys of the tenant within a second")
     keeps_content: bool | None = Field(default=None, description="true keeps what its requests say, redacted")
+    audits_requests: bool | None = Field(default=None, description="true writes each request into the audit log")
 
 
 class TenantOut(Resource):
@@ -44,6 +45,7 @@ class TenantOut(Resource):
     weight: int
     is_active: bool
     keeps_content: bool
+    audits_requests: bool
     created_at: datetime
 
 

@@ -13,8 +13,9 @@ from backends.channels.http_post import HttpPost
 from backends.channels.inward import Network
 from backends.control.budget_events import claim_event, due_events, fail_event, finish_event
 from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
-from contracts.errors import TollkeeperError
+from contracts.errors import ConfigurationError, TollkeeperError
 from contracts.limits import Metric
 from contracts.rule_words import exact_text
 from contracts.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
@@ -55,10 +56,12 @@ class WebhookDelivery:
         now: Callable[[], datetime] = _utc_now,
         timeout_seconds: float = _TIMEOUT_SECONDS,
         inward: tuple[Network, ...] = (),
+        sealer: Sealer | None = None,
     ) -> None:
         self._database = database
         self._secret = secret
         self._now = now
+        self._sealer = sealer
         # A team's lead may write a webhook, and must not have this process call what only it can reach.
         self._http = HttpPost(ChannelSettings(timeout_seconds=timeout_seconds, inward=inward))
 
@@ -103,15 +106,24 @@ class WebhookDelivery:
 
     async def _post(self, delivery: _Delivery) -> str:
         """Call the webhook; give what went wrong, empty where nothing did."""
+        if not delivery.url:
+            return "its address was sealed with a key that is no longer there; set the webhook anew"
         headers = {SIGNATURE_HEADER: signature_of(delivery.body, self._secret), EVENT_ID_HEADER: delivery.event_id}
         return (await self._http.post(delivery.url, delivery.body, headers)).fault
 
     def _due(self) -> list[_Delivery]:
         with self._database.session() as session:
             return [
-                _Delivery(event.id, event.attempts, budget.webhook_url, event_body(event, budget))
+                _Delivery(event.id, event.attempts, self._address(budget.webhook_url), event_body(event, budget))
                 for event, budget in due_events(session, self._now())
             ]
+
+    def _address(self, kept: str) -> str:
+        """Give a webhook's address; empty where it cannot be opened, which that one event is told and no other."""
+        try:
+            return kept if self._sealer is None else self._sealer.open_address(kept)
+        except ConfigurationError:
+            return ""
 
     def _claim(self, delivery: _Delivery) -> bool:
         with self._database.session() as session:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from gateway.exchange import Exchange
+from gateway.lane.forecast import Forecast
 from gateway.recorder import Recorder, WholeRequest
 from gateway.reply import JSON
 
@@ -42,8 +43,40 @@ class StreamEnding(Ending):
         self.exchange.end(self.body)
 
 
+class Lesson:
+    """What a request has taken, for the forecast of those that follow; see `Forecast.learn`."""
+
+    __slots__ = ("forecast", "now_ns", "prompt_bytes", "tokens_in", "tokens_out", "finish_reason", "choices")
+
+    def __init__(
+        self,
+        forecast: Forecast,
+        now_ns: int,
+        prompt_bytes: int,
+        tokens_in: int,
+        tokens_out: int,
+        finish_reason: str,
+        choices: int,
+    ) -> None:
+        self.forecast = forecast
+        self.now_ns = now_ns
+        self.prompt_bytes = prompt_bytes
+        self.tokens_in = tokens_in
+        self.tokens_out = tokens_out
+        self.finish_reason = finish_reason
+        self.choices = choices
+
+    def teach(self) -> None:
+        """Tell the forecast."""
+        self.forecast.learn(
+            self.now_ns, self.prompt_bytes, self.tokens_in, self.tokens_out, self.finish_reason, self.choices
+        )
+
+
 class Endings:
     """Writes records and then sends answers, for all requests that end before the loop looks at its sockets again.
+
+    What nobody waits for, counts and lessons, follows in the next turn.
 
     One write on disk costs a twentieth of an answer and serves as many as there are; nobody waits longer for it, since
     what is sent within a turn leaves at its end in any case.
@@ -53,6 +86,8 @@ class Endings:
         self._recorder = recorder
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
+        self._uncounted: list[WholeRequest] = []
+        self._lessons: list[Lesson] = []
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""
@@ -61,15 +96,20 @@ class Endings:
         self._waiting.append(ending)
         self._unwritten.append(ending.record)
 
+    def learn(self, lesson: Lesson) -> None:
+        """Keep a lesson of a request that is about to end for after its answer."""
+        self._lessons.append(lesson)
+
     def write(self) -> None:
         """Write what is not written yet. What they were charged is on the counters already: whoever takes these down
         together with the journal's end has the records written first."""
         records, self._unwritten = self._unwritten, []
         try:
             if records:
+                self._uncounted += records
                 self._recorder.record_whole(records)
-        except Exception:  # what is on disk is not written twice, and the answers are good ones
-            _log.exception("records could not be told of", extra={"requests": len(records)})
+        except Exception:  # the answers are good ones
+            _log.exception("records could not be written", extra={"requests": len(records)})
 
     def _end_all(self) -> None:
         self.write()
@@ -79,3 +119,15 @@ class Endings:
                 ending.send()
             except Exception:  # one connection's fault must not keep the others' answers
                 _log.exception("an answer could not be sent")
+        asyncio.get_running_loop().call_soon(self._follow_up)
+
+    def _follow_up(self) -> None:
+        """Count and learn, now that what was sent has left."""
+        records, self._uncounted = self._uncounted, []
+        lessons, self._lessons = self._lessons, []
+        try:
+            self._recorder.count_whole(records)
+            for lesson in lessons:
+                lesson.teach()
+        except Exception:  # what is on disk is not written twice, and the answers are good ones
+            _log.exception("requests could not be counted", extra={"requests": len(records)})

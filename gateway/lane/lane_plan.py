@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from backends.llm.base import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from contracts.guardrails.policy import covering
 from contracts.prices import UNPRICED, AnyCard
 from contracts.records import RequestRecord
 from gateway.attempts.target_health import TargetHealth
@@ -20,6 +21,7 @@ from gateway.operations import CHAT
 from gateway.stages import Stages
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
+_FRESH_NS: Final = 600_000_000
 _PASSED_ON: Final = frozenset(("openai_http",))  # nobody sees whole answers grow, and nobody counts prompts
 _COUNTED: Final = frozenset(("engine",))  # prompts are counted before anything is taken for them
 VARYING: Final = (
@@ -106,15 +108,17 @@ class LanePlan:
     Where the model keeps answers there is a shelf of them, and no lane: what it has none for goes the long way.
     """
 
-    __slots__ = ("until_ns", "lane", "shelf")
+    __slots__ = ("until_ns", "stale_ns", "lane", "shelf")
 
     def __init__(
         self,
         until_ns: int,
+        stale_ns: int,  # from when on it is better made again, where there is time
         lane: OpenLane | None,
         shelf: OpenShelf | None,
     ) -> None:
         self.until_ns = until_ns
+        self.stale_ns = stale_ns
         self.lane = lane
         self.shelf = shelf
 
@@ -125,11 +129,13 @@ def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> La
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
-    if tenant is not None and tenant.keeps_content:
+    if tenant is not None and (tenant.keeps_content or tenant.audits_requests):
         model = None  # what is said has to be seen, which the short way spares itself
+    if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
+        model = None  # as above
     lane = None if model is None else _open(stages, key, model, snapshot, now_ns)
     shelf = None if model is None else open_shelf(stages, key, model, snapshot, now_ns)
-    return LanePlan(min(end for end in ends if end is not None), lane, shelf)
+    return LanePlan(min(end for end in ends if end is not None), now_ns + _FRESH_NS, lane, shelf)
 
 
 def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenLane | None:

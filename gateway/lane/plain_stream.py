@@ -16,7 +16,7 @@ from gateway.allowance import NEVER, Allowance
 from gateway.chunk_relay import ChunkRelay
 from gateway.exchange import Exchange
 from gateway.grant import Grant
-from gateway.lane.endings import StreamEnding
+from gateway.lane.endings import Lesson, StreamEnding
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.quick_call import LetIn, charges_of
@@ -125,16 +125,20 @@ class PlainStream:
         self._sent = target.send_at_once(CHAT.path, self._request, exchange.body, self._id_text, self, self._on_end)
         if self._sent is None:
             return False
-        try:
-            self._prepare()
-        except BaseException:
-            self._sent.release()
-            raise
+        asyncio.get_running_loop().call_soon(self._prepare)
         return True
 
     def _prepare(self) -> None:
-        """Get ready for the answer, now that the request is on its way."""
+        """Get ready for the answer, once the request is on its way: what is sent in a turn leaves at its end."""
+        try:
+            if not self.has_ended:
+                self._make_ready()
+        except Exception as fault:
+            self.go_on(fault)
+
+    def _make_ready(self) -> None:
         lane = self._lane
+        lane.freshen(self._exchange.headers[b"authorization"], self._request.model, self.started_at_ns)
         reservation, told = self._let_in.reservation, self._open.limits_told
         if reservation is not None:
             if told is not None:  # as it stands at this moment
@@ -189,8 +193,9 @@ class PlainStream:
             is_reasoning=delta.reasoning_tokens > 0,
             on_tokens=None,
             allowance=self._allowance,
+            is_left_at_end=True,
         )
-        return relay.take
+        return relay
 
     def watch_growth(self) -> None:
         """Tell the allowance where it is reached and the answer is not complete."""
@@ -302,7 +307,8 @@ class PlainStream:
         """Charge what was used, and give the packed record."""
         lane, let_in, progress, exchange = self._lane, self._let_in, self.progress, self._exchange
         now_ns = lane.clock.wall_ns()
-        self._open.forecast.learn(now_ns, let_in.prompt_bytes, tokens_in, tokens_out, result.finish_reason, 1)
+        forecast, reason = self._open.forecast, result.finish_reason
+        lane.endings.learn(Lesson(forecast, now_ns, let_in.prompt_bytes, tokens_in, tokens_out, reason, 1))
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []

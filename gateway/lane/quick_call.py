@@ -14,7 +14,7 @@ from contracts.records import CountMethod
 from contracts.usage import Usage, plain_counts
 from gateway.admission import Ticket
 from gateway.exchange import Exchange
-from gateway.lane.endings import Ending
+from gateway.lane.endings import Ending, Lesson
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.life import Life
@@ -146,12 +146,18 @@ class QuickCall:
         self._sent = target.send_at_once(
             CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
         )
-        reservation = self._let_in.reservation
-        told = self._open.limits_told
-        if reservation is not None and told is not None:  # as it stands at this moment
+        if self._sent is None:
+            return False
+        asyncio.get_running_loop().call_soon(self._prepare)
+        return True
+
+    def _prepare(self) -> None:
+        """Get ready for the reply, once the request is on its way: what is sent in a turn leaves at its end."""
+        lane, reservation, told = self._lane, self._let_in.reservation, self._open.limits_told
+        if reservation is not None and told is not None:  # as it stood when it was let in
             first = reservation.portions[0]
             self._limits_told = told.told(first.at_ns, first.left or ())
-        return self._sent is not None
+        lane.freshen(self._exchange.headers[b"authorization"], self._request.model, self.started_at_ns)
 
     def cancel(self) -> None:
         """End it: the client has left."""
@@ -251,9 +257,8 @@ class QuickCall:
         """Charge what was used, and give the packed record."""
         lane, request, let_in, to = self._lane, self._request, self._let_in, self._to
         now_ns = lane.clock.wall_ns()
-        self._open.forecast.learn(
-            now_ns, let_in.prompt_bytes, tokens_in, tokens_out, result.finish_reason, let_in.choices
-        )
+        size, reason = let_in.prompt_bytes, result.finish_reason
+        lane.endings.learn(Lesson(self._open.forecast, now_ns, size, tokens_in, tokens_out, reason, let_in.choices))
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []

@@ -130,6 +130,21 @@ class QuickLane:
             plan = self._plans[sent, model] = plan_lane(self.stages, key, model, now_ns)
         return plan
 
+    def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
+        """Make again what the next requests would have to make first, while one is with its target."""
+        self.ids.refill()
+        plan = self._plans.get((sent, model))
+        if plan is None or now_ns < plan.stale_ns or self._plans_of is None:
+            return
+        snapshot = self.stages.directory.snapshot
+        key = self.stages.authenticator.known(sent, snapshot)
+        if (
+            key is not None
+            and self._plans_of[0] is snapshot
+            and self._plans_of[1] == self.stages.limiter.store.generation
+        ):
+            self._plans[sent, model] = plan_lane(self.stages, key, model, self.clock.wall_ns())
+
     def _let_out(self, let_in: LetIn) -> None:
         """Take back what `_let_in` has just taken."""
         self.open_grants -= let_in.reservation is not None

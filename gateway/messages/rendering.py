@@ -86,7 +86,7 @@ class MessageRenderer(AnswerRenderer):
         if index:
             return b""
         self._cause = why
-        self._end = _end("length", "", has_calls=False)
+        self._end = _end(why.ends_with, "", has_calls=False)
         return self.opening(0) + self._close()
 
     def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:

@@ -5,10 +5,10 @@ import hmac
 from typing import Final
 
 from contracts.errors import AuthenticationFailed, MethodNotAllowed, NotFound, TollkeeperError
+from gateway.error_answer import send_error
 from gateway.exchange import Exchange
 from gateway.metrics.exposition import CONTENT_TYPE
 from gateway.metrics.page import MetricsPage
-from gateway.reply import send_error
 
 PATH: Final = "/metrics"
 

@@ -68,7 +68,7 @@ class ResponseRenderer(AnswerRenderer):
         """Render the ends of the items of an answer that the gateway cut."""
         self._open()
         self.ended_by = why
-        self._output.finish("length")
+        self._output.finish(why.ends_with)
         return self._told()
 
     def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
@@ -136,7 +136,7 @@ class ResponseRenderer(AnswerRenderer):
 
     def _ended(self, output: Output, usage: Usage) -> Fields:
         why = self.ended_by
-        reason = CUT_REASONS.get(output.finish_reason or "") if why is None else CUT_REASONS["length"]
+        reason = CUT_REASONS.get(output.finish_reason or "" if why is None else why.ends_with)
         ended = self._object("completed" if reason is None else "incomplete", output.rendered())
         if reason is None:
             ended["completed_at"] = self._facts.clock.wall_ns() // 1_000_000_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from contracts.chat import TranslatedChat
-from contracts.errors import ObjectsUnavailable, TollkeeperError
+from contracts.errors import ContentFiltered, ObjectsUnavailable, TollkeeperError
 from contracts.generation import Delta
 from gateway.exchange import Headers
 from gateway.progress import Progress
@@ -61,11 +61,12 @@ class ResponseReply(TranslatedReply):
             if delta.index == _FIRST:
                 if self._facts is not None and delta.tool_calls:
                     self._facts.take(delta)
-                self._collect(delta)
+                self._gather(delta)
 
     def end_early(self, why: TollkeeperError) -> None:
         """End a good answer here, incomplete, with the name of what ended it."""
-        if not self._is_streamed and not (self._choices and self._choices[_FIRST].finish_reason):
+        is_open = not (self._choices and self._choices[_FIRST].finish_reason)
+        if not self._is_streamed and (is_open or isinstance(why, ContentFiltered)):
             self._response.ended_by = why
         super().end_early(why)
 

@@ -31,11 +31,18 @@ class PromptReader(Protocol):
         """Read a request's prompt as a route's examples teach."""
 
 
+class ArmChooser(Protocol):
+    """Leads requests to one arm of a rollout."""
+
+    def enter(self, life: Life, way: Way) -> None:
+        """Put the candidate before the incumbent, where the request is the candidate's."""
+
+
 class RouteGuide:
     """Finds requests their way. `region` is where this gateway stands; `reader` tells what prompts are about.
 
-    `health` says which models have nobody who may be called, `waits` how long one would wait at a pool's targets;
-    `None`: it is not looked at.
+    `health` says which models have nobody who may be called, `waits` how long one would wait at a pool's targets,
+    `arms` which requests are a rollout's candidate's; `None`: it is not looked at.
     """
 
     def __init__(
@@ -46,7 +53,9 @@ class RouteGuide:
         reader: PromptReader | None = None,
         health: HealthBook | None = None,
         waits: Waits | None = None,
+        arms: ArmChooser | None = None,
     ) -> None:
+        self._arms = arms
         self._limiter = limiter
         self._health = health
         self._waits = waits
@@ -69,6 +78,8 @@ class RouteGuide:
         if not order.legs:
             raise _nowhere(route, order)
         way = Way(life, route, self._with_those_away_last(life, fork, order), order.chosen)
+        if life.snapshot.rollouts and self._arms is not None:
+            self._arms.enter(life, way)
         way.enter_first(life)
         return way
 

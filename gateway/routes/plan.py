@@ -1,5 +1,6 @@
 """A route worked out for one snapshot: a tree whose leaves are models, each with the targets that it may use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from contracts.configuration import ModelSpec, PoolSpec, Snapshot
@@ -101,14 +102,21 @@ def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> Branch:
     if entry.route:
         to = plan_route(serving.routes[entry.route], serving, regions)
     else:
-        to = _leg(entry, serving, regions)
+        leg = leg_of(entry, serving.models, serving.pools, regions)
+        assert leg is not None, "a sound route has no dead end"
+        to = leg
     return Branch(entry.name, entry.weight, entry.when, to)
 
 
-def _leg(entry: RouteEntry, serving: Serving, regions: Regions) -> Leg:
-    model = serving.models[entry.model]
-    pool = serving.pools[model.pool]
+def leg_of(
+    entry: RouteEntry, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec], regions: Regions
+) -> Leg | None:
+    """Give the leg that an entry for a model is; `None` where no target of it is left."""
+    model = models[entry.model]
+    pool = pools[model.pool]
     taken = taken_targets(pool.targets, entry, regions)
+    if not taken:
+        return None
     if len(taken) == len(pool.targets):
         return Leg(entry.name, model, pool, regions, None)
     return Leg(entry.name, model, replace(pool, targets=taken), regions, frozenset(target.id for target in taken))

@@ -16,6 +16,7 @@ from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.objectives import BURN_WINDOWS, STEPS_TENTHS_MS, Counts, Objective
 from contracts.records import RequestRecord, pack_gaps, unpack_gaps
+from contracts.rollouts import PLATFORM_TENANT
 from contracts.usage import Usage
 
 Record = Callable[[Sequence[RequestRecord]], None]
@@ -147,6 +148,14 @@ def test_a_platform_s_objective_counts_all_tenants_and_a_tenant_s_its_own(reader
     found = count_windows(reader, [platform, own], [timedelta(hours=1)], now)
     assert found["all"] == {timedelta(hours=1): Counts(13, 3)}
     assert found["own"] == {timedelta(hours=1): Counts(7, 2)}
+
+
+def test_a_failing_copy_of_a_rollout_burns_nobodys_budget(reader: StoreClient, record: Record) -> None:
+    route, now = f"route-{uuid4()}", datetime.now(UTC)
+    failed = {"outcome": "error", "status": 502, "route": route, "arm": "shadow"}
+    record([request_at(now, "acme", route=route), request_at(now, PLATFORM_TENANT, **failed)])
+    promised = Objective("all", "availability", Decimal(99), route=route)
+    assert count_windows(reader, [promised], [timedelta(hours=1)], now)["all"] == {timedelta(hours=1): Counts(1, 0)}
 
 
 def test_the_report_says_how_promises_stand(reader: StoreClient, record: Record) -> None:

@@ -20,10 +20,10 @@ from contracts.identity import Identity
 from contracts.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
-NO_TIME_RANGE = {"distinct", "deleted_requests"}  # a row per value or rule, not per request
+NO_TIME_RANGE = {"distinct", "deleted_requests", "word_columns"}  # a row per value or rule, not per request
 READ = re.compile(
     r"FROM (requests|\{rollup:Identifier\}|\{source:Identifier\}|distinct_values|latency_day|tenant_cost_day|retention"
-    r"|feedback|content|attempts)(?!\w)"
+    r"|feedback|content|attempts|\{days:Identifier\}|requests_(recent|minute|hour))(?!\w)"
 )
 # What engines and GPUs did is the platform's: an engine serves all tenants, and none may ask for it.
 READ_PLATFORM = re.compile(

@@ -100,7 +100,7 @@ def test_no_question_leaves_the_program_that_is_not_held_to_the_reach(name: str,
 
 def test_every_way_to_ask_is_held() -> None:
     store = BoundStore(NOWHERE, LEAD)
-    for ask in (store.query, store.query_frame, store.command, store.stream):
+    for ask in (store.query, store.query_columns, store.query_frame, store.command, store.stream):
         with pytest.raises(PermissionDenied):
             ask("SELECT count() FROM requests")
 

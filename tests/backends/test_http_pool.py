@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from backends.http_connection import Connection
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
 from backends.http_timeouts import Timeouts
@@ -281,3 +282,22 @@ def test_what_is_no_base_url_is_refused(url):
 def test_a_timeout_must_be_positive(name, seconds):
     with pytest.raises(ConfigurationError, match=name):
         Timeouts(**{name: seconds})
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "next_due"),
+    [
+        ([], 102.0),  # nothing that begins from now on is due before its shortest time is over
+        ([(103.0, 900.0)], 102.0),
+        ([(101.5, 900.0), (101.75, 900.0)], 101.5),
+        ([(900.0, 101.25)], 101.25),
+    ],
+)
+async def test_nothing_is_looked_at_before_something_may_be_due(new_pool, deadlines, next_due):
+    pool = new_pool(first_byte=3.0, between=2.0, total=10.0)
+    for deadline, expires in deadlines:
+        connection = Connection(pool)
+        connection.deadline, connection.expires = deadline, expires
+        pool._busy.add(connection)
+    assert pool._expire(100.0) == next_due
+    pool._busy.clear()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench import screenshots
 from bench.dashboard import _sound, _waits
 from bench.page_failures import DRAWN_TITLES, failure_of
 from bench.screenshots import fault_of
@@ -56,7 +57,7 @@ def test_a_page_waits_that_looks_again_sooner_than_any_refreshes(refresh_seconds
     ("tracebacks", "words", "is_settled", "fault"),
     [
         (0, "", True, ""),
-        (0, "", False, "still drawing after 8 s"),
+        (0, "", False, f"still drawing after {screenshots._SETTLE_SECONDS:g} s"),
         (0, "#### This page failed", True, "it says '#### This page failed'"),
         (0, ":material/error: No answer.", False, "it says ':material/error: No answer.'"),
         (1, "", True, "a traceback"),

@@ -82,3 +82,13 @@ def test_a_source_makes_the_same_kind_of_id_as_bytes_and_as_text(times_ns):
         assert str(read) == text
         assert (read.version, read.variant, unix_ms_of(read)) == (7, RFC_4122, unix_ns // 1_000_000)
     assert len(set(made)) == len(made)
+
+
+def test_what_is_made_ahead_is_used_once_and_no_more_is_made_than_is_wanted():
+    source = IdSource()
+    made = []
+    for _ in range(200):
+        source.refill()
+        made.append(source.next(1_700_000_000_000_000_000))
+    assert len(set(made)) == len(made)
+    assert all(UUID(text).bytes == packed for packed, text in made)

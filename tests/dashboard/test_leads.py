@@ -1,6 +1,7 @@
 """A team lead reaches the rows of that team alone: by no page, address, filter or export those of another."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -12,17 +13,31 @@ from streamlit.testing.v1 import AppTest
 from analytics.reach import EVERYTHING, Reach
 from backends.store.columns import arrow_batch
 from contracts.control import Role
+from contracts.errors import PermissionDenied
 from contracts.identity import Identity
 from contracts.names import REQUESTS
 from contracts.records import RequestRecord, pack_gaps
 from contracts.usage import Usage
-from dashboard import frame
+from dashboard import frame, panels
+from dashboard.control_reach import require_within
+from dashboard.exports import FrameSource, as_csv
 from dashboard.pages import PAGES
 from dashboard.viewer import Viewer
 
 # Each stands in the rows of another team or tenant, and in nothing else.
 SECRETS = ("globex", "secret-team", "secret-model", "secret-project", "key_secret", "secret-user", "secret-tag")
 RANGE = {"range": "24h"}
+# The parts of pages that an address chooses.
+PARTS: dict[str, tuple[dict[str, str], ...]] = {
+    "costs": tuple({"view": view} for view in ("compare", "units", "savings", "standard"))
+    + ({"level": "key"}, {"feature": "secret-tag"}),
+    "latency": ({"time": "end_to_end"}, {"objective": "secret-objective"}),
+    "requests": ({"sort": "cost"}, {"outcome": "error"}, {"p": "2"}),
+    "budgets": tuple({"tab": tab} for tab in ("alerts", "rules", "channels", "silences", "notices")),
+    "admin": tuple(
+        {"section": section, "of": "globex"} for section in ("keys", "limits", "users", "guardrails", "audit")
+    ),
+}
 FOREIGN: tuple[dict[str, str], ...] = (
     {"tenant": "globex"},
     {"tenant": "acme", "team": "secret-team", "project": "secret-project"},
@@ -65,6 +80,18 @@ def secret_id(empty_store: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return records[1].request_id.hex()
 
 
+@pytest.fixture(autouse=True)
+def exported(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What every export on the drawn pages would write."""
+    files: list[bytes] = []
+
+    def write(name: str, data: FrameSource) -> None:
+        files.append(name.encode() + as_csv(data() if callable(data) else data))
+
+    monkeypatch.setattr(panels, "export_menu", write)
+    return files
+
+
 @pytest.fixture
 def as_viewer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Viewer], None]:
     streamlit.cache_resource.clear()
@@ -105,21 +132,25 @@ PATHS = [page.path for page in PAGES]
 
 @pytest.mark.parametrize("path", PATHS)
 def test_no_page_at_any_address_sends_a_lead_what_is_anothers(
-    path: str, secret_id: str, as_viewer: Callable[[Viewer], None]
+    path: str, secret_id: str, as_viewer: Callable[[Viewer], None], exported: list[bytes]
 ) -> None:
     single = ({"request": secret_id}, {"q": "secret"}) if path == "requests" else ()
-    for address in ({}, *FOREIGN, *single):
+    for address in ({}, *FOREIGN, *single, *PARTS.get(path, ())):
+        exported.clear()
         app = drawn(path, address, as_viewer, LEAD)
         assert not app.exception, app.exception[0].value
-        found = sent(app)
+        found = sent(app) + b"".join(exported)
         named = "".join(address.values())  # what the address itself says may be said back
         assert [secret for secret in SECRETS if secret.encode() in found and secret not in named] == []
 
 
-def test_the_same_rows_are_there_for_who_may_see_them(secret_id: str, as_viewer: Callable[[Viewer], None]) -> None:
+def test_the_same_rows_are_there_for_who_may_see_them(
+    secret_id: str, as_viewer: Callable[[Viewer], None], exported: list[bytes]
+) -> None:
     """Else the test above would pass on an empty page."""
     app = drawn("overview", {}, as_viewer, OWNER)
     assert b"globex" in sent(app) and b"secret-model" in sent(app)
+    assert b"globex" in b"".join(exported)
     app = drawn("overview", {}, as_viewer, LEAD)
     assert {metric.label: metric.value for metric in app.metric}["Requests"] == "1"
     assert b"llama" in sent(app)
@@ -133,6 +164,33 @@ def test_a_foreign_tenant_and_one_that_is_not_there_are_answered_alike(
         app = drawn("overview", {"tenant": name}, as_viewer, LEAD)
         said.append([element.value.replace(name, "NAME") for element in app.markdown])
     assert said[0] == said[1] and said[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_within"),
+    [
+        (("acme", "search"), True),
+        (("acme", None), False),
+        (("acme", "secret-team"), False),
+        (("globex", "search"), False),
+    ],
+)
+def test_the_control_database_is_asked_about_the_leads_own_team_alone(
+    arguments: tuple[str, str | None], is_within: bool
+) -> None:
+    def of_team(session: object, tenant: str | None = None, team: str | None = None) -> None: ...
+
+    def of_tenant(session: object, tenant: str | None = None) -> None: ...
+
+    def of_all(session: object, most: int = 3) -> None: ...
+
+    with nullcontext() if is_within else pytest.raises(PermissionDenied):
+        require_within(LEAD.reach, of_team, arguments, {})
+    require_within(LEAD.reach, of_tenant, ["acme"], {})
+    require_within(OWNER.reach, of_all, [], {})
+    for question, options in ((of_tenant, {}), (of_tenant, {"tenant": "globex"}), (of_all, {"most": 5})):
+        with pytest.raises(PermissionDenied):
+            require_within(LEAD.reach, question, [], options)
 
 
 def test_a_page_for_other_roles_says_so(secret_id: str, as_viewer: Callable[[Viewer], None]) -> None:

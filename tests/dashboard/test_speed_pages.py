@@ -189,6 +189,13 @@ def test_times_are_those_of_the_requests_and_promises_are_judged(fill: Fill, tmp
     assert "Objectives are being judged" in words(app) or any("Budget left" in each.value for each in app.dataframe)
 
 
+def test_promises_stand_beside_a_range_whose_times_are_no_longer_kept(fill: Fill) -> None:
+    fill([request(1)])
+    long_ago = NOW - timedelta(days=200)
+    said = words(opened("latency", {"from": f"{long_ago:%Y-%m-%dT%H:%MZ}", "to": f"{NOW:%Y-%m-%dT%H:%MZ}"}))
+    assert "times are kept for" in said.lower() and "### Promises" in said
+
+
 def test_a_range_without_times_says_so(fill: Fill) -> None:
     fill([request(1, outcome="rejected", status=429, ttft_ns=None, gaps=b"", usage=Usage())])
     assert "Nothing was timed in this range" in words(opened("latency"))

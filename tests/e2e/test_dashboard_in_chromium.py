@@ -12,7 +12,7 @@ from tests.e2e.installation import Installation
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.service]
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [

@@ -34,7 +34,7 @@ from tollkeeper.installation import Installation as Running
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.service]
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [

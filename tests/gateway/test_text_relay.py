@@ -1,5 +1,6 @@
 """An engine's plain text, rendered without a delta for each token, reaches clients and books as any other output."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -15,9 +16,10 @@ from contracts.usage import Usage
 from contracts.wire import Delta as WireDelta
 from contracts.wire import FinishReason, TokenLogprob
 from gateway.allowance import Allowance
+from gateway.chat_reply import ChatReply
 from gateway.exchange import Exchange, RequestHead
 from gateway.progress import Progress
-from gateway.reply import ChatReply, ReplyFacts
+from gateway.reply import ReplyFacts
 
 REQUEST_ID = UUID(int=1)
 MS = 1_000_000
@@ -31,6 +33,9 @@ class Wire:
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
+
+    def writer(self) -> Callable[[bytes], object]:
+        return self.write
 
     def finished(self, *, keep_alive: bool) -> None:
         self.written.append(b"")

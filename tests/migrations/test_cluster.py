@@ -23,7 +23,8 @@ from migrations.store import read_migrations
 NOW_NS = time.time_ns()
 # What the test of two shards is about: the other tables are made in the same way, and making them takes seconds.
 ABOUT = re.compile(
-    r"^(?!CREATE VIEW).*\b(requests\w*|(model_)?latency_day\w*|tenant_cost_day\w*|distinct_values\w*|traces(_local)?"
+    r"^(?!CREATE VIEW).*\b(requests\w*|indicators\w*|(tenant|model)_hour\w*|model_steps\w*|(model_)?latency_day\w*"
+    r"|tenant_cost_day\w*|distinct_values\w*|traces(_local)?"
     r"|otel_traces\w*)\b"
 )
 
@@ -55,7 +56,7 @@ def test_every_table_is_replicated_and_shared_out_by_tenant() -> None:
     assert {"requests", "attempts", "traces", "logs", "metrics", "requests_day", "latency_day"} <= set(local)
     for table, text in local.items():
         assert re.search(r"\nENGINE = Replicated\w*MergeTree\b", text) and "non_replicated" not in text, table
-        has_tenant = re.search(r"^    tenant\b", text, re.MULTILINE)
+        has_tenant = re.search(r"^    tenant\b(?!.* ALIAS )", text, re.MULTILINE)
         (first,) = re.findall(r"\nORDER BY \(?(\w+)", text)
         shard = f"cityHash64({'tenant' if has_tenant else first})"
         over = f"ENGINE = Distributed('main', currentDatabase(), {table}_local, {shard})"
@@ -135,6 +136,9 @@ SUMS = {
     "tenant_cost_day": "sum(requests) AS n, sum(cost_usd) AS cost",
     "latency_day": "sum(requests) AS n, quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(gap_state) AS gaps",
     "model_latency_day": "sum(requests) AS n, quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(ttft_state) AS ttft",
+    "tenant_hour": "sum(requests) AS n, sum(cost_usd) AS cost",
+    "model_hour": "sum(requests) AS n, sum(cost_usd) AS cost",
+    "model_steps_day": "sum(requests) AS n, sumIf(requests, measure_name = 'ttft') AS first_tokens",
     "requests_recent": "count() AS n, sum(arraySum(gaps)) AS gaps",
     "distinct_values": "uniqExact(kind, tenant, value) AS n",
 }

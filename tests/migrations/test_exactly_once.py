@@ -31,6 +31,10 @@ SOURCES = {
     "tenant_cost_day": "requests_day",
     "indicators_minute": "requests",
     "indicators_hour": "indicators_minute",
+    "tenant_hour": "requests_hour",
+    "model_hour": "requests_hour",
+    "model_steps_hour": "indicators_hour",
+    "model_steps_day": "indicators_hour",
 }
 DERIVED = ("requests", *SOURCES)
 
@@ -142,6 +146,8 @@ def test_batches_retried_across_kills_are_present_exactly_once(new_store: Any) -
         "tenant_cost_day",
         "indicators_minute",
         "indicators_hour",
+        "tenant_hour",
+        "model_hour",
     ):
         assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": sent}], table
     client.close()

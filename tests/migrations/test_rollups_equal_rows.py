@@ -74,7 +74,8 @@ def test_a_rollup_says_what_its_view_says_of_the_rows(
         checked.add(target)
     assert {"requests_minute", "requests_hour", "requests_day", "requests_recent", "distinct_values"} <= checked
     assert {"latency_day", "model_latency_day", "tenant_cost_day"} <= checked
-    assert {"indicators_minute", "indicators_hour"} <= checked
+    assert {"indicators_minute", "indicators_hour", "model_steps_hour", "model_steps_day"} <= checked
+    assert {"tenant_hour", "model_hour"} <= checked
     for state in ("ttft_state", "gap_state", "duration_state"):
         by_tenant = client.query(f"SELECT toString({STATES}({state})) AS levels FROM latency_day")
         assert by_tenant == client.query(f"SELECT toString({STATES}({state})) AS levels FROM model_latency_day")

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from backends.audit.chain import AuditChain
+from backends.audit.options import audit_root
+from backends.audit.places import chain_directories, segment_names
+from backends.audit.signing import AuditSigner
 from backends.control.archive import digest_control, load_control, write_control
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_team, create_tenant
+from backends.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
 from backends.store.digests import digest_of
 from backends.store.tables import list_tables
@@ -93,11 +98,14 @@ def test_a_backup_under_load_is_restored_equal(
     writer = empty_store.client()
     insert(writer)
     writer.close()
+    chain = AuditChain(audit_root(empty_store.data) / "gateway", "gw:1", AuditSigner.of(SecretFiles(tmp_path)))
     load = Load(empty_store, empty_store.data)
     try:
         made = run(empty_store, monkeypatch, control_database_url, "backup", str(tmp_path / "copy"), "--json")
     finally:
         load.stop()
+        chain.close()
+        shutil.rmtree(chain.directory)
     assert made.exit_code == 0, made.output
     backup = json.loads(made.stdout)
     rows = backup["store"]["tables"]["requests"]["rows"]
@@ -106,6 +114,10 @@ def test_a_backup_under_load_is_restored_equal(
     restored = run(other_store, monkeypatch, elsewhere, "restore", str(tmp_path / "copy"))
     assert restored.exit_code == 0, restored.output
     assert "every table has the rows and the checksum" in restored.stdout
+    assert backup["audit"] == ["gateway"]
+    (kept,) = chain_directories(audit_root(other_store.data))
+    assert kept.name.startswith("gateway.restored-") and segment_names(kept)
+    shutil.rmtree(kept)
 
     (tmp_path / "back").mkdir()
     client, copy = other_store.client(), ControlDatabase(elsewhere)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import cast
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 
 from analytics.asked_at import AskedAt
 from analytics.cost.comparison import compare_costs, cost_drivers
-from analytics.cost.drill import LEVELS, CostLevel, CostPlace, CostRange, completed, cost_breakdown, cost_range
+from analytics.cost.drill import (
+    LEVELS,
+    CostLevel,
+    CostPlace,
+    CostRange,
+    completed,
+    cost_breakdown,
+    cost_range,
+    summed_breakdown,
+)
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from analytics.cost.spending_now import spending_now
@@ -75,6 +85,34 @@ def test_at_every_level_the_parts_are_the_place_s_whole(reader: StoreClient, ten
         assert quick.total.unpriced_tokens == (1_000 if level in ("feature", "key") else None)
         assert completed(quick, answer) == answer
         assert answer.source == ("requests" if level in ("feature", "key") else "requests_day")
+
+
+def test_sums_tell_what_unpriced_requests_used_but_not_where_priced_ones_are_in_them(
+    reader: StoreClient, record: Record
+) -> None:
+    name = f"drill-{uuid4().hex[:8]}"
+    record([used(name, NOON, cost, model=model) for model, cost in (("a", None), ("a", None), ("b", None), ("b", USD))])
+    place, levels = CostPlace(tenant=name), cast(tuple[CostLevel | None, ...], ("model", "team", None))
+    summed = {level: summed_breakdown(reader, place, day(), level) for level in levels}
+    models = {model: sums.unpriced_tokens for model, sums in summed["model"].lines}
+    assert models == {"a": 2_000, "b": None}
+    assert all(answer.total.unpriced_tokens is None for answer in summed.values())
+    for level in levels:
+        whole = cost_breakdown(reader, place, day(), level)
+        assert whole.total.unpriced_tokens == 3_000 and completed(summed[level], whole) == whole
+    alone = summed_breakdown(reader, replace(place, model="a"), day(), "team")
+    assert alone == cost_breakdown(reader, replace(place, model="a"), day(), "team")
+    assert alone.total.unpriced_tokens == 2_000
+
+
+def test_all_tenants_recent_hours_are_what_their_requests_say(reader: StoreClient, record: Record) -> None:
+    model, now = f"model-{uuid4().hex[:8]}", datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    record([used(f"drill-{n}", now - timedelta(hours=hours), USD, model=model) for n, hours in enumerate((1, 5, 30))])
+    for hours, found in ((5, 2), (4, 1), (30, 3), (29, 2)):
+        within = CostRange(Period(now - timedelta(hours=hours), now), UTC_ZONE, now)
+        answer = cost_breakdown(reader, CostPlace(model=model), within, "tenant")
+        assert (len(answer.lines), answer.total.priced_pico_usd) == (found, found * USD)
+        assert answer.total == cost_breakdown(reader, CostPlace(model=model), within, "key").total
 
 
 def test_each_step_down_is_the_line_it_was_opened_from(reader: StoreClient, tenant: str) -> None:

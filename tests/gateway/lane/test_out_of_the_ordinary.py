@@ -19,7 +19,7 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.forecast.learn_ratio", broken)
+    monkeypatch.setattr("gateway.lane.quick_call.Lesson", broken)
     answer = await both.short.chat(model="mock")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert both.short.requests()[-1].outcome == "error"
@@ -27,6 +27,20 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     monkeypatch.setattr(QuickLane, "_lane_for", broken)
     assert (await both.short.chat(model="mock")).status == 200
     assert "the short way failed" in caplog.text
+
+
+@pytest.mark.interpreted
+async def test_what_fails_after_an_answer_takes_nothing_from_it(pair, upstream, monkeypatch, caplog):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("gateway.lane.forecast.learn_ratio", broken)
+    assert [(await both.short.chat(model="mock")).status for _ in range(2)] == [200, 200]
+    assert [record.outcome for record in both.short.requests()[-2:]] == ["ok", "ok"]
+    assert "requests could not be counted" in caplog.text
 
 
 async def test_a_client_that_leaves_as_its_request_is_handed_over_is_recorded_all_the_same(

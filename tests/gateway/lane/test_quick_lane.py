@@ -200,3 +200,19 @@ async def test_a_key_that_is_revoked_is_refused_at_the_next_request(pair, upstre
         directory.snapshot = replace(directory.snapshot, keys={})
     assert (await both.ask()).status == 401
     assert both.taken == [True, False]
+
+
+async def test_what_a_second_of_requests_share_is_made_again_before_one_has_to_wait_for_it(pair, upstream):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion("Hello")))
+    assert (await both.ask()).status == 200
+    lane = both.short.gateway._lane
+    [(name, plan)] = lane._plans.items()
+    lane.freshen(*name, plan.stale_ns - 1)
+    assert lane._plans[name] is plan
+    lane.freshen(*name, plan.stale_ns)
+    fresh = lane._plans[name]
+    assert fresh is not plan and fresh.until_ns > plan.until_ns
+    lane._plans.clear()
+    lane.freshen(*name, fresh.stale_ns)
+    assert not lane._plans, "nobody has asked since the configuration changed"

@@ -5,9 +5,10 @@ Knows vLLM's `SchedulerOutput` by the names of its fields alone, so it runs and 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from backends.engine.vllm_engine.metering.composition import Composition, Repeat, Steady, SteadyRun
 from backends.engine.vllm_engine.metering.frames import Begun, Ended
 from contracts.step_model import DECODE, ENCODE, PREFILL
 
@@ -51,106 +52,6 @@ class ScheduledBatch(Protocol):
     finished_req_ids: set[str]
 
 
-_NOTHING: Final[list[int]] = []  # shared: a column is replaced, never grown, once others may hold it
-
-
-class Composition:
-    """A step's rows as parallel columns, in the order of `keys`; made for every step, so it is no dataclass."""
-
-    __slots__ = (
-        "accepted",
-        "cached",
-        "context",
-        "discarded",
-        "drafted",
-        "keys",
-        "logits",
-        "names",
-        "number",
-        "phases",
-        "recompute",
-        "scheduled",
-        "shared",
-    )
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.keys = self.scheduled = self.context = self.phases = _NOTHING
-        self.logits = self.cached = self.recompute = self.drafted = self.accepted = self.shared = _NOTHING
-        self.discarded: frozenset[int] = frozenset()  # keys
-        self.names: list[str] = []  # only with drafts, to learn what came of them
-
-    def note_sampled(self, counts: Mapping[str, int]) -> None:
-        """Learn how many tokens each sequence of a step with drafts was given: all but one were accepted drafts."""
-        self.accepted = [
-            max(0, min(drafted, counts.get(name, 1) - 1))
-            for name, drafted in zip(self.names, self.drafted, strict=True)
-        ]
-
-
-@dataclass(slots=True)
-class _Steady:
-    """Sequences that decode together, and the last batch in which they did; `step` is 0 where none is untold."""
-
-    names: Sequence[str] = ()
-    keys: list[int] = field(default_factory=list)
-    ones: list[int] = field(default_factory=list)
-    context: list[int] = field(default_factory=list)  # of the step before the first of theirs
-    total: int = 0  # of it
-    shared: list[int] = field(default_factory=list)
-    ahead: int = 0  # how many steps there have been since
-    step: int = 0
-    batch: int = 0
-
-
-class Repeat:
-    """A step of sequences that decode together: a `Composition` whose columns are made where they are asked for."""
-
-    __slots__ = ("_ahead", "_steady", "discarded", "number")
-
-    logits = cached = recompute = drafted = accepted = _NOTHING
-    names: Final[list[str]] = []
-
-    def __init__(self, number: int, steady: _Steady) -> None:
-        self.number = number
-        self.discarded: frozenset[int] = frozenset()
-        self._steady = steady
-        self._ahead = steady.ahead
-
-    def follows(self, other: object) -> bool:
-        """Say whether it has the rows of another step, each a token further."""
-        return isinstance(other, Repeat) and self._steady is other._steady and self.number == other.number + 1
-
-    def note_sampled(self, counts: Mapping[str, int]) -> None:
-        """Learn nothing: there are no drafts."""
-
-    @property
-    def keys(self) -> list[int]:
-        """Give whose rows they are."""
-        return self._steady.keys
-
-    @property
-    def scheduled(self) -> list[int]:
-        """Give one token for each."""
-        return self._steady.ones
-
-    @property
-    def phases(self) -> list[int]:
-        """Give a decode for each."""
-        return self._steady.ones
-
-    @property
-    def shared(self) -> list[int]:
-        """Give what is saved by sharing."""
-        return self._steady.shared
-
-    @property
-    def context(self) -> list[int]:
-        """Give how far each had come."""
-        ahead = self._ahead
-        return [start + ahead for start in self._steady.context]
-
-
 @dataclass(slots=True)
 class _Sequence:
     key: int
@@ -180,7 +81,7 @@ class BatchReader:
         self._keys = 0
         self._sequences: dict[str, _Sequence] = {}
         self._recent: dict[int, Composition | Repeat] = {}
-        self._steady = _Steady()
+        self._steady = Steady()
         self.begun: list[Begun] = []
         self.ended: list[Ended] = []
 
@@ -233,9 +134,27 @@ class BatchReader:
         self._steps = number = self._steps + 1
         steady.ahead += 1
         steady.step, steady.batch = number, self._batches
-        step = self._recent[number] = Repeat(number, steady)
+        step = self._recent[number] = Repeat(number, steady, steady.ahead)
         self._recent.pop(number - self._depth - 1, None)
         return step
+
+    def steady_run(self, count: int) -> SteadyRun:
+        """Give what so many steady batches hold, one after the other."""
+        steady, first = self._steady, self._steps + 1
+        self._batches += count
+        self._steps += count
+        steady.ahead += count
+        steady.step, steady.batch = self._steps, self._batches
+        run = SteadyRun(first, count, steady)
+        for number in range(max(first, self._steps - self._depth), self._steps + 1):
+            self._recent[number] = run.recent[number] = run.at(number)
+        for number in [known for known in self._recent if known < self._steps - self._depth]:
+            del self._recent[number]
+        return run
+
+    def awaited(self) -> tuple[list[str], int]:
+        """Give whose names a steady batch after this one will hold, and the sum of what they have computed."""
+        return list(self._steady.names), self._steady.total + (self._steady.ahead + 1) * len(self._steady.names)
 
     def _catch_up(self) -> None:
         steady = self._steady
@@ -248,7 +167,7 @@ class BatchReader:
 
     def _expect_steady(self, step: Composition, batch: ScheduledBatch) -> None:
         """Note who decodes, if that is all that happens: the next batch may be the same."""
-        steady = self._steady = _Steady()
+        steady = self._steady = Steady()
         if not step.logits and not step.drafted and not batch.scheduled_new_reqs:
             steady.names = list(batch.scheduled_cached_reqs.req_ids)
             steady.context = list(batch.scheduled_cached_reqs.num_computed_tokens)

@@ -1,6 +1,7 @@
 """A worker's end of the way to its host: never waits, keeps what cannot be sent yet, and counts what it must drop."""
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,12 @@ class FrameSender:
         self._steps: list[MeasuredStep] = []
         self._ended: list[Ended] = []
         self._marks: list[Mark] = []
+        self._send_quickly: Callable[[int, bytes, str], None] | None = None
         self.dropped = 0
+
+    def send_with(self, send: Callable[[int, bytes, str], None]) -> None:
+        """Send by another call from now on, given the socket's number, a datagram and a path; it raises OSError too."""
+        self._send_quickly = send
 
     @property
     def has_unsent(self) -> bool:
@@ -40,8 +46,8 @@ class FrameSender:
         self._ended += ended
         excess = len(self._steps) - self._max_steps
         if excess > 0:
+            self.dropped += sum(step.steps for step in self._steps[:excess])
             del self._steps[:excess]
-            self.dropped += excess
 
     def mark(self, mark: Mark) -> None:
         """Keep a change of state until `flush`."""
@@ -64,7 +70,7 @@ class FrameSender:
                 dropped=self.dropped,
             )
             try:
-                self._socket.sendto(encode_frame(frame), self._path)
+                self._send(encode_frame(frame))
             except OSError:  # the host is behind, or gone: in both cases later is better than waiting
                 return False
             del self._steps[: len(steps)]
@@ -76,6 +82,12 @@ class FrameSender:
     def close(self) -> None:
         """Let go of the socket."""
         self._socket.close()
+
+    def _send(self, packed: bytes) -> None:
+        if self._send_quickly is not None:
+            self._send_quickly(self._socket.fileno(), packed, self._path)
+        else:
+            self._socket.sendto(packed, self._path)
 
     def _next_steps(self) -> list[MeasuredStep]:
         rows = 0

@@ -4,6 +4,7 @@ Columns of a step run parallel to `keys`; one that is empty is zero (for `logits
 monotonic clock in nanoseconds, which all processes of a Linux machine share.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -51,6 +52,22 @@ class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     discarded: list[bool] = []  # the engine had ended the sequence while the step ran
     shared: list[int] = []  # of a decode's context: tokens whose reading is saved, as other rows read the same keys
     again: bool = False
+    then: list[int] = []  # when each step after it began, and for how long it was busy: all as `again`
+
+    @property
+    def steps(self) -> int:
+        """Count it and those after it."""
+        return 1 + len(self.then) // 2
+
+    def each(self) -> "Iterator[MeasuredStep]":
+        """Give it and those after it, one by one."""
+        if not self.then:
+            yield self
+            return
+        yield msgspec.structs.replace(self, then=[])
+        for place in range(0, len(self.then), 2):
+            started_ns, busy_ns = self.then[place : place + 2]
+            yield MeasuredStep(self.number + 1 + place // 2, started_ns, busy_ns, again=True)
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):

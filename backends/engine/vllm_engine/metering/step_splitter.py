@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from backends.engine.step_book import QueueFacts, StepBook
@@ -70,13 +71,14 @@ class StepSplitter:
         """Take what a worker told; `record` makes records of it."""
         self._in_flight[frame.rank] = frame.in_flight
         if frame.rank != 0:
-            for step in frame.steps:
+            for step in chain.from_iterable(map(MeasuredStep.each, frame.steps)):
                 if step.number > self.recorded:
                     self._others.setdefault(step.number, []).append(step.busy_ns)
         else:
             for begun in frame.begun:
                 self.requests.note_begun(begun)
-            self._queue.extend(step for step in map(self._whole, frame.steps) if step is not None)
+            steps = chain.from_iterable(map(MeasuredStep.each, frame.steps))
+            self._queue.extend(step for step in map(self._whole, steps) if step is not None)
         for ended in frame.ended:
             self.requests.note_ended(ended, self.recorded)
 

@@ -14,8 +14,10 @@ from vllm.v1.worker.gpu_worker import Worker
 
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE, Mark
+from backends.engine.vllm_engine.metering.launched_steps import MeteredStep
 from backends.engine.vllm_engine.metering.parent_death import die_with_parent
-from backends.engine.vllm_engine.metering.worker_meter import MeteredStep, WorkerMeter
+from backends.engine.vllm_engine.metering.quick_way import build_quick_way
+from backends.engine.vllm_engine.metering.worker_meter import WorkerMeter
 
 
 def _timing_event() -> Any:
@@ -65,13 +67,18 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         result = super().compile_or_warm_up_model()
         if self._sender is not None:
             device = self.device
+            stream = torch.cuda.current_stream()  # this thread's, which steps run on too
+            quick = build_quick_way()
+            if quick is not None:
+                self._sender.send_with(quick.send)
             self._meter = WorkerMeter(
                 self._sender,
-                _timing_event,
+                _timing_event if quick is None else quick.make_event,
                 rank=self.rank,
                 depth=self.vllm_config.max_concurrent_batches,
                 block_size=self.vllm_config.cache_config.block_size,
-                stream=torch.cuda.current_stream(),  # this thread's, which steps run on too
+                stream=stream if quick is None else stream.cuda_stream,
+                ring=None if quick is None else quick.ring(stream.cuda_stream),
             )
             self._meter.start_tidying(lambda: torch.cuda.set_device(device))
             self._meter.mark("load")  # what is left of it: the engine's scheduler is built after the workers
@@ -86,13 +93,17 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
             output = super().execute_model(scheduler_output)
             meter.note_idle_batch(scheduler_output)
             return output
-        meter.begin(scheduler_output)
+        ring = meter.ring
+        is_quick = ring is not None and ring.begin(scheduler_output)
+        if not is_quick:
+            meter.begin(scheduler_output)
         try:
             output = super().execute_model(scheduler_output)
         except BaseException:
             meter.cancel()
             raise
-        meter.launched()
+        if not is_quick:
+            meter.launched()
         if output is not None:  # a pooling model's step ends here, and so does a failed one's
             return self._ended(meter, output)
         return None
@@ -100,7 +111,10 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Launch sampling, and stop the clock after it."""
         output = super().sample_tokens(grammar_output)
-        return output if self._meter is None else self._ended(self._meter, output)
+        meter = self._meter
+        if meter is None or (meter.ring is not None and meter.ring.end()):
+            return output
+        return self._ended(meter, output)
 
     def execute_dummy_batch(self) -> None:
         """Measure what is computed for nobody, to keep other ranks company."""
@@ -125,6 +139,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
     def set_metering(self, enabled: bool) -> None:
         """Measure steps or not, from the next on; what is not measured is unexplained."""
         if self._meter is not None:
+            self._meter.stop_ring()
             self._meter.settle()
         self._is_on = enabled
 
@@ -136,8 +151,10 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         super().shutdown()
 
     def _ended(self, meter: WorkerMeter, output: Any) -> Any:
+        if meter.ring is not None and meter.ring.end():
+            return output
         step = meter.end()
-        if step is None or output is None or not step.has_drafts:
+        if step is None or output is None or not isinstance(step, MeteredStep) or not step.has_drafts:
             return output
         if isinstance(output, AsyncModelRunnerOutput):
             return DraftedOutput(output, step)

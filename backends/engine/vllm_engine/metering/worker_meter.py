@@ -3,7 +3,8 @@
 On the step's own way lie the events, and a look at its batch, which is let go at once: kept, it would be cold memory to
 read and to free. Measured times are read now and then, once a forward pass has been launched and the GPU has work
 (`launched`), and by a thread where no further step comes. Where all waits for the CPU, each microsecond of it is one of
-every token's: little is done, and nothing twice.
+every token's: little is done, and nothing twice. So a small step like the one before it has one event, and where there
+is a ring (quick_way.py) nothing else is done at once: what was in it is worked out for many together.
 """
 
 import threading
@@ -12,10 +13,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backends.engine.vllm_engine.metering.batch_reader import BatchReader, Composition, Repeat, ScheduledBatch
+from backends.engine.vllm_engine.metering.batch_reader import BatchReader, ScheduledBatch
+from backends.engine.vllm_engine.metering.composition import Composition, Repeat, SteadyRun
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Mark, MeasuredStep
-from backends.engine.vllm_engine.metering.gpu_clock import EventPool, GpuClock, GpuEvent, StepEvents
+from backends.engine.vllm_engine.metering.gpu_clock import EventPool, GpuClock, GpuEvent
+from backends.engine.vllm_engine.metering.launched_steps import MeteredStep, SteadyStep, Step
+from backends.engine.vllm_engine.metering.quick_way import StepRing
 
 POOL_SIZE: Final = 128
 # Step by step, settling would find cold caches; 112 at once stop a stream for a millisecond, which its p99 shows.
@@ -24,45 +28,9 @@ _SETTLE_NS: Final = 20_000_000
 _TIDY_SECONDS: Final = 0.005
 _WHOLE_EVERY: Final = 256  # steps: whatever became of one, at most so many after it cannot be read
 _PREFILL_TOKENS: Final = 16  # a step of fewer has no forward pass worth timing by itself: an event costs 2 us
-
-
-class MeteredStep:
-    """A step on its way: launched, perhaps finished, not told yet."""
-
-    __slots__ = (
-        "awaits_output",
-        "batch",
-        "composition",
-        "events",
-        "has_drafts",
-        "has_forward",
-        "is_ended",
-        "is_launched",
-        "launched_ns",
-        "sampled",
-    )
-
-    def __init__(self, batch: ScheduledBatch | None, events: StepEvents | None, launched_ns: int) -> None:
-        self.batch = batch  # `None`: a dummy, or read
-        self.events = events  # `None`: nothing to measure, or no events left
-        self.launched_ns = launched_ns
-        self.composition: Composition | Repeat | None = None
-        self.has_forward = self.is_launched = self.is_ended = False
-        # Whether it verifies drafts, so that how many tokens came of it is worth knowing.
-        self.has_drafts = batch is not None and bool(batch.scheduled_spec_decode_tokens)
-        self.awaits_output = False  # its output will say which drafts were accepted
-        self.sampled: Mapping[str, int] | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Count what the step computes."""
-        return self.batch.total_num_scheduled_tokens if self.batch is not None else 0
-
-    def note_output(self, output: Any) -> None:
-        """Learn how many tokens each sequence was given, from vLLM's ModelRunnerOutput."""
-        names, tokens = getattr(output, "req_ids", None) or [], getattr(output, "sampled_token_ids", None) or []
-        self.sampled = dict(zip(names, map(len, tokens), strict=False))
-        self.awaits_output = False
+_ANCHOR_EVERY: Final = 32  # steps, and at least so often:
+_ANCHOR_NS: Final = 100_000_000  # in which clocks a millionth apart part by 0.1 us
+_RING_STEPS: Final = 64  # taken by the ring until one is an anchor again
 
 
 class WorkerMeter:
@@ -78,24 +46,32 @@ class WorkerMeter:
         block_size: int = 16,
         now_ns: Callable[[], int] = time.monotonic_ns,
         stream: Any = None,
+        ring: StepRing | None = None,
     ) -> None:
-        """`stream` is what steps run on; `None`: the current one, which torch takes 10 us or more to look up."""
+        """`stream` is what steps run on; `None`: the current one, which torch takes 10 us or more to look up.
+
+        With a `ring`, the worker asks that one first: its `begin` takes a step, or `begin` here does.
+        """
         self._stream = stream
+        self.ring = ring
         self._sender = sender
         self._pool = EventPool(make_event, POOL_SIZE)
-        self._clock = GpuClock(self._pool)
+        self._clock = GpuClock(self._pool, ring)
         self._reader = BatchReader(depth, block_size)
         self._is_leader = rank == 0
         self._now_ns = now_ns
-        self._pending: deque[MeteredStep] = deque()
+        self._pending: deque[Step | SteadyRun] = deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_closed = False
         self._is_due = False
         self._settled_ns = 0
-        self._newest: MeteredStep | None = None
+        self._has_drafts = False  # whether any step had
+        self._unanchored = _ANCHOR_EVERY  # steps since the last with its first event; too many to go on at first
+        self._anchored_ns = 0
+        self._newest: Step | None = None
         self._told: Composition | Repeat | None = None  # of the step that was told last
-        self._current: MeteredStep | None = None
+        self._current: Step | None = None
 
     def mark(self, phase: str) -> None:
         """Tell at once of a new state of the engine."""
@@ -105,17 +81,27 @@ class WorkerMeter:
 
     def begin(self, batch: ScheduledBatch | None) -> None:
         """Start the clock of a step; `None` is a dummy, that computes for nobody."""
+        self.stop_ring()
         events = self._pool.take()
-        self._current = MeteredStep(batch, events, self._now_ns())
-        if events is not None:
-            events.first.record(self._stream)
-        if batch is None or batch.finished_req_ids or batch.scheduled_new_reqs:
-            self._is_due = True
+        if batch is not None and batch.total_num_scheduled_tokens < _PREFILL_TOKENS and self._reader.is_steady(batch):
+            launched_ns = self._now_ns()
+            is_anchor = self._unanchored >= _ANCHOR_EVERY or launched_ns - self._anchored_ns >= _ANCHOR_NS
+            self._current = SteadyStep(events, launched_ns, is_anchor or self.ring is not None)
+            if not self._current.has_first:
+                self._unanchored += 1
+                if events is None:  # what follows the next ends with is not this one's end
+                    self._unanchored = _ANCHOR_EVERY
+                return
+        else:
+            self._current = MeteredStep(batch, events, self._now_ns())
+            if batch is None or batch.finished_req_ids or batch.scheduled_new_reqs:
+                self._is_due = True
+        self._anchor(self._current)
 
     def forward_done(self) -> None:
         """Note the end of the forward pass, as far as it was launched."""
         step = self._current
-        if step is not None and step.events is not None and step.tokens >= _PREFILL_TOKENS:
+        if isinstance(step, MeteredStep) and step.events is not None and step.tokens >= _PREFILL_TOKENS:
             step.events.middle.record(self._stream)
             step.has_forward = True
 
@@ -124,18 +110,23 @@ class WorkerMeter:
         step = self._current
         if step is None:
             return
-        if step.events is not None and step.tokens >= _PREFILL_TOKENS:
+        if isinstance(step, SteadyStep):
+            self._read(step)
+            if self.ring is not None and step.events is not None:
+                self.ring.await_like(*self._reader.awaited(), _RING_STEPS, _ANCHOR_NS)
+        else:
             self.forward_done()
-        self._read(step)
+            self._read(step)
         # At once where an account may be waiting, or somebody new has to be announced.
         if self._is_due or len(self._pending) > _TOGETHER or step.launched_ns - self._settled_ns >= _SETTLE_NS:
             self.settle()
 
-    def end(self) -> MeteredStep | None:
+    def end(self) -> Step | None:
         """Stop the clock; gives the step, or `None` outside of one."""
-        step, self._current = self._current, None
+        step = self._current
         if step is None:
             return None
+        self._current = None
         if step.events is not None:
             step.events.last.record(self._stream)
         step.is_ended = True
@@ -146,12 +137,16 @@ class WorkerMeter:
 
     def cancel(self) -> None:
         """Forget a step that failed to launch."""
+        if self.ring is not None and self.ring.cancel():
+            return
         step, self._current = self._current, None
         if step is not None and step.events is not None:
             self._pool.give_back(step.events)
+        self._unanchored = _ANCHOR_EVERY  # whatever of it ran is between two steps now
 
     def note_idle_batch(self, batch: ScheduledBatch) -> None:
         """Read a batch that computes nothing, which is how the engine tells who has ended."""
+        self.stop_ring()
         self._read(MeteredStep(batch, None, self._now_ns()))
         self.settle()
         self._wake.set()
@@ -162,6 +157,7 @@ class WorkerMeter:
             return
         try:
             self._is_due, self._settled_ns = False, self._now_ns()
+            self._fold()
             steps = self._harvest()
             begun, ended = self._reader.take()
             if begun or steps or ended or self._sender.has_unsent:
@@ -174,6 +170,13 @@ class WorkerMeter:
                 self._sender.flush(len(self._pending) + is_apart)
         finally:
             self._lock.release()
+
+    def stop_ring(self) -> None:
+        """Work out what the ring has taken, and let it take no more."""
+        if self.ring is not None:
+            self.ring.stop()
+            with self._lock:
+                self._fold()
 
     def start_tidying(self, enter: Callable[[], object]) -> None:
         """Let a thread settle what no further step would; `enter` is called in it first. It sleeps while steps come."""
@@ -201,10 +204,31 @@ class WorkerMeter:
     def _has_more(self) -> bool:
         return bool(self._pending or self._sender.has_unsent)
 
-    def _read(self, step: MeteredStep) -> None:
+    def _anchor(self, step: Step) -> None:
+        """Put the first event of a step; without one the next step cannot go without either."""
+        if step.events is None:
+            self._unanchored = _ANCHOR_EVERY
+            return
+        step.launched_ns = self._now_ns()  # right before it: what lies between the two moves all ends chained to it
+        step.events.first.record(self._stream)
+        self._unanchored, self._anchored_ns = 0, step.launched_ns
+
+    def _fold(self) -> None:
+        """Make a run of what the ring has taken. With the lock: sequences hear of it."""
+        count = self.ring.take() if self.ring is not None else 0
+        if count:
+            self._pending.append(self._reader.steady_run(count))
+
+    def _read(self, step: Step) -> None:
         """Read a step's batch, in the order of launches, and let go of it."""
-        batch, reader = step.batch, self._reader
+        reader = self._reader
+        if isinstance(step, SteadyStep):
+            step.composition = reader.steady_step()
+            self._pending.append(step)
+            return
+        batch = step.batch
         step.is_launched, step.batch = True, None
+        self._has_drafts = self._has_drafts or step.has_drafts
         if batch is not None and reader.is_steady(batch):
             step.composition = reader.steady_step()
         else:
@@ -219,42 +243,94 @@ class WorkerMeter:
         seen_ns = self._now_ns()
         for _ in range(done):
             step = pending.popleft()
-            if step.events is not None:  # else never measured: its number stays a hole, and the host calls it lost
-                measured.append(self._measured(step, step.events, seen_ns))
+            if isinstance(step, SteadyRun):
+                measured += self._told_of_run(step, self._clock.follow_ring(step.count, seen_ns))
+            elif step.events is None:  # never measured: its number stays a hole, and the host calls it lost
+                continue
+            elif isinstance(step, SteadyStep) and not step.has_first:
+                started_ns, busy_ns = self._clock.follow(step.events, step.launched_ns, seen_ns)
+                measured.append(self._told_of(step.composition, started_ns, busy_ns))
+            else:
+                times = self._clock.place(step.events, step.launched_ns, seen_ns, has_forward=step.has_forward)
+                measured.append(
+                    self._told_of(step.composition, times.started_ns, times.busy_ns, times.forward_ns, step.sampled)
+                )
+        if pending and isinstance(run := pending[0], SteadyRun):  # perhaps some of it
+            times_ns = self._clock.follow_ring(run.count, seen_ns)
+            measured += self._told_of_run(run, times_ns)
+            run.drop(len(times_ns) // 2)
+            if not run.count:
+                pending.popleft()
         return measured
 
     def _done(self) -> int:
-        """Count the steps at the front that the GPU has done: the newest that it has, and all before it."""
+        """Count the steps and runs at the front up to the newest step that the GPU has done."""
         pending = list(self._pending)  # a copy: the worker may launch a step meanwhile
-        count = next((place for place, step in enumerate(pending) if step.awaits_output), len(pending))
+        count = len(pending)
+        if self._has_drafts:
+            count = next(
+                (at for at, one in enumerate(pending) if not isinstance(one, SteadyRun) and one.awaits_output), count
+            )
         done = 0
         for place in range(count - 1, -1, -1):
             step = pending[place]
-            if step.events is not None and step.is_ended and step.events.last.query():
+            if isinstance(step, SteadyRun):
+                continue
+            if step.is_ended and step.events is not None and step.events.last.query():
                 done = place + 1
                 break
-        while done < count and pending[done].events is None:
+        while done < count and not isinstance(step := pending[done], SteadyRun) and step.events is None:
             done += 1
         return done
 
-    def _measured(self, step: MeteredStep, events: StepEvents, seen_ns: int) -> MeasuredStep:
-        times = self._clock.place(events, step.launched_ns, seen_ns, has_forward=step.has_forward)
-        rows, told = step.composition, self._told
+    def _told_of_run(self, run: SteadyRun, times_ns: list[int]) -> list[MeasuredStep]:
+        """Tell a run's first steps, two times each, as one where they need no rows of their own."""
+        told: list[MeasuredStep] = []
+        number, end = run.number, run.number + len(times_ns) // 2
+        while number < end:
+            at = 2 * (number - run.number)
+            rows, stop = run.at(number), number + 1
+            if self._can_refer(rows):
+                while stop < end and stop % _WHOLE_EVERY and not (stop in run.recent and run.recent[stop].discarded):
+                    stop += 1
+            one = self._told_of(rows, times_ns[at], times_ns[at + 1])
+            if stop > number + 1:
+                one = MeasuredStep(
+                    number, one.started_ns, one.busy_ns, again=True, then=times_ns[at + 2 : 2 * (stop - run.number)]
+                )
+                self._told = run.at(stop - 1)
+            told.append(one)
+            number = stop
+        return told
+
+    def _can_refer(self, rows: Composition | Repeat) -> bool:
+        """Say whether a step's rows are those of the one that was told last, each a token further."""
+        is_whole = rows.number % _WHOLE_EVERY == 0
+        return not is_whole and isinstance(rows, Repeat) and not rows.discarded and rows.follows(self._told)
+
+    def _told_of(
+        self,
+        rows: Composition | Repeat | None,
+        started_ns: int,
+        busy_ns: int,
+        forward_ns: int | None = None,
+        sampled: Mapping[str, int] | None = None,
+    ) -> MeasuredStep:
         assert rows is not None
+        can_refer = self._can_refer(rows)
         self._told = rows
-        can_refer = rows.number % _WHOLE_EVERY != 0
-        if can_refer and isinstance(rows, Repeat) and not rows.discarded and rows.follows(told):
-            return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns, again=True)
+        if can_refer:
+            return MeasuredStep(rows.number, started_ns, busy_ns, forward_ns, again=True)
         if not self._is_leader or not rows.keys:
-            return MeasuredStep(rows.number, times.started_ns, times.busy_ns, times.forward_ns)
-        if step.sampled is not None and rows.drafted:
-            rows.note_sampled(step.sampled)
+            return MeasuredStep(rows.number, started_ns, busy_ns, forward_ns)
+        if sampled is not None and rows.drafted:
+            rows.note_sampled(sampled)
         discarded = [key in rows.discarded for key in rows.keys] if rows.discarded else []
         return MeasuredStep(
             number=rows.number,
-            started_ns=times.started_ns,
-            busy_ns=times.busy_ns,
-            forward_ns=times.forward_ns,
+            started_ns=started_ns,
+            busy_ns=busy_ns,
+            forward_ns=forward_ns,
             keys=rows.keys,
             scheduled=rows.scheduled,
             context=rows.context,

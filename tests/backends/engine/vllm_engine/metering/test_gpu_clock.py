@@ -1,5 +1,7 @@
 """Where a step lies in time: the GPU's own durations, on the host's clock, without a wait."""
 
+import pytest
+
 from backends.engine.vllm_engine.metering.gpu_clock import DRAINED_NS, EventPool, GpuClock
 from tests.backends.engine.vllm_engine.metering.fake_gpu import FakeGpu
 
@@ -87,3 +89,58 @@ def test_an_empty_pool_gives_nothing():
     pool = EventPool(FakeGpu().event, 1)
     assert pool.take() is not None
     assert pool.take() is None
+
+
+def launch_with_one_event(gpu, pool, busy_ns):
+    events = pool.take()
+    launched_ns = gpu.now_ns
+    gpu.run(busy_ns)
+    events.last.record()
+    return events, launched_ns
+
+
+@pytest.mark.parametrize(
+    ("later_ns", "started_ns", "busy_ns"), [(0, 6_000_000, 3_000_000), (7_000_000, 8_000_000, 3_000_000)]
+)
+def test_a_step_with_one_event_begins_at_its_launch_or_at_the_end_of_the_one_before(later_ns, started_ns, busy_ns):
+    gpu = FakeGpu()
+    pool = EventPool(gpu.event, 4)
+    clock = GpuClock(pool)
+    anchor = launch(gpu, pool, 5_000_000)
+    gpu.now_ns += later_ns
+    events, launched_ns = launch_with_one_event(gpu, pool, 3_000_000)
+    gpu.catch_up()
+    see(clock, gpu, anchor)
+    assert clock.follow(events, launched_ns, gpu.now_ns) == (started_ns, busy_ns)
+
+
+def test_an_anchor_that_was_launched_late_moves_no_end():
+    """The host was kept for 300 us between reading its clock and recording: chained ends know better."""
+    gpu = FakeGpu()
+    pool = EventPool(gpu.event, 4)
+    clock = GpuClock(pool)
+    see(clock, gpu, caught(gpu, launch(gpu, pool, 1_000_000)))
+    gpu.now_ns += 100_000
+    read_ns = gpu.now_ns
+    gpu.now_ns += 300_000
+    events, recorded_ns = caught(gpu, launch(gpu, pool, 1_000_000))
+    times = clock.place(events, read_ns, gpu.now_ns, has_forward=False)
+    assert recorded_ns - times.started_ns == (read_ns - 1_000_000) // 10_000  # what clocks may have drifted since
+    assert times.busy_ns == 1_000_000
+
+
+@pytest.mark.parametrize(("seen_ns", "busy_ns"), [(6_500_000, 500_000), (9_000_000, 3_000_000)])
+def test_no_step_with_one_event_ends_after_it_was_seen_to_have_ended(seen_ns, busy_ns):
+    gpu = FakeGpu()
+    pool = EventPool(gpu.event, 4)
+    clock = GpuClock(pool)
+    anchor = launch(gpu, pool, 5_000_000)
+    events, launched_ns = launch_with_one_event(gpu, pool, 3_000_000)
+    gpu.catch_up()
+    clock.place(anchor[0], anchor[1], 6_000_000, has_forward=False)
+    assert clock.follow(events, launched_ns, seen_ns) == (6_000_000, busy_ns)
+
+
+def caught(gpu, launched):
+    gpu.catch_up()
+    return launched

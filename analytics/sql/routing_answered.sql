@@ -1,5 +1,7 @@
--- Who answered: requests that reached a target, by pool, target, model and route. Kept answers reached none.
+-- Requests that reached a target, in one pass: by step, pool, target, model and route, with what was found in caches of
+-- their prompts. Kept answers reached no target.
 SELECT
+    intDiv(toUnixTimestamp(started_at) - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
     pool AS pool_label,
     replica AS replica_label,
     model AS model_label,
@@ -8,7 +10,7 @@ SELECT
     countIf(outcome = 'error') AS error_count,
     countIf(attempts > 1) AS retried_count,
     sum(
-          ifNull(tokens_input_text, 0)
+        ifNull(tokens_input_text, 0)
         + ifNull(tokens_input_audio, 0)
         + ifNull(tokens_input_image, 0)
         + ifNull(tokens_cache_read_text, 0)
@@ -27,6 +29,4 @@ WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND outcome != 'rejected'
     AND cache NOT IN ('hit', 'semantic_hit')
-GROUP BY pool_label, replica_label, model_label, route_label
-ORDER BY request_count DESC, pool_label, replica_label, model_label, route_label
-LIMIT {row_limit:UInt32}
+GROUP BY step_start, pool_label, replica_label, model_label, route_label

@@ -1,0 +1,48 @@
+"""Who answered, and what caches had of prompts over time: both in one pass over a scope's requests."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Final
+
+from analytics.queries import query
+from analytics.routing.hits import PrefixHits
+from analytics.routing.use import Use, UseLine
+from analytics.rows import number_of, text_of
+from analytics.scope import Scope
+from backends.store.client import Row, StoreClient
+
+_MOST_LINES: Final = 5_000
+
+
+def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...], tuple[PrefixHits, ...]]:
+    """Read who answered in a scope, the most used first, and prefix hits over time, in order; steps without a request
+    are left out. Raises StoreUnavailable.
+    """
+    parameters = {"team": None, **scope.parameters(), "step": scope.step_seconds, "origin": scope.step_origin}
+    lines: defaultdict[tuple[str, str, str, str], Use] = defaultdict(Use)
+    hits: defaultdict[tuple[int, str], Use] = defaultdict(Use)
+    for row in store.query(query("routing_answered"), parameters):
+        pool, use = text_of(row["pool_label"]), _use(row)
+        lines[pool, text_of(row["replica_label"]), text_of(row["model_label"]), text_of(row["route_label"])] += use
+        hits[number_of(row["step_start"]), pool] += use
+    ordered = sorted(lines.items(), key=lambda line: (-line[1].requests, line[0]))
+    return (
+        tuple(UseLine(*labels, use) for labels, use in ordered[:_MOST_LINES]),
+        tuple(_hits(step, pool, use) for (step, pool), use in sorted(hits.items(), key=lambda one: one[0])),
+    )
+
+
+def _use(row: Row) -> Use:
+    return Use(
+        number_of(row["request_count"]),
+        number_of(row["error_count"]),
+        number_of(row["retried_count"]),
+        number_of(row["input_sum"]),
+        number_of(row["cached_sum"]),
+        number_of(row["ttft_count"]),
+        number_of(row["ttft_sum"]),
+    )
+
+
+def _hits(step: int, pool: str, use: Use) -> PrefixHits:
+    return PrefixHits(datetime.fromtimestamp(step, UTC), pool, use.requests, use.input_tokens, use.cached_tokens)

@@ -1,0 +1,14 @@
+-- Since when the {row_limit} newest requests began, in Unix nanoseconds (rounded down to a microsecond), and how many of
+-- them there are. From the requests of 72 hours in the order of time, a window's end first.
+SELECT intDiv(min(toUnixTimestamp64Nano(began)), 1000) * 1000 AS since_ns, count() AS request_count
+FROM
+(
+    SELECT started_at AS began
+    FROM requests_recent
+    WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
+        AND started_at < toDateTime64({end:Float64}, 9, 'UTC')
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    ORDER BY started_at DESC
+    LIMIT {row_limit:UInt32}
+)

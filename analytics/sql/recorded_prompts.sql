@@ -1,0 +1,10 @@
+-- What a tenant that keeps its content has asked of a model, the latest first.
+SELECT prompt
+FROM content
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND model = {model:String}
+    AND prompt != ''
+ORDER BY started_at DESC
+LIMIT {row_limit:UInt32}

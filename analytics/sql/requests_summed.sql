@@ -1,0 +1,65 @@
+-- How many requests there are, over time and by outcome; steps of {step} seconds that are counted from {origin}. From
+-- sums, as coarse as the steps allow: whole days from {days} ({first_day} to {end_day}), the hours about these from
+-- requests_hour ({first_hour} to {end_hour}), the minutes about these from requests_minute ({first_minute} to {end_minute}), all
+-- in Unix seconds, and what is left of {start} to {end} from the requests themselves.
+-- {days} is requests_day or tenant_model_day, which does not tell teams and projects apart.
+SELECT
+    intDiv(at - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
+    outcome_label,
+    sum(request_part) AS request_count
+FROM
+(
+    SELECT toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, outcome AS outcome_label, sum(requests) AS request_part
+    FROM {days:Identifier}
+    WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
+        AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
+        AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
+    GROUP BY at, outcome_label
+    UNION ALL
+    SELECT toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, outcome AS outcome_label, sum(hours.requests) AS request_part
+    FROM requests_hour AS hours
+    WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_hour:UInt32}, 'UTC')
+        AND toDateTime(bucket, 'UTC') < toDateTime({end_hour:UInt32}, 'UTC')
+        AND ({first_hour:UInt32} < {first_day:UInt32} OR {end_hour:UInt32} > {end_day:UInt32})
+        AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
+            OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
+    GROUP BY at, outcome_label
+    UNION ALL
+    SELECT toUnixTimestamp(bucket) AS at, outcome AS outcome_label, sum(minutes.requests) AS request_part
+    FROM requests_minute AS minutes
+    WHERE bucket >= toDateTime({first_minute:UInt32}, 'UTC')
+        AND bucket < toDateTime({end_minute:UInt32}, 'UTC')
+        AND ({first_minute:UInt32} < {first_hour:UInt32} OR {end_minute:UInt32} > {end_hour:UInt32})
+        AND (bucket < toDateTime({first_hour:UInt32}, 'UTC') OR bucket >= toDateTime({end_hour:UInt32}, 'UTC'))
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
+    GROUP BY at, outcome_label
+    UNION ALL
+    SELECT toUnixTimestamp(toDateTime(started_at, 'UTC')) AS at, outcome AS outcome_label, count() AS request_part
+    FROM requests
+    WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
+        AND started_at < toDateTime64({end:Float64}, 9, 'UTC')
+        AND ({start:Float64} < {first_minute:UInt32} OR {end:Float64} > {end_minute:UInt32})
+        AND (started_at < toDateTime64({first_minute:UInt32}, 9, 'UTC')
+            OR started_at >= toDateTime64({end_minute:UInt32}, 9, 'UTC'))
+        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
+    GROUP BY at, outcome_label
+)
+GROUP BY step_start, outcome_label

@@ -1,0 +1,278 @@
+"""Writes one chain: appended by one process, one `write()` an entry, into files that only grow.
+
+What a process finds when it opens the chain is never changed: a torn end stays where it is, and the next segment's
+first entry names it, as it names entries that the last checkpoint knew of and that are gone.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backends.audit.chain_end import ChainEnd, find_end
+from backends.audit.entries import (
+    KIND_CHECKPOINT,
+    KIND_GAP,
+    KIND_OPENED,
+    CheckpointFacts,
+    Facts,
+    GapFacts,
+    OpenedFacts,
+    TornEnd,
+    line_of,
+    signed_text,
+)
+from backends.audit.places import HEAD, LOCK, MOST_ATTEMPTS, segment_name, write_whole
+from backends.audit.signing import AuditSigner
+from contracts.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChainBounds:
+    """When a checkpoint is due and when a segment is full."""
+
+    checkpoint_entries: int = 1000
+    checkpoint_seconds: float = 1.0
+    segment_bytes: int = 64 << 20
+    segment_seconds: float = 3600.0
+
+
+class AuditChain:
+    """An append-only chain in a directory of its own, held by one process. Not safe between threads.
+
+    Raises ConfigurationError where the directory cannot be written, or another process holds it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        writer: str,
+        signer: AuditSigner,
+        bounds: ChainBounds | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.directory = directory
+        self.missed = 0  # entries that could not be written since the last that was
+        self._writer = writer
+        self._signer = signer
+        self._bounds = bounds or ChainBounds()
+        self._now_ns = now_ns
+        self._broken_at_ns: int | None = None
+        self._is_gone = False  # somebody removed the segment: what is written there now, nobody will find
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = _hold(directory)
+            try:
+                self._begin(find_end(directory, writer, now_ns()))
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise ConfigurationError(
+                f"audit directory {directory} cannot be written ({error.strerror}); choose a writable data directory "
+                "with --data or TOLLKEEPER_DATA"
+            ) from error
+
+    @property
+    def chain(self) -> str:
+        """The chain's name, which its first entry gave it."""
+        return self._chain
+
+    @property
+    def seq(self) -> int:
+        """The number of the last entry."""
+        return self._seq
+
+    @property
+    def segment(self) -> str:
+        """The name of the segment that is written now; those before are finished."""
+        return self._segment
+
+    @property
+    def is_broken(self) -> bool:
+        """Say whether the disk refused the last write, and no other try is due yet."""
+        if self._is_gone:
+            return True
+        return self._broken_at_ns is not None and self._now_ns() - self._broken_at_ns < _RETRY_SECONDS * 1e9
+
+    def append(self, kind: str, facts: Facts) -> bool:
+        """Write one entry; it survives the process's death. Gives False, and counts, where it cannot be written."""
+        if self._is_gone or (self.missed and not self._tell_gap()) or not self._put(kind, facts):
+            self.missed += 1
+            return False
+        self._unsigned += 1
+        if self._unsigned >= self._bounds.checkpoint_entries:
+            self.checkpoint()
+        return True
+
+    def tend(self) -> None:
+        """Do what is due by time: a checkpoint, a new segment, another try after a failure. Call it every second.
+
+        Where the segment was removed, nothing is written any more: the chain is broken until a process opens it anew.
+        """
+        now = self._now_ns()
+        if self._is_gone or os.fstat(self._descriptor).st_nlink == 0:
+            self._is_gone = True
+            self._note_broken(OSError(0, f"segment {self._segment} was removed; a restart begins another"))
+            return
+        if self.missed:
+            self._tell_gap()
+        if self._unsigned and now - self._signed_at_ns >= self._bounds.checkpoint_seconds * 1e9:
+            self.checkpoint()
+        is_old = now - self._began_at_ns >= self._bounds.segment_seconds * 1e9
+        if self._has_content and (is_old or self._size >= self._bounds.segment_bytes):
+            self.rotate()
+
+    def checkpoint(self) -> bool:
+        """Sign everything up to here, and keep a copy of the signature beside the chain. False where that failed."""
+        at_ns = self._now_ns()
+        seq = self._seq + 1
+        signature = self._signer.sign(signed_text(self._chain, seq, self._prev, at_ns))
+        facts = CheckpointFacts(at_ns, self._chain, self._signer.public.id, signature)
+        if not self._put(KIND_CHECKPOINT, facts):
+            return False
+        self._unsigned, self._signed_at_ns = 0, at_ns
+        try:
+            write_whole(self.directory / HEAD, self._last_line)
+        except OSError as error:
+            self._note_broken(error)
+            return False
+        return True
+
+    def rotate(self) -> None:
+        """Finish the segment with a checkpoint and go on in a new one."""
+        if (self._unsigned and not self.checkpoint()) or not self._has_content:
+            return
+        try:
+            following = self._open_segment(self._seq + 1)
+            os.chmod(self.directory / self._segment, 0o400)
+        except OSError as error:
+            self._note_broken(error)
+            return
+        self._unsynced.append(self._descriptor)
+        self._enter(*following)
+
+    def sync(self) -> None:
+        """Wait until finished segments are on the disk itself. Blocks; may be called from a thread."""
+        while self._unsynced:
+            descriptor = self._unsynced.pop()
+            with contextlib.suppress(OSError):  # what is not on disk is found missing when the chain is verified
+                os.fsync(descriptor)
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Sign what is there and let go of the directory."""
+        if self._unsigned:
+            self.checkpoint()
+        self._unsynced.append(self._descriptor)
+        self.sync()
+        os.close(self._lock)
+
+    def _begin(self, end: ChainEnd) -> None:
+        self._chain, self._seq, self._prev = end.chain, end.seq, end.prev
+        self._unsigned = 0
+        self._signed_at_ns = self._now_ns()
+        self._last_line = b""
+        self._unsynced: list[int] = []
+        self._enter(*self._open_segment(self._seq + 1))
+        self._opening: OpenedFacts | None = OpenedFacts(
+            self._now_ns(), self._chain, self._writer, end.torn, end.lost_entries
+        )
+        if end.torn or end.lost_entries:
+            _log.error("audit chain was damaged", extra={"directory": str(self.directory), "lost": end.lost_entries})
+        if not self._open():
+            os.close(self._descriptor)
+            raise OSError(0, "its first entry cannot be written")
+
+    def _open(self) -> bool:
+        """Write the entry that a segment begins with behind a torn end; nothing else is written before it."""
+        opening = self._opening
+        if opening is None:
+            return True
+        self._opening = None
+        if self._put(KIND_OPENED, opening):
+            self._unsigned += 1
+            return True
+        if self._opening is None:  # else it is torn itself, and the next one names it as well
+            self._opening = opening
+        return False
+
+    def _put(self, kind: str, facts: Facts) -> bool:
+        if self._opening is not None and not self._open():
+            return False
+        digest, line = line_of(self._prev, self._seq + 1, kind, facts)
+        try:
+            written = os.write(self._descriptor, line)
+            if written < len(line):
+                self._leave_torn(line[:written], facts)
+                raise OSError(0, "the disk took a part of an entry")
+        except OSError as error:
+            self._note_broken(error)
+            return False
+        self._seq += 1
+        self._prev = digest
+        self._size += len(line)
+        self._has_content = True
+        self._last_line = line
+        if self._broken_at_ns is not None:
+            self._broken_at_ns = None
+            _log.info("audit chain is written again", extra={"directory": str(self.directory)})
+        return True
+
+    def _leave_torn(self, torn: bytes, facts: Facts) -> None:
+        """Go on in a new segment behind a part of an entry, which is named there as after a crash."""
+        left = self._segment
+        following = self._open_segment(self._seq + 1)
+        os.close(self._descriptor)
+        self._enter(*following)
+        before = facts.torn if isinstance(facts, OpenedFacts) else ()
+        torn_ends = (*before, TornEnd.of(left, torn))
+        self._opening = OpenedFacts(self._now_ns(), self._chain, self._writer, torn_ends)
+
+    def _tell_gap(self) -> bool:
+        if self.is_broken or not self._put(KIND_GAP, GapFacts(self._now_ns(), self.missed)):
+            return False
+        self.missed = 0
+        self._unsigned += 1
+        return True
+
+    def _note_broken(self, error: OSError) -> None:
+        if self._broken_at_ns is None:
+            _log.error("audit chain cannot be written", extra={"reason": error.strerror or str(error)})
+        self._broken_at_ns = self._now_ns()
+
+    def _open_segment(self, first_seq: int) -> tuple[int, str]:
+        """Make a new file. Where there is one with that number, it holds no whole entry, and stays as it is."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        for attempt in range(MOST_ATTEMPTS):
+            name = segment_name(first_seq, attempt)
+            with contextlib.suppress(FileExistsError):
+                return os.open(self.directory / name, flags, 0o600), name
+        raise OSError(0, f"{MOST_ATTEMPTS} segments are there already that begin with entry {first_seq}")
+
+    def _enter(self, descriptor: int, segment: str) -> None:
+        self._descriptor, self._segment = descriptor, segment
+        self._size = 0
+        self._has_content = False
+        self._began_at_ns = self._now_ns()
+
+
+def _hold(directory: Path) -> int:
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"another process writes the audit chain in {directory}; stop it, or choose another data directory"
+        ) from error
+    return descriptor

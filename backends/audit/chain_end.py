@@ -1,0 +1,141 @@
+"""Finds where a chain ends, without changing anything: what was last written whole, and what was not."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from backends.audit.entries import (
+    HASH_DIGITS,
+    CheckpointLine,
+    EntryHead,
+    OpenedLine,
+    TornEnd,
+    beginning_of,
+    body_of,
+    is_chained,
+)
+from backends.audit.places import HEAD, STUB, DirectoryPlace, first_seq_of
+from contracts.errors import ConfigurationError
+from contracts.ids import uuid7
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEnd:
+    """The last entry's number and hash, and what follows it that is no entry. `lost_entries`: before `seq`."""
+
+    chain: str
+    seq: int
+    prev: str
+    torn: tuple[TornEnd, ...] = ()
+    lost_entries: int = 0
+
+
+class StubLine(msgspec.Struct, frozen=True, gc=False):
+    """What stands for segments that were cut: where the rest goes on, signed."""
+
+    chain: str
+    at_ns: int
+    first_seq: int  # of what is left
+    prev: str  # what the first entry left carries
+    segments: int  # cut so far
+    key: str
+    signature: str
+
+
+def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
+    """Give the end of a directory's chain; of an empty one, the beginning of a new chain.
+
+    Raises ConfigurationError where the last segment cannot be understood: it is for a person to look at.
+    """
+    place = DirectoryPlace(directory)
+    segments = place.segments()
+    head = _head_of(place)
+    last = _last_of(place, segments)
+    if last is None and head is None:
+        stub = stub_of(place)
+        if stub is not None:
+            return ChainEnd(stub.chain, stub.first_seq - 1, stub.prev)
+        chain = f"{writer}/{uuid7(now_ns).hex[-8:]}"
+        return ChainEnd(chain, 0, beginning_of(chain), _torn_of(place, segments))
+    torn = _torn_of(place, segments)
+    if last is None or (head is not None and head[0].seq > last[0]):
+        assert head is not None  # else there is a last one
+        lost = head[0].seq - (0 if last is None else last[0])
+        return ChainEnd(head[0].chain, head[0].seq, head[1], torn, lost)
+    return ChainEnd(_chain_of(place, segments, head), last[0], last[1], torn)
+
+
+def stub_of(place: DirectoryPlace) -> StubLine | None:
+    """Give a directory's stub; `None` where nothing was cut. Raises ConfigurationError where it cannot be read."""
+    found = place.read(STUB)
+    try:
+        return None if found is None else msgspec.json.decode(found, type=StubLine)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{place.directory / STUB} cannot be read; `tollkeeper audit verify` says more"
+        ) from error
+
+
+def _head_of(place: DirectoryPlace) -> tuple[CheckpointLine, str] | None:
+    found = place.read(HEAD)
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(body_of(found), type=CheckpointLine), found[:HASH_DIGITS].decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None  # whoever verifies is told; the chain goes on from what is there
+
+
+def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | None:
+    """Give the number and the hash of the last whole entry."""
+    for segment in reversed(segments):
+        found: bytes = b""
+        for line in place.lines(segment):
+            if line.endswith(b"\n"):
+                found = line
+        if found:
+            try:
+                entry = msgspec.json.decode(body_of(found), type=EntryHead)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise ConfigurationError(
+                    f"the last entry of {place.directory / segment} cannot be read; see "
+                    "`tollkeeper audit verify`; move the directory away to begin a new chain"
+                ) from error
+            if not is_chained(found, entry.prev.encode(), entry.seq):
+                raise ConfigurationError(
+                    f"the last entry of {place.directory / segment} was changed; see "
+                    "`tollkeeper audit verify`; move the directory away to begin a new chain"
+                )
+            return entry.seq, found[:HASH_DIGITS].decode()
+    return None
+
+
+def _torn_of(place: DirectoryPlace, segments: list[str]) -> tuple[TornEnd, ...]:
+    """Give what stands behind the last whole entry, in the last segments."""
+    found: list[TornEnd] = []
+    for segment in reversed(segments):
+        has_entry, last = False, b""
+        for last in place.lines(segment):
+            has_entry = has_entry or last.endswith(b"\n")
+        if last and not last.endswith(b"\n"):
+            found.insert(0, TornEnd.of(segment, last))
+        if has_entry:
+            break
+    return tuple(found)
+
+
+def _chain_of(place: DirectoryPlace, segments: list[str], head: tuple[CheckpointLine, str] | None) -> str:
+    if head is not None:
+        return head[0].chain
+    stub = stub_of(place)
+    if stub is not None:
+        return stub.chain
+    first = next(place.lines(segments[0]), b"")
+    try:
+        return msgspec.json.decode(body_of(first), type=OpenedLine).chain
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{place.directory} has no checkpoint, and its first segment does not say whose chain it is; "
+            f"move it away to begin a new one (it began at entry {first_seq_of(segments[0])})"
+        ) from error

@@ -1,0 +1,195 @@
+"""What a line of an audit chain is: a hash, and canonical JSON that carries the hash of the line before.
+
+A line is `HASH {"prev":"HASH","seq":N,"kind":"KIND",...}`: the hash is SHA-256 of everything after the blank, in 64
+lower-case hexadecimal digits. The bytes are the canonical form: a line is hashed, kept, copied and exported as it was
+first written, and never encoded again.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+HASH_DIGITS: Final = 64
+KIND_REQUEST: Final = "request"
+KIND_CONTROL: Final = "control"
+KIND_OPENED: Final = "opened"
+KIND_CHECKPOINT: Final = "checkpoint"
+KIND_GAP: Final = "gap"
+KIND_ACCEPTED: Final = "accepted"
+
+_encode: Final = msgspec.json.Encoder().encode
+_sha256: Final = hashlib.sha256
+_PREV_AT: Final = HASH_DIGITS + len(' {"prev":"')
+SEQ_AT: Final = _PREV_AT + HASH_DIGITS + len('","seq":')
+
+
+class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One request. Hashes are keyed (`KeyedHash`); `None` where there was nothing to hash, or only a part of it."""
+
+    at_ns: int  # Unix, when it came
+    request: str  # its id
+    tenant: str
+    status: int
+    outcome: str
+    team: str = ""
+    project: str = ""
+    key: str = ""
+    user_hash: str = ""  # of the end user, as the application named one
+    address: str = ""
+    api: str = ""
+    asked_for: str = ""  # the name in the request
+    model: str = ""  # that served it
+    version: str = ""  # as the target named it
+    provider: str = ""
+    error: str = ""
+    prompt_hash: str | None = None
+    response_hash: str | None = None
+    is_whole: bool = True  # False: the answer broke off, and its hash is of what had been sent
+
+
+class ControlFacts(msgspec.Struct, frozen=True, gc=False):
+    """That an entry of the control database's audit was there: its number in the chain there, and its hash."""
+
+    at_ns: int
+    entry: int
+    entry_hash: str
+
+
+class TornEnd(msgspec.Struct, frozen=True, gc=False):
+    """What stands at a segment's end and is no whole entry: it stays there for good."""
+
+    segment: str
+    size: int  # bytes
+    sha256: str
+
+    @classmethod
+    def of(cls, segment: str, torn: bytes) -> "TornEnd":
+        """Describe it."""
+        return cls(segment, len(torn), _sha256(torn).hexdigest())
+
+
+class OpenedFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process has begun to write, or goes on in a new file. What it found wrong is named, and left as it was."""
+
+    at_ns: int
+    chain: str
+    writer: str
+    torn: tuple[TornEnd, ...] = ()
+    lost_entries: int = 0  # that the last checkpoint knew of, and that were not there
+
+
+class GapFacts(msgspec.Struct, frozen=True, gc=False):
+    """Requests were served whose entries could not be written, as the disk refused."""
+
+    at_ns: int
+    missed: int
+
+
+class EndHere(msgspec.Struct, frozen=True, gc=False):
+    """That a chain, of which a sink has more, ends here with its entry `last`; 0: nothing of it is here."""
+
+    chain: str
+    last: int
+
+
+class AcceptedFacts(msgspec.Struct, frozen=True, gc=False):
+    """Somebody says that a backup was put back: what was vouched for behind what it had is not missed any more."""
+
+    at_ns: int
+    actor: str
+    reason: str
+    entry: int  # the last of the control database's that is as it was vouched for; 0: none
+    entry_hash: str
+    voided: int  # entries that were vouched for behind it
+    chains: tuple[EndHere, ...] = ()
+
+
+class CheckpointFacts(msgspec.Struct, frozen=True, gc=False):
+    """A signature over everything up to here: `prev` stands for all entries before."""
+
+    at_ns: int
+    chain: str
+    key: str  # which signed
+    signature: str  # Ed25519, hexadecimal
+
+
+class EntryHead(msgspec.Struct, frozen=True, gc=False):
+    """What all lines say."""
+
+    prev: str
+    seq: int
+    kind: str
+
+
+class CheckpointLine(CheckpointFacts, frozen=True, gc=False, kw_only=True):
+    """A checkpoint as it is read from its line."""
+
+    prev: str
+    seq: int
+    kind: str
+
+
+class OpenedLine(OpenedFacts, frozen=True, omit_defaults=True, kw_only=True):
+    """An opening as it is read from its line."""
+
+    prev: str
+    seq: int
+    kind: str
+
+
+class AcceptedLine(AcceptedFacts, frozen=True, gc=False, kw_only=True):
+    """An acceptance as it is read from its line."""
+
+    prev: str
+    seq: int
+    kind: str
+
+
+class ControlLine(ControlFacts, frozen=True, gc=False, kw_only=True):
+    """A witness of a control entry as it is read from its line."""
+
+    prev: str
+    seq: int
+    kind: str
+
+
+Facts = RequestFacts | ControlFacts | OpenedFacts | GapFacts | AcceptedFacts | CheckpointFacts
+
+
+def beginning_of(chain: str) -> str:
+    """Give the hash that a chain's first entry carries: two chains share no entry."""
+    return _sha256(b"tollkeeper audit chain\n" + chain.encode()).hexdigest()
+
+
+def line_of(prev: str, seq: int, kind: str, facts: Facts) -> tuple[str, bytes]:
+    """Give an entry's hash and its line, with the line end."""
+    body = b'{"prev":"%b","seq":%d,"kind":"%b",%b\n' % (prev.encode(), seq, kind.encode(), _encode(facts)[1:])
+    digest = _sha256(body[:-1]).hexdigest()
+    return digest, digest.encode() + b" " + body
+
+
+def is_chained(line: bytes, prev: bytes, seq: int) -> bool:
+    """Say whether a line, with its line end, is sound and the one that follows `prev`."""
+    body = line[HASH_DIGITS + 1 : -1]
+    return (
+        line[:HASH_DIGITS] == _sha256(body).hexdigest().encode()
+        and line.startswith(b' {"prev":"%b","seq":%d,"kind":"' % (prev, seq), HASH_DIGITS)
+        and line[-1:] == b"\n"
+    )
+
+
+def kind_of(line: bytes, seq: int) -> bytes:
+    """Give the kind of a line that `is_chained`."""
+    start = SEQ_AT + len(str(seq)) + len(',"kind":"')
+    return line[start : line.index(b'"', start)]
+
+
+def body_of(line: bytes) -> bytes:
+    """Give a line's JSON."""
+    return line[HASH_DIGITS + 1 :].rstrip(b"\n")
+
+
+def signed_text(chain: str, seq: int, prev: str, at_ns: int) -> bytes:
+    """Give what a checkpoint's signature is over."""
+    return f"tollkeeper audit checkpoint 1\n{chain}\n{seq}\n{prev}\n{at_ns}\n".encode()

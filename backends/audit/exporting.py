@@ -1,0 +1,47 @@
+"""Entries of a time as JSON lines, each with its hash and whose chain it is of."""
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+from backends.audit.entries import HASH_DIGITS, body_of
+from backends.audit.places import ChainPlace
+from backends.control.audit_chain import CHAIN, AuditRow
+from contracts.moments import unix_ns
+
+
+class _Moment(msgspec.Struct, frozen=True, gc=False):
+    at_ns: int
+
+
+def export_chain(place: ChainPlace, since_ns: int, until_ns: int) -> Iterator[bytes]:
+    """Give a chain's entries from a time (inclusive) to another (exclusive), as they stand, with `place` and `hash`."""
+    name = json.dumps(place.name).encode()
+    for segment in place.segments():
+        for line in place.lines(segment):
+            body = body_of(line)
+            try:
+                at_ns = msgspec.json.decode(body, type=_Moment).at_ns
+            except msgspec.MsgspecError:
+                continue  # a torn end; `tollkeeper audit verify` tells of it
+            if since_ns <= at_ns < until_ns:
+                yield b'{"place":%b,"hash":"%b",%b\n' % (name, line[:HASH_DIGITS], body[1:])
+
+
+def export_rows(rows: Iterator[AuditRow], since_ns: int, until_ns: int) -> Iterator[bytes]:
+    """Give the control database's entries of a time."""
+    for row in rows:
+        at_ns = unix_ns(row.at)
+        if since_ns <= at_ns < until_ns:
+            stated = {
+                "place": CHAIN,
+                "hash": row.hash,
+                "prev": row.prev,
+                "seq": row.id,
+                "kind": "change",
+                "at_ns": at_ns,
+            }
+            about = {"actor": row.actor, "action": row.action, "subject": row.subject, "address": row.address}
+            more = {"detail": row.detail, "salt": row.salt, "facts_hash": row.facts_hash}
+            yield json.dumps({**stated, **about, **more}).encode() + b"\n"

@@ -1,0 +1,40 @@
+"""Hashes of prompts and answers that nobody without the key can compare with guesses."""
+
+import hmac
+from typing import Final
+
+from backends.secret_files import SecretFiles
+
+KEY_FILE: Final = "audit_hash_key"
+_DIGEST: Final = "sha256"
+
+
+class KeyedHash:
+    """HMAC-SHA-256 (RFC 2104) under a key of the installation's, another one for each tenant.
+
+    Without a key, a hash of "yes" is known to everybody; with one key for all, a tenant that could read entries would
+    see who else asked the same.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._keys: dict[str, bytes] = {}
+
+    @classmethod
+    def of(cls, secrets: SecretFiles) -> "KeyedHash":
+        """Take the installation's key, made where there is none. Raises ConfigurationError."""
+        return cls(secrets.get_or_create(KEY_FILE).encode())
+
+    def digest(self, tenant: str, what: bytes) -> str:
+        """Give the hash in 64 hexadecimal digits."""
+        return hmac.digest(self._key(tenant), what, _DIGEST).hex()
+
+    def begin(self, tenant: str) -> "hmac.HMAC":
+        """Give a hash that takes its text in pieces; the same as `digest` of all of it."""
+        return hmac.new(self._key(tenant), digestmod=_DIGEST)
+
+    def _key(self, tenant: str) -> bytes:
+        key = self._keys.get(tenant)
+        if key is None:
+            key = self._keys[tenant] = hmac.digest(self._secret, tenant.encode(), _DIGEST)
+        return key

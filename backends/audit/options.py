@@ -1,0 +1,28 @@
+"""How an audit log is kept beyond its writing: for how long, and where copies of it go."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backends.audit.sink import Sink, open_sink
+
+ROOT: Final = "audit"  # in the data directory; each chain has a folder in it
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What settings say. `sink`: s3://BUCKET/PREFIX or a directory; empty: none. `keep_days` 0: for ever."""
+
+    sink: str = ""
+    sink_days: int = 400
+    s3_endpoint: str = ""
+    keep_days: int = 0
+
+    def open_sink(self) -> Sink | None:
+        """Give the sink; `None` where none is set. Blocks. Raises ConfigurationError, Unavailable."""
+        return open_sink(self.sink, self.sink_days, self.s3_endpoint) if self.sink else None
+
+
+def audit_root(data: Path) -> Path:
+    """Give the directory that holds an installation's chains."""
+    return data / ROOT

@@ -1,0 +1,110 @@
+"""Where a chain's parts lie in its directory, and reading them: segments, the head, the stub of what was cut."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+HEAD: Final = "head"
+STUB: Final = "stub"
+LOCK: Final = "lock"
+MOST_ATTEMPTS: Final = 1000
+_SEGMENT: Final = re.compile(r"\d{20}\.\d{3}\.audit")
+
+
+class ChainPlace(Protocol):
+    """A place that holds a chain: a directory, or what a sink has of it."""
+
+    name: str
+
+    def segments(self) -> list[str]:
+        """Give the segments' names, in their order."""
+
+    def lines(self, segment: str) -> Iterator[bytes]:
+        """Give a segment's lines with their ends; the last may have none."""
+
+    def read(self, name: str) -> bytes | None:
+        """Give the head or the stub; `None` where there is none."""
+
+    def is_written(self) -> bool:
+        """Say whether a process is writing the chain now."""
+
+
+class DirectoryPlace:
+    """A chain's directory."""
+
+    def __init__(self, directory: Path, name: str = "") -> None:
+        self.directory = directory
+        self.name = name or directory.name
+
+    def segments(self) -> list[str]:
+        """Give the segments' names, in their order."""
+        return segment_names(self.directory)
+
+    def lines(self, segment: str) -> Iterator[bytes]:
+        """Give a segment's lines with their ends; the last may have none."""
+        with open(self.directory / segment, "rb", buffering=1 << 20) as file:
+            yield from file
+
+    def read(self, name: str) -> bytes | None:
+        """Give the head or the stub; `None` where there is none."""
+        try:
+            return (self.directory / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def is_written(self) -> bool:
+        """Say whether a process is writing the chain now."""
+        try:
+            descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # a copy may lie where nothing is written
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+def segment_name(first_seq: int, attempt: int = 0) -> str:
+    """Name a segment by its first entry. `attempt` tells apart those whose first entry was never written whole."""
+    return f"{first_seq:020}.{attempt:03}.audit"
+
+
+def first_seq_of(segment: str) -> int:
+    """Give the number of a segment's first entry, as its name says."""
+    return int(segment[:20])
+
+
+def segment_names(directory: Path) -> list[str]:
+    """Give the names of a directory's segments, in their order."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if _SEGMENT.fullmatch(name))
+
+
+def is_segment(name: str) -> bool:
+    """Say whether a file is a segment, by its name."""
+    return _SEGMENT.fullmatch(name) is not None
+
+
+def chain_directories(root: Path) -> list[Path]:
+    """Give the directories of the chains under the audit's root, by name."""
+    if not root.is_dir():
+        return []
+    return sorted(path for path in root.iterdir() if path.is_dir() and (segment_names(path) or (path / HEAD).exists()))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put a file in place as a whole, in place of what was there."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)  # to its end, or it raises: a full disk takes a part without a word
+    os.replace(draft, path)

@@ -1,0 +1,104 @@
+"""Ed25519 signatures (RFC 8032) of checkpoints and stubs, through `cryptography`."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError
+
+KEY_FILE: Final = "audit_signing_key"
+_KEY_ID_DIGITS: Final = 16
+
+
+class AuditSigner:
+    """Signs with the installation's private key, which stays in the secrets directory."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = AuditPublicKey(key.public_key())
+
+    @classmethod
+    def of(cls, secrets: SecretFiles) -> "AuditSigner":
+        """Take the installation's key, made where there is none. Raises ConfigurationError."""
+        return cls(_private_key(secrets.get_or_create(KEY_FILE)))
+
+    def sign(self, text: bytes) -> str:
+        """Give the signature in hexadecimal."""
+        return self._key.sign(text).hex()
+
+
+class AuditPublicKey:
+    """Checks signatures. `id` names the key in what it signed."""
+
+    def __init__(self, key: Ed25519PublicKey) -> None:
+        self._key = key
+        raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.id = hashlib.sha256(raw).hexdigest()[:_KEY_ID_DIGITS]
+
+    @property
+    def pem(self) -> str:
+        """The key as PEM, for whoever verifies elsewhere."""
+        return self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+    def is_signed(self, text: bytes, signature: str) -> bool:
+        """Say whether this key signed a text."""
+        try:
+            self._key.verify(bytes.fromhex(signature), text)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+class AuditKeys:
+    """The public keys that are trusted, by their id."""
+
+    def __init__(self, keys: Iterable[AuditPublicKey]) -> None:
+        self._keys = {key.id: key for key in keys}
+
+    def is_signed(self, key_id: str, text: bytes, signature: str) -> bool:
+        """Say whether the named key is trusted and signed a text."""
+        key = self._keys.get(key_id)
+        return key is not None and key.is_signed(text, signature)
+
+
+def own_keys(secrets: SecretFiles) -> AuditKeys:
+    """Trust the installation's own key. Raises ConfigurationError where it has none yet, or cannot be read."""
+    found = secrets.get(KEY_FILE)
+    if found is None:
+        raise ConfigurationError(
+            f"{secrets.directory / KEY_FILE} is not there: nothing was audited here yet, or it was removed; name the "
+            "public key with --public-key"
+        )
+    return AuditKeys([AuditSigner(_private_key(found)).public])
+
+
+def read_public_keys(paths: Iterable[Path]) -> AuditKeys:
+    """Trust the keys in PEM files. Raises ConfigurationError."""
+    keys = []
+    for path in paths:
+        try:
+            key = load_pem_public_key(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path} holds no public key that can be read ({type(error).__name__})") from error
+        if not isinstance(key, Ed25519PublicKey):
+            raise ConfigurationError(
+                f"{path} holds another key than Ed25519; `tollkeeper audit key` prints the right one"
+            )
+        keys.append(AuditPublicKey(key))
+    return AuditKeys(keys)
+
+
+def _private_key(text: str) -> Ed25519PrivateKey:
+    try:
+        return Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(text + "="))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"secret {KEY_FILE!r} is not 256 bits in URL-safe Base64; put back the file it was"
+        ) from error

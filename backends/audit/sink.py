@@ -1,0 +1,109 @@
+"""Where finished segments are kept out of the reach of whoever has this machine, and what they are told by."""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+from backends.audit.places import is_segment
+from contracts.errors import ConfigurationError
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Sink(Protocol):
+    """Keeps files that cannot be changed for as long as they are to be kept. Calls block."""
+
+    def folders(self) -> list[str]:
+        """Give the folders there are: one for each chain."""
+
+    def names(self, folder: str) -> list[str]:
+        """Give a folder's files, in their order."""
+
+    def put(self, folder: str, name: str, content: bytes) -> None:
+        """Keep a file. One that is there already stays as it is."""
+
+    def get(self, folder: str, name: str) -> bytes:
+        """Give a file as it was first kept."""
+
+
+class DirectorySink:
+    """A directory: another machine's, mounted here, or one that a tool copies from. Files in it are never changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def folders(self) -> list[str]:
+        """Give the folders there are."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(path.name for path in self.directory.iterdir() if path.is_dir())
+
+    def names(self, folder: str) -> list[str]:
+        """Give a folder's segments."""
+        place = self.directory / folder
+        return sorted(filter(is_segment, os.listdir(place))) if place.is_dir() else []
+
+    def put(self, folder: str, name: str, content: bytes) -> None:
+        """Keep a file, readable only and whole or not at all. Raises OSError."""
+        place = self.directory / folder
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = place / f".{name}.{os.getpid()}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, place / name)
+        except FileExistsError:
+            pass  # as it is
+        finally:
+            os.unlink(draft)
+
+    def get(self, folder: str, name: str) -> bytes:
+        """Give a file. Raises OSError."""
+        return (self.directory / folder / name).read_bytes()
+
+
+class SinkPlace:
+    """What a sink has of one chain, for the walk that verifies."""
+
+    def __init__(self, sink: Sink, folder: str) -> None:
+        self._sink = sink
+        self._folder = folder
+        self.name = f"sink:{folder}"
+
+    def segments(self) -> list[str]:
+        """Give the segments' names."""
+        return [name for name in self._sink.names(self._folder) if is_segment(name)]
+
+    def lines(self, segment: str) -> Iterator[bytes]:
+        """Give a segment's lines with their ends."""
+        yield from io.BytesIO(self._sink.get(self._folder, segment))
+
+    def read(self, name: str) -> bytes | None:
+        """Give nothing: only finished segments are sent there."""
+        return None
+
+    def is_written(self) -> bool:
+        """Say no."""
+        return False
+
+
+def folder_of(chain: str) -> str:
+    """Name a chain's folder in a sink."""
+    return _UNSAFE.sub("-", chain)
+
+
+def open_sink(address: str, keep_days: int, endpoint: str = "") -> Sink:
+    """Give the sink at an address: s3://BUCKET/PREFIX, or a directory's path. Raises ConfigurationError."""
+    if address.startswith("s3://"):
+        from backends.audit.s3_sink import S3Sink  # here: only who has a bucket needs its client
+
+        return S3Sink(address, keep_days, endpoint)
+    if "://" in address:
+        raise ConfigurationError(f"TOLLKEEPER_AUDIT_SINK is {address!r}; give s3://BUCKET/PREFIX or a directory")
+    return DirectorySink(Path(address))

@@ -1,0 +1,96 @@
+"""Guardrail policies in the control database."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.sound_rows import SoundRows
+from contracts.control import Guardrail
+from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
+from contracts.guardrails.policy import MAX_NAMES, MAX_POLICIES, GuardrailPolicy, StageSpec, policy_of
+
+UNREADABLE: Final = "unreadable"  # no detector's name: a gateway refuses what such a policy covers
+
+
+def create_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
+    """Add a policy. Raises Conflict where there is one of that name, InvalidRequest where the rules cannot stand."""
+    begin_change(session, author, "guardrail.create", name, {"rules": dict(rules)})
+    if session.get(Guardrail, name) is not None:
+        raise Conflict(f"there is a guardrail {name!r} already; change that one", param="name")
+    if len(list(session.scalars(select(Guardrail.id)))) >= MAX_POLICIES:
+        raise InvalidRequest(f"there are {MAX_POLICIES} guardrails, the most; delete one first", param="name")
+    guardrail = Guardrail(id=name, rules=_checked(name, rules), created_at=author.at)
+    session.add(guardrail)
+    session.flush()
+    return guardrail
+
+
+def list_guardrails(session: Session, *, after: str = "", limit: int = 100) -> list[Guardrail]:
+    """Give up to `limit` policies whose names sort after `after`."""
+    wanted = select(Guardrail).where(Guardrail.id > after).order_by(Guardrail.id)
+    return list(session.scalars(wanted.limit(limit)))
+
+
+def get_guardrail(session: Session, name: str) -> Guardrail:
+    """Give a policy. Raises NotFound."""
+    guardrail = session.get(Guardrail, name)
+    if guardrail is None:
+        raise NotFound(f"there is no guardrail {name!r}")
+    return guardrail
+
+
+def set_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
+    """Replace a policy's rules whole. Raises NotFound, and InvalidRequest where they cannot stand."""
+    entry = begin_change(session, author, "guardrail.update", name)
+    guardrail = get_guardrail(session, name)
+    entry.detail = {"before": {"rules": guardrail.rules}, "after": {"rules": dict(rules)}}
+    guardrail.rules = _checked(name, rules)
+    session.flush()
+    return guardrail
+
+
+def delete_guardrail(session: Session, author: Author, name: str) -> None:
+    """Remove a policy. Raises NotFound."""
+    begin_change(session, author, "guardrail.delete", name)
+    session.delete(get_guardrail(session, name))
+    session.flush()
+
+
+def load_guardrails(rows: SoundRows) -> tuple[GuardrailPolicy, ...]:
+    """Give the policies by their names.
+
+    One that cannot be read is not left out, which would let through what it guards: it becomes one that no gateway
+    can use, so that what it covers is refused, as far as that can be read, or else everything.
+    """
+    return tuple(rows.build("guardrail", select(Guardrail).order_by(Guardrail.id), (Guardrail.id,), _policy))
+
+
+def _policy(row: Any) -> GuardrailPolicy:
+    guardrail: Guardrail = row[0]
+    try:
+        return policy_of(guardrail.id, guardrail.rules)
+    except (ConfigurationError, TypeError):
+        rules = guardrail.rules if isinstance(guardrail.rules, dict) else {}
+        return GuardrailPolicy(
+            name="unreadable",
+            tenants=_words(rules.get("tenants")),
+            routes=_words(rules.get("routes")),
+            stages=(StageSpec(name="unreadable", detector=UNREADABLE),),
+        )
+
+
+def _words(given: object) -> tuple[str, ...]:
+    words = given if isinstance(given, list) else []
+    found = tuple(word for word in words if isinstance(word, str) and word)
+    return found if len(found) <= MAX_NAMES else ()  # more than a policy may name: it covers all
+
+
+def _checked(name: str, rules: Mapping[str, object]) -> dict[str, object]:
+    try:
+        policy_of(name, rules)
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param="rules") from error
+    return dict(rules)

@@ -1,0 +1,150 @@
+"""What gateways tell each other of a rollout through the control database, and what they do together about it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from backends.control.alert_log import alert_facts, write_delivery
+from backends.control.budget_states import insert_into
+from contracts.control import Alert, AlertChannel, Rollout, RolloutObservation
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+from contracts.rollout_tally import ArmTally, Observed, from_plain, to_plain
+
+ALERT_KIND: Final = "rollout"
+_FRESH: Final = timedelta(seconds=15)  # what a gateway wrote longer ago is no longer what it sees
+_MAX_SUMMARY: Final = 500
+
+
+def publish_observation(
+    session: Session,
+    gateway: str,
+    rollout_id: str,
+    term: int,
+    observed: Observed,
+    *,
+    shadow_day: str,
+    shadow_pico_usd: int,
+    at: datetime,
+) -> None:
+    """Write down what a gateway sees of a rollout; a later value replaces the earlier one."""
+    if session.get(Rollout, rollout_id) is None:
+        return
+    values = {
+        "term": term,
+        "seen": to_plain(observed),
+        "shadow_day": shadow_day,
+        "shadow_pico_usd": shadow_pico_usd,
+        "updated_at": at,
+    }
+    insert: Any = insert_into(session, RolloutObservation)
+    row = insert.values(rollout_id=rollout_id, gateway=gateway, **values)
+    session.execute(row.on_conflict_do_update(index_elements=("rollout_id", "gateway"), set_=values))
+
+
+def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[Observed]:
+    """Give what the other gateways see of a term of a rollout. What cannot be read is left out.
+
+    Of gateways that are gone there is what their incumbent did: what a candidate at 100 % is still compared with.
+    """
+    found: list[Observed] = []
+    for row in observations_of(session, rollout_id):
+        seen = None if row.gateway == gateway else read_seen(row)
+        if seen is None:
+            continue
+        if is_fresh(row, at):
+            found += [seen] if row.term == term else []
+        elif seen.incumbent_before.requests:
+            found.append(Observed(incumbent_before=seen.incumbent_before))
+    return found
+
+
+def incumbent_before(session: Session, gateway: str, rollout_id: str) -> ArmTally | None:
+    """Give what a gateway has written down of the incumbent as a whole; `None` where it has not."""
+    row = session.get(RolloutObservation, (rollout_id, gateway))
+    seen = None if row is None else read_seen(row)
+    return None if seen is None else seen.incumbent_before
+
+
+def read_seen(row: RolloutObservation) -> Observed | None:
+    """Give what a gateway has written down; `None` where it cannot be read, as of another version."""
+    try:
+        return from_plain(row.seen)
+    except msgspec.ValidationError:
+        return None
+
+
+def is_fresh(row: RolloutObservation, at: datetime) -> bool:
+    """Say whether it is what the gateway sees now."""
+    return row.updated_at > at - _FRESH
+
+
+def shadow_spent(session: Session, rollout_id: str, day: str) -> Mapping[str, int]:
+    """Give what copies of a rollout have cost on a day (ISO 8601, UTC), by gateway, in pico-USD."""
+    wanted = select(RolloutObservation).where(
+        RolloutObservation.rollout_id == rollout_id, RolloutObservation.shadow_day == day
+    )
+    return {row.gateway: row.shadow_pico_usd for row in session.scalars(wanted)}
+
+
+def observations_of(session: Session, rollout_id: str) -> list[RolloutObservation]:
+    """Give what every gateway has written down of a rollout."""
+    wanted = select(RolloutObservation).where(RolloutObservation.rollout_id == rollout_id)
+    return list(session.scalars(wanted.order_by(RolloutObservation.gateway)))
+
+
+def forget_observations(session: Session, before: datetime) -> None:
+    """Remove what gateways wrote before a moment."""
+    session.execute(
+        delete(RolloutObservation).where(RolloutObservation.updated_at < before),
+        execution_options={"synchronize_session": False},
+    )
+
+
+def raise_rollback_alert(session: Session, rollout: Rollout, reason: str, at: datetime) -> None:
+    """Put a rollback into the alert log, and a notice of it into the outbox of each of the platform's channels.
+
+    It is over when it is written: there is nothing that could hold on. Nobody has to make a rule for it.
+    """
+    number = f"{rollout.id}/{rollout.term}"
+    alert = Alert(
+        id=f"alt_{uuid7(unix_ns(at)).hex}",
+        rule_id=ALERT_KIND,
+        kind=ALERT_KIND,
+        fingerprint=number,
+        open_key=f"{ALERT_KIND}|{number}",
+        severity="page",
+        summary=f"rollout {rollout.id} of {rollout.candidate} was rolled back: {reason}"[:_MAX_SUMMARY],
+        facts={
+            "rollout": rollout.id,
+            "route": rollout.route,
+            "incumbent": rollout.incumbent,
+            "candidate": rollout.candidate,
+            "step": rollout.step,
+            "reason": reason,
+        },
+        opened_at=at,
+        last_seen_at=at,
+        resolved_at=at,
+        notified_at=at,
+        tenant_id="",
+        team_id="",
+    )
+    session.add(alert)
+    session.flush()
+    body: dict[str, object] = {
+        "event": "firing",
+        "rule": ALERT_KIND,
+        "kind": ALERT_KIND,
+        "severity": alert.severity,
+        "at": at.isoformat(),
+        "alerts": [alert_facts(alert)],
+        "more": 0,
+        "ids": [alert.id],
+    }
+    for channel in session.scalars(select(AlertChannel).where(AlertChannel.tenant_id == "")):
+        write_delivery(session, channel, "firing", body, at)

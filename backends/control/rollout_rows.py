@@ -1,0 +1,47 @@
+"""Rollouts as the control database holds them, and those that no longer fit what is served."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from contracts.control import Rollout
+from contracts.errors import ConfigurationError
+from contracts.moments import unix_ns
+from contracts.rollout_checks import fault_of
+from contracts.rollouts import LIVE, RolloutSpec, RolloutState, rollout_rules
+from contracts.route_checks import Serving
+
+
+def spec_of_row(row: Rollout) -> RolloutSpec:
+    """Build the rollout that a row stands for. Raises ConfigurationError."""
+    return RolloutSpec(
+        id=row.id,
+        route=row.route,
+        incumbent=row.incumbent,
+        candidate=row.candidate,
+        rules=rollout_rules(row.rules),
+        salt=bytes.fromhex(row.salt),
+        state=_state(row.state),
+        step=row.step,
+        term=row.term,
+        stepped_at_ns=unix_ns(row.stepped_at),
+    )
+
+
+def rollout_faults(session: Session, serving: Serving) -> dict[str, str]:
+    """Give what keeps live rollouts from standing where these are served, by rollout."""
+    found: dict[str, str] = {}
+    for row in session.scalars(select(Rollout).where(Rollout.state.in_(LIVE)).order_by(Rollout.id)):
+        try:
+            fault = fault_of(spec_of_row(row), serving)
+        except ConfigurationError as error:
+            fault = error.message
+        if fault:
+            found[row.id] = fault
+    return found
+
+
+def _state(text: str) -> RolloutState:
+    for state in ("running", "paused", "rolled_back", "promoted", "aborted"):
+        if state == text:
+            return state
+    raise ConfigurationError(f"state {text!r} is unknown")

@@ -1,0 +1,112 @@
+"""Keys of providers, kept sealed: written, never shown, referred to by targets, and sealed anew by a rotation."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from backends.control.sealer import Sealer
+from contracts.control import AlertChannel, Budget, StoredKey, Target
+from contracts.errors import Conflict, InvalidRequest, NotFound
+
+STORED: Final = "stored:"
+SEALED: Final = "sealed:"
+_REFERRING: Final = ("headers", "credentials")  # of a target's settings
+_MAX_VALUE: Final = 8 * 1024
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def put_key(session: Session, author: Author, name: str, value: str, sealer: Sealer) -> StoredKey:
+    """Keep a key under a name, in place of the one that was there; gateways use it within a second.
+
+    Raises InvalidRequest on a name or value that cannot be one. The value is in no message and in no audit.
+    """
+    entry = begin_change(session, author, "stored_key.put", name)
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest("a key's name has a-z, 0-9 and -, at most 63 of them", param="name")
+    value = value.strip()
+    is_key = value.isascii() and value.isprintable() and " " not in value
+    is_file = value.startswith("{")  # of JSON, which has lines; a key has none
+    if not 0 < len(value) <= _MAX_VALUE or not (is_key or is_file):
+        raise InvalidRequest(
+            f"the key is empty, has more than {_MAX_VALUE} characters, or one that no header carries", param="value"
+        )
+    row = session.get(StoredKey, name)
+    if row is None:
+        row = StoredKey(name=name, sealed=sealer.seal(value), version=1, created_at=author.at, updated_at=author.at)
+        session.add(row)
+    else:
+        row.sealed, row.version, row.updated_at = sealer.seal(value), row.version + 1, author.at
+    entry.detail = {"version": row.version}
+    session.flush()
+    return row
+
+
+def list_keys(session: Session, *, after: str = "", limit: int = 100) -> list[StoredKey]:
+    """Give up to `limit` keys whose names sort after `after`."""
+    return list(session.scalars(select(StoredKey).where(StoredKey.name > after).order_by(StoredKey.name).limit(limit)))
+
+
+def delete_key(session: Session, author: Author, name: str) -> None:
+    """Remove a key. Raises NotFound, and Conflict while a target refers to it."""
+    begin_change(session, author, "stored_key.delete", name)
+    row = session.get(StoredKey, name)
+    if row is None:
+        raise NotFound(f"no key {name!r} is stored")
+    for target in session.scalars(select(Target)):
+        if f"{STORED}{name}" in _references(target.key_ref, target.settings):
+            raise Conflict(f"target {target.id!r} of pool {target.pool_id!r} uses key {name!r}; remove it first")
+    session.delete(row)
+    session.flush()
+
+
+def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, int]:
+    """Seal everything anew by the sealer's first key; give how many, by what they are.
+
+    Raises ConfigurationError where something cannot be opened by any of its keys: nothing is changed then.
+    """
+    entry = begin_change(session, author, "stored_key.rotate", "all")
+    counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0}
+    for key in session.scalars(select(StoredKey)):
+        key.sealed = sealer.reseal(key.sealed)
+        counts["stored_keys"] += 1
+    for channel in session.scalars(select(AlertChannel)):
+        channel.address = sealer.reseal(channel.address)
+        counts["alert_channels"] += 1
+    for budget in session.scalars(select(Budget).where(Budget.webhook_url != "")):
+        budget.webhook_url = sealer.seal(sealer.open_address(budget.webhook_url))
+        counts["budgets"] += 1
+    entry.detail = dict(counts)
+    session.flush()
+    return counts
+
+
+def load_stored(session: Session) -> dict[str, str]:
+    """Give what the stored keys are sealed as, by name."""
+    return {name: sealed for name, sealed in session.execute(select(StoredKey.name, StoredKey.sealed))}
+
+
+def with_sealed(reference: str, stored: Mapping[str, str]) -> str:
+    """Give a reference as gateways have it: stored:NAME becomes sealed:NAME:TOKEN, so that a new value is seen."""
+    name = reference.removeprefix(STORED)
+    if name == reference or name not in stored:
+        return reference
+    return f"{SEALED}{name}:{stored[name]}"
+
+
+def settings_with_sealed(settings: Mapping[str, Any], stored: Mapping[str, str]) -> Mapping[str, Any]:
+    """Do the same to what a target's settings refer to: headers, and a library's further credentials."""
+    changed = {
+        part: {name: with_sealed(value, stored) if isinstance(value, str) else value for name, value in given.items()}
+        for part in _REFERRING
+        if isinstance(given := settings.get(part), Mapping) and STORED in str(given.values())
+    }
+    return {**settings, **changed} if changed else settings
+
+
+def _references(key_ref: str, settings: Mapping[str, Any]) -> set[str]:
+    parts = [given for part in _REFERRING if isinstance(given := settings.get(part), Mapping)]
+    return {key_ref, *(value for given in parts for value in given.values() if isinstance(value, str))}

@@ -1,0 +1,92 @@
+"""The worker meter's quick way, `step_ring.c`: built in the worker itself, as Triton builds its launchers there."""
+
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from backends.engine.vllm_engine.metering.gpu_clock import GpuEvent, ReadRing
+
+_log = logging.getLogger(__name__)
+
+SOURCE: Final = Path(__file__).with_name("step_ring.c")
+DRIVER: Final = "libcuda.so.1"
+_BUILD_SECONDS: Final = 60.0
+_SLOTS: Final = 256
+
+
+class StepRing(ReadRing, Protocol):
+    """Takes steps that are like the one before them, and puts an event at the end of each. See step_ring.c."""
+
+    def await_like(self, names: list[str], total: int, steps: int, nanoseconds: int, /) -> None:
+        """Take batches that go on where one ended that left `names` with `total` tokens computed before the next."""
+
+    def stop(self) -> None:
+        """Take none any more."""
+
+    def begin(self, batch: object, /) -> bool:
+        """Begin a step if it is as awaited; else all is as it was, and none is awaited any more."""
+
+    def end(self) -> bool:
+        """Stop the clock of the step that was begun here; false where none was."""
+
+    def cancel(self) -> bool:
+        """Forget the step that was begun here; false where none was."""
+
+    def take(self) -> int:
+        """Count the steps that have ended since the last call; from then on they can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuickWay:
+    """What is done in C where it can be built: events, steady steps, sending."""
+
+    make_event: Callable[[], GpuEvent]
+    make_ring: Callable[[int, int], StepRing]  # slots, a stream's handle
+    send: Callable[[int, bytes, str], None]  # a socket's number, a datagram, the path it goes to
+
+    def ring(self, stream: int) -> StepRing:
+        """Give a ring for a stream."""
+        return self.make_ring(_SLOTS, stream)
+
+
+def build_quick_way(driver: str = DRIVER) -> QuickWay | None:
+    """Build and open it; `None`, with a warning, where that cannot be done. Takes half a second."""
+    try:
+        module = _built()
+        module.open_driver(driver)
+    except (OSError, ImportError, subprocess.SubprocessError) as error:
+        output = getattr(error, "stderr", None) or b""
+        detail = output.decode(errors="replace").strip().partition("\n")[0] or str(error)
+        _log.warning("step metering takes its slow way, 1 %% more of a lone stream of a small model: %s", detail)
+        return None
+    return QuickWay(module.Event, module.Ring, module.send)
+
+
+def _built() -> Any:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise OSError("there is no C compiler (cc, gcc, clang, or CC)")
+    # Loaded from a folder that is this process's alone and gone at once: nobody else can put something in its place.
+    with tempfile.TemporaryDirectory(prefix="step-ring-") as folder:
+        library = Path(folder) / "step_ring.so"
+        include = sysconfig.get_paths()["include"]
+        subprocess.run(
+            [compiler, "-O2", "-w", "-fPIC", "-shared", f"-I{include}", str(SOURCE), "-o", str(library), "-ldl"],
+            check=True,
+            capture_output=True,
+            timeout=_BUILD_SECONDS,
+        )
+        spec = importlib.util.spec_from_file_location("step_ring", library)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{library} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return cast(Any, module)

@@ -1,0 +1,28 @@
+"""References to credentials that travel sealed: sealed:NAME:TOKEN, from the control database's stored keys."""
+
+from typing import Final
+
+from contracts.errors import ConfigurationError
+
+_SEALED: Final = "sealed:"
+_STORED: Final = "stored:"
+
+
+def is_stored(reference: str) -> bool:
+    """Say whether a reference is to a stored key, sealed or not found."""
+    return reference.startswith((_SEALED, _STORED))
+
+
+def shown_reference(reference: str) -> str:
+    """Give a reference as people wrote it: without what is sealed."""
+    if not reference.startswith(_SEALED):
+        return reference
+    return _STORED + reference.removeprefix(_SEALED).partition(":")[0]
+
+
+def token_of(reference: str) -> str:
+    """Give what is sealed. Raises ConfigurationError where no key of that name is stored."""
+    if reference.startswith(_STORED):
+        name = reference.removeprefix(_STORED)
+        raise ConfigurationError(f"no key {name!r} is stored; `tollkeeper secrets put {name}` stores it")
+    return reference.removeprefix(_SEALED).partition(":")[2]

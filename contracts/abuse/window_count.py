@@ -1,0 +1,50 @@
+"""How often something happened lately, in thirteen numbers however often that was."""
+
+from typing import Final
+
+_SLOTS: Final = 12
+
+
+class WindowCount:
+    """Counts events in a sliding window, by slots of a twelfth of it.
+
+    An event is counted for the window's length, and for up to a slot longer: what is refused above a limit was above
+    it. Times are nanoseconds that do not fall.
+    """
+
+    __slots__ = ("_counts", "_slot_ns", "_newest")
+
+    def __init__(self, window_seconds: float) -> None:
+        self._slot_ns = max(int(window_seconds * 1_000_000_000) // _SLOTS, 1)
+        self._counts = [0] * (_SLOTS + 1)  # the newest last
+        self._newest = 0
+
+    def add(self, now_ns: int) -> None:
+        """Count one."""
+        self._move(now_ns)
+        self._counts[-1] += 1
+
+    def count(self, now_ns: int) -> int:
+        """Give how many there were in the window that ends now."""
+        self._move(now_ns)
+        return sum(self._counts)
+
+    def seconds_until_below(self, limit: int, now_ns: int) -> float:
+        """Give after how many seconds, without further events, fewer than `limit` are counted; 0 where they are."""
+        left = self.count(now_ns)
+        for index, events in enumerate(self._counts):
+            if left < limit:
+                break
+            left -= events
+            if left < limit:
+                return ((self._newest + index + 1) * self._slot_ns - now_ns) / 1_000_000_000
+        return 0.0
+
+    def _move(self, now_ns: int) -> None:
+        slot = now_ns // self._slot_ns
+        passed = slot - self._newest
+        if passed <= 0:
+            return
+        keep = self._counts[passed:] if passed <= _SLOTS else []
+        self._counts = keep + [0] * (_SLOTS + 1 - len(keep))
+        self._newest = slot

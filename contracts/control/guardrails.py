@@ -1,0 +1,18 @@
+"""What is looked for in requests and answers, for whom."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from contracts.control.base import Base, UtcDateTime
+
+
+class Guardrail(Base):
+    """A policy by its name; `rules` are what `contracts.guardrails.policy` takes beside it."""
+
+    __tablename__ = "guardrails"
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,52 @@
+"""What is being rolled out: a candidate beside an incumbent on a route, and what each gateway has seen of both."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from contracts.control.base import Base, UtcDateTime
+
+
+class Rollout(Base):
+    """A candidate that takes a share of a route's requests from an incumbent; see `contracts.rollouts.RolloutSpec`.
+
+    `rules` is what was asked for, validated by `contracts.rollouts`; the rest is how far it has come. `term` is raised
+    with every change of it, so that of several gateways that act on what they saw, one does. `salt` (hex) keys the
+    draw of who takes part.
+    """
+
+    __tablename__ = "rollouts"
+    __table_args__ = (Index("ix_rollouts_route", "route"),)
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    route: Mapped[str] = mapped_column(String(200))
+    incumbent: Mapped[str] = mapped_column(String(200))
+    candidate: Mapped[str] = mapped_column(String(200))
+    rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    salt: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(20))
+    step: Mapped[int] = mapped_column(Integer, default=0)
+    term: Mapped[int] = mapped_column(Integer, default=1)
+    reason: Mapped[str] = mapped_column(String(500), default="")  # of its last change
+    stepped_at: Mapped[datetime] = mapped_column(UtcDateTime)  # when its present step began
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class RolloutObservation(Base):
+    """What one gateway has seen of a rollout, written every second while it runs. It raises no revision.
+
+    `seen` holds the tallies of both arms (`contracts.rollout_tally`), of the term `term`. `shadow_pico_usd` is what
+    its copies have cost on `shadow_day` (UTC, ISO 8601), with what those under way may.
+    """
+
+    __tablename__ = "rollout_observations"
+
+    rollout_id: Mapped[str] = mapped_column(ForeignKey("rollouts.id", ondelete="CASCADE"), primary_key=True)
+    gateway: Mapped[str] = mapped_column(String(200), primary_key=True)
+    term: Mapped[int] = mapped_column(Integer)
+    seen: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    shadow_day: Mapped[str] = mapped_column(String(10), default="")
+    shadow_pico_usd: Mapped[int] = mapped_column(BigInteger, default=0)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

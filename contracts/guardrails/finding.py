@@ -1,0 +1,124 @@
+"""What guardrails are shown, what they find, and what is written down of it: never a word of what was found."""
+
+from typing import Literal
+
+import msgspec
+
+Action = Literal["block", "redact", "flag"]
+Side = Literal["input", "output"]
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """Something found in a text: where, in characters of the plain text, and what kind of thing it is.
+
+    `start` and `end` of 0: the text as a whole, of which nothing can be cut out; it is blocked where it was to be
+    redacted. `score` is how sure the finder is, 0 to 1, where it says so.
+    """
+
+    start: int
+    end: int
+    kind: str
+    score: float | None = None
+    is_remark: bool = False  # of the finder's own state, such as that nobody answered: never acted upon
+
+    @property
+    def is_of_whole(self) -> bool:
+        """Say whether the text as a whole is meant."""
+        return self.end == 0
+
+
+class Shown(msgspec.Struct, frozen=True, gc=False):
+    """One text of a request or an answer, plain (`contracts.guardrails.plain_text`), and who speaks in it.
+
+    `role`: "system", "developer", "user", "assistant", "tool", "document"; empty where nobody says.
+    """
+
+    text: str
+    role: str = ""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """The request that the texts are of. `at_ns` is Unix time; `address` and `user_agent` are the caller's."""
+
+    request_id: bytes = b""
+    tenant: str = ""
+    key_id: str = ""
+    requested_model: str = ""
+    api: str = ""
+    direction: Side = "input"
+    address: str = ""
+    user_agent: str = ""
+    at_ns: int = 0
+    wants_logprobs: bool = False
+    output_limit: int | None = None  # tokens that were asked for, of one choice
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What one stage found on one side of a request, and what was done about it."""
+
+    stage: str
+    detector: str
+    direction: Side
+    action: Action
+    is_dry_run: bool
+    kinds: tuple[str, ...]  # each once, sorted
+    count: int
+    score: float | None = None  # the highest
+
+    @property
+    def text(self) -> str:
+        """Give it as records hold it: `output/cards/redact:card=2`; a dry run's begins with `dry:`."""
+        head = "dry:" if self.is_dry_run else ""
+        return f"{head}{self.direction}/{self.stage}/{self.action}:{'+'.join(self.kinds)}={self.count}"
+
+
+def verdict_of(
+    stage: str, detector: str, direction: Side, action: Action, findings: "list[Finding]", *, is_dry_run: bool
+) -> Verdict:
+    """Sum a stage's findings up. There is at least one."""
+    scores = [finding.score for finding in findings if finding.score is not None]
+    if all(finding.is_remark for finding in findings):
+        action = "flag"
+    kinds = tuple(sorted({finding.kind for finding in findings}))
+    return Verdict(stage, detector, direction, action, is_dry_run, kinds, len(findings), max(scores, default=None))
+
+
+def joined(verdicts: "list[Verdict]") -> list[Verdict]:
+    """Give one verdict for each stage and side, in the order in which they came first."""
+    found: dict[tuple[str, Side, Action, bool], Verdict] = {}
+    for one in verdicts:
+        key = (one.stage, one.direction, one.action, one.is_dry_run)
+        other = found.get(key)
+        if other is not None:
+            scores = [score for score in (one.score, other.score) if score is not None]
+            one = msgspec.structs.replace(
+                other,
+                kinds=tuple(sorted({*one.kinds, *other.kinds})),
+                count=one.count + other.count,
+                score=max(scores, default=None),
+            )
+        found[key] = one
+    return list(found.values())
+
+
+class VerdictFields(msgspec.Struct, frozen=True):
+    """A verdict as it is read back from a record."""
+
+    stage: str
+    direction: str
+    action: str
+    is_dry_run: bool
+    kinds: tuple[str, ...]
+    count: int
+
+
+def read_verdict(text: str) -> VerdictFields | None:
+    """Read what `Verdict.text` wrote; `None` on anything else."""
+    is_dry_run = text.startswith("dry:")
+    place, colon, found = text.removeprefix("dry:").partition(":")
+    kinds, equals, count = found.rpartition("=")
+    parts = place.split("/")
+    if not colon or not equals or len(parts) != 3 or not count.isdecimal():
+        return None
+    direction, stage, action = parts
+    return VerdictFields(stage, direction, action, is_dry_run, tuple(kinds.split("+")), int(count))

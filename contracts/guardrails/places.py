@@ -1,0 +1,32 @@
+"""Stretches of a text that do not overlap: found by halves, so that many of them cost little each."""
+
+from bisect import bisect_right
+
+
+class Places:
+    """What is taken of one text."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def is_free(self, start: int, end: int) -> bool:
+        """Say whether nothing of a stretch is taken."""
+        after = bisect_right(self._ends, start)
+        return after == len(self._starts) or self._starts[after] >= end
+
+    def holds(self, start: int, end: int) -> bool:
+        """Say whether one that is taken holds all of a stretch, which is not empty."""
+        after = bisect_right(self._ends, start)
+        return after < len(self._starts) and self._starts[after] <= start and end <= self._ends[after]
+
+    def take(self, start: int, end: int) -> bool:
+        """Take a stretch; say whether it was free."""
+        after = bisect_right(self._ends, start)
+        if after < len(self._starts) and self._starts[after] < end:
+            return False
+        self._starts.insert(after, start)
+        self._ends.insert(after, end)
+        return True

@@ -1,0 +1,94 @@
+"""Text as a reader takes it, rather than as it is written: so that nothing is hidden from a detector by other letters.
+
+Each character is taken by itself, so what is plain of two texts is plain of both together. Case and blanks stay.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+from contracts.guardrails.look_alikes import LOOK_ALIKES
+
+_UNSEEN: Final = frozenset(("Mn", "Me", "Cf"))  # marks that combine, and what formats: zero-width, bidi, soft hyphens
+_FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")  # letters of Hangul that show nothing
+_BLANKS: Final = frozenset(("Zs", "Zl", "Zp"))
+_BRAILLE_BLANK: Final = "\u2800"
+_TAGS: Final = 0xE0000  # and the ASCII character that each stands for: read by models, and shown by nothing
+# Letters in circles, squares and flags that have no compatibility form: the first of 26.
+_ALPHABETS: Final = (0x1F150, 0x1F170, 0x1F1E6)
+_MOST_KEPT: Final = 20_000  # characters whose form is remembered
+
+
+class _Forms(dict[int, str]):
+    """The plain form of every character, found out when it is first met."""
+
+    def __missing__(self, point: int) -> str:
+        form = _form(point)
+        if len(self) < _MOST_KEPT:
+            self[point] = form
+        return form
+
+
+def _form(point: int) -> str:
+    for first in _ALPHABETS:
+        if first <= point < first + 26:
+            return chr(ord("A") + point - first)
+    if _TAGS + 0x20 <= point < _TAGS + 0x7F:
+        return chr(point - _TAGS)
+    if 0xD800 <= point < 0xE000:
+        return "\ufffd"  # half of a pair: nothing can encode it
+    return "".join(map(_plain, unicodedata.normalize("NFKD", chr(point))))
+
+
+def _plain(character: str) -> str:
+    if character.isascii():
+        return character
+    category = unicodedata.category(character)
+    if category in _UNSEEN or character in _FILLERS:
+        return ""
+    if category in _BLANKS or character == _BRAILLE_BLANK:
+        return " "
+    if category == "Nd":
+        return str(unicodedata.digit(character))
+    return LOOK_ALIKES.get(character, character)
+
+
+_FORMS: Final = _Forms({point: chr(point) for point in range(128)})
+
+
+def plain_text(text: str) -> str:
+    """Give a text with compatibility forms, marks, look-alikes and foreign digits as the ASCII that they stand for.
+
+    What shows nothing is left out, all blanks but tabs and line ends are one character, and an ASCII text is itself.
+    """
+    return text if text.isascii() else text.translate(_FORMS)
+
+
+def original_span(text: str, start: int, end: int) -> tuple[int, int]:
+    """Give where in a text that lies which is from `start` to `end` of its plain form (`end` exclusive, not empty).
+
+    Characters that show nothing belong to what they stand within.
+    """
+    if text.isascii():
+        return start, end
+    first: int | None = None
+    at = 0
+    for place, character in enumerate(text):
+        at += len(_FORMS[ord(character)])
+        if first is None and at > start:
+            first = place
+        if at >= end:
+            return (place if first is None else first), place + 1
+    return (len(text) if first is None else first), len(text)
+
+
+def original_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Give what `original_span` gives for each of several, in one walk through the text."""
+    if text.isascii():
+        return list(spans)
+    origins = [place for place, character in enumerate(text) for _ in _FORMS[ord(character)]]
+    size = len(origins)
+    return [
+        (origins[start] if start < size else len(text), origins[end - 1] + 1 if end <= size else len(text))
+        for start, end in spans
+    ]

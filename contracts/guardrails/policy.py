@@ -1,0 +1,108 @@
+"""A guardrail policy: which requests it covers, and its stages in their order. What a stage's settings mean is known
+to its detector (`gateway/guardrails/detectors`)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from contracts.errors import ConfigurationError
+from contracts.guardrails.finding import Action, Side
+
+Direction = Literal["input", "output", "both"]
+
+MAX_POLICIES: Final = 1000
+MAX_STAGES: Final = 64  # of one policy
+MAX_NAMES: Final = 1000  # of tenants, or of routes, in one policy
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One stage: what it looks for, on which side of the model, and what it does about it.
+
+    A stage that runs dry looks and is recorded, and changes nothing.
+    """
+
+    name: str
+    detector: str
+    direction: Direction = "input"
+    action: Action = "block"
+    dry_run: bool = False
+    settings: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError on a name that records cannot hold."""
+        if _NAME.fullmatch(self.name) is None:
+            raise ConfigurationError(
+                f"stage {self.name[:80]!r}: a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter "
+                "or digit"
+            )
+
+    def is_on(self, side: Side) -> bool:
+        """Say whether it looks at this side."""
+        return self.direction in (side, "both")
+
+
+class GuardrailPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Stages for the requests of some tenants to some names. `tenants` or `routes` empty: all of them.
+
+    `routes` are what applications ask for: names of routes, or of models that are asked for by their own.
+    """
+
+    name: str
+    tenants: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    stages: tuple[StageSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError on a policy that does nothing, or has too much of something."""
+        where = f"guardrail {self.name[:80]!r}"
+        if _NAME.fullmatch(self.name) is None:
+            raise ConfigurationError(
+                f"{where}: a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit"
+            )
+        if not 1 <= len(self.stages) <= MAX_STAGES:
+            raise ConfigurationError(f"{where} has {len(self.stages)} stages; give 1 to {MAX_STAGES}")
+        names = [stage.name for stage in self.stages]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigurationError(f"{where} has two stages {twice!r}; verdicts could not be told apart")
+        for what, given in (("tenants", self.tenants), ("routes", self.routes)):
+            if len(given) > MAX_NAMES:
+                raise ConfigurationError(f"{where} names {len(given)} {what}; {MAX_NAMES} is the most")
+            if not all(given):
+                raise ConfigurationError(f"{where}: one of {what} is empty; leave the list empty to mean all")
+
+    def covers(self, tenant: str, name: str) -> bool:
+        """Say whether a tenant's requests for a name go through it."""
+        return (not self.tenants or tenant in self.tenants) and (not self.routes or name in self.routes)
+
+    @property
+    def breadth(self) -> int:
+        """Give its place among others: what holds for all comes first, what holds for few last."""
+        return 2 * bool(self.tenants) + bool(self.routes)
+
+
+def covering(policies: Iterable[GuardrailPolicy], tenant: str, name: str) -> tuple[GuardrailPolicy, ...]:
+    """Give the policies that cover a request, the broadest first, of equals as they stand."""
+    return tuple(sorted((one for one in policies if one.covers(tenant, name)), key=lambda one: one.breadth))
+
+
+def policy_of(name: str, rules: Mapping[str, object]) -> GuardrailPolicy:
+    """Build a policy from plain data: `tenants`, `routes`, `stages`. Raises ConfigurationError, naming the field."""
+    try:
+        return msgspec.convert({**rules, "name": name}, GuardrailPolicy)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"guardrail {name[:80]!r}: {error}") from error
+    except ConfigurationError as error:
+        if error.message.startswith("guardrail "):
+            raise
+        raise ConfigurationError(f"guardrail {name[:80]!r}: {error.message}") from error
+
+
+def rules_of(policy: GuardrailPolicy) -> dict[str, Any]:
+    """Give what a policy says as plain data, without its name: what `policy_of` takes."""
+    rules: dict[str, Any] = msgspec.to_builtins(policy)
+    del rules["name"]
+    return rules

@@ -1,0 +1,200 @@
+"""What an arm of a rollout did: counts, sums and histograms that add up over seconds and over gateways."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+_GROWTH: Final = 1.05  # a histogram's value is known to within a twentieth
+_LOG: Final = math.log(_GROWTH)
+_LEAST_MS: Final = 0.01  # below, all is one
+TAIL: Final = 0.95
+
+
+class Histogram(msgspec.Struct):
+    """How many values (milliseconds) fell into which logarithmic step."""
+
+    counts: dict[int, int] = {}
+    total: int = 0
+
+    def add(self, value_ms: float, times: int = 1) -> None:
+        """Count a value."""
+        step = 0 if value_ms <= _LEAST_MS else 1 + int(math.log(value_ms / _LEAST_MS) / _LOG)
+        self.counts[step] = self.counts.get(step, 0) + times
+        self.total += times
+
+    def merge(self, other: "Histogram") -> None:
+        """Add another's counts."""
+        for step, count in other.counts.items():
+            self.counts[step] = self.counts.get(step, 0) + count
+        self.total += other.total
+
+    def at_rank(self, rank: int) -> float:
+        """Give the value of a rank (from 1, by size), as its step's middle."""
+        seen = 0
+        for step in sorted(self.counts):
+            seen += self.counts[step]
+            if seen >= rank:
+                return _LEAST_MS if step == 0 else _LEAST_MS * _GROWTH ** (step - 0.5)
+        raise ValueError(f"rank {rank} is above the {self.total} values that there are")
+
+    def quantile(self, share: float = TAIL) -> float | None:
+        """Give the value that `share` of them do not exceed; `None` of none."""
+        return self.at_rank(max(math.ceil(self.total * share), 1)) if self.total else None
+
+
+class Moments(msgspec.Struct):
+    """A count, a sum and a sum of squares: enough for a mean and how sure it is."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+
+    def merge(self, other: "Moments") -> None:
+        """Add another's values."""
+        self.count += other.count
+        self.total += other.total
+        self.squares += other.squares
+
+    @property
+    def mean(self) -> float | None:
+        """Give the mean; `None` of none."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def variance_of_mean(self) -> float:
+        """Give the variance of the mean; 0 of fewer than two."""
+        if self.count < 2:
+            return 0.0
+        spread = max(self.squares - self.total * self.total / self.count, 0.0) / (self.count - 1)
+        return spread / self.count
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One request as its arm counts it. `None`: not known, or there was none."""
+
+    failed: bool
+    refused: bool | None = None
+    ttft_ms: float | None = None
+    duration_ms: float | None = None
+    gaps_ms: tuple[float, ...] = ()
+    cost_usd: float | None = None  # for comparing; bills are made elsewhere, exactly
+    output_tokens: int | None = None
+
+
+class ArmTally(msgspec.Struct):
+    """What one arm did over some time. Times are of requests that did not fail."""
+
+    requests: int = 0
+    errors: int = 0
+    judged: int = 0  # whose text could be looked at for a refusal
+    refusals: int = 0
+    ttft_ms: Histogram = msgspec.field(default_factory=Histogram)
+    gaps_ms: Histogram = msgspec.field(default_factory=Histogram)
+    duration_ms: Histogram = msgspec.field(default_factory=Histogram)
+    cost_usd: Moments = msgspec.field(default_factory=Moments)
+    output_tokens: Moments = msgspec.field(default_factory=Moments)
+
+    def add(self, seen: Seen) -> None:
+        """Count a request."""
+        self.requests += 1
+        if seen.failed:
+            self.errors += 1
+            return
+        if seen.refused is not None:
+            self.judged += 1
+            self.refusals += seen.refused
+        if seen.ttft_ms is not None:
+            self.ttft_ms.add(seen.ttft_ms)
+        if seen.duration_ms is not None:
+            self.duration_ms.add(seen.duration_ms)
+        for gap_ms in seen.gaps_ms:
+            self.gaps_ms.add(gap_ms)
+        if seen.cost_usd is not None:
+            self.cost_usd.add(seen.cost_usd)
+        if seen.output_tokens is not None:
+            self.output_tokens.add(seen.output_tokens)
+
+    def merge(self, other: "ArmTally") -> None:
+        """Add another's."""
+        self.requests += other.requests
+        self.errors += other.errors
+        self.judged += other.judged
+        self.refusals += other.refusals
+        self.ttft_ms.merge(other.ttft_ms)
+        self.gaps_ms.merge(other.gaps_ms)
+        self.duration_ms.merge(other.duration_ms)
+        self.cost_usd.merge(other.cost_usd)
+        self.output_tokens.merge(other.output_tokens)
+
+
+class Observed(msgspec.Struct):
+    """What a gateway, or all of them, saw: both arms over the window, and over the present step or the whole."""
+
+    candidate: ArmTally = msgspec.field(default_factory=ArmTally)  # over the window
+    incumbent: ArmTally = msgspec.field(default_factory=ArmTally)
+    incumbent_before: ArmTally = msgspec.field(default_factory=ArmTally)  # since this gateway knows the rollout
+    step_requests: int = 0  # of the candidate, since the present step began
+
+    def merge(self, other: "Observed") -> None:
+        """Add another gateway's."""
+        self.candidate.merge(other.candidate)
+        self.incumbent.merge(other.incumbent)
+        self.incumbent_before.merge(other.incumbent_before)
+        self.step_requests += other.step_requests
+
+
+def summed(parts: Iterable[Observed]) -> Observed:
+    """Give what several gateways saw together."""
+    found = Observed()
+    for part in parts:
+        found.merge(part)
+    return found
+
+
+def to_plain(observed: Observed) -> dict[str, object]:
+    """Give it as JSON knows it."""
+    plain: dict[str, object] = msgspec.to_builtins(observed, str_keys=True)
+    return plain
+
+
+def from_plain(plain: Mapping[str, object]) -> Observed:
+    """Read what `to_plain` gave. Raises msgspec.ValidationError on anything else."""
+    return msgspec.convert(plain, Observed, strict=False)
+
+
+class SlidingTally:
+    """An arm's tally over the last `window_ns`, in `parts` pieces that fall away one by one. Times are monotonic."""
+
+    def __init__(self, window_ns: int, parts: int = 30) -> None:
+        self._part_ns = max(window_ns // parts, 1)
+        self._parts = parts
+        self._pieces: dict[int, ArmTally] = {}
+
+    def add(self, seen: Seen, now_ns: int) -> None:
+        """Count a request that ended now."""
+        number = now_ns // self._part_ns
+        piece = self._pieces.get(number)
+        if piece is None:
+            piece = self._pieces[number] = ArmTally()
+            self._forget(number)
+        piece.add(seen)
+
+    def total(self, now_ns: int) -> ArmTally:
+        """Give the tally of the window that ends now."""
+        self._forget(now_ns // self._part_ns)
+        found = ArmTally()
+        for piece in self._pieces.values():
+            found.merge(piece)
+        return found
+
+    def _forget(self, number: int) -> None:
+        for old in [each for each in self._pieces if each <= number - self._parts]:
+            del self._pieces[old]

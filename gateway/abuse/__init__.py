@@ -1,0 +1,1 @@
+"""Watches keys for abuse, and tells of it."""

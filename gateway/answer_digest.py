@@ -1,0 +1,23 @@
+"""The keyed hash of an answer, taken as it leaves for its client; nothing of it is kept."""
+
+import hmac
+
+
+class AnswerDigest:
+    """Takes a stream's events as they go, and a whole answer at once."""
+
+    __slots__ = ("_hash", "_size")
+
+    def __init__(self, begun: "hmac.HMAC") -> None:
+        self._hash = begun
+        self._size = 0
+
+    def take(self, data: bytes) -> None:
+        """Take a piece of a stream."""
+        self._size += len(data)
+        self._hash.update(data)
+
+    def with_end(self, end: bytes) -> str | None:
+        """Give the hash of all pieces and what ends them; `None` where nothing was sent. The last call of all."""
+        self.take(end)
+        return self._hash.hexdigest() if self._size else None

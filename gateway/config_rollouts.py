@@ -1,0 +1,40 @@
+"""Rollouts of the YAML file, built and checked against the routes and models that they are about."""
+
+from hashlib import blake2b
+from typing import Final
+
+from contracts.errors import ConfigurationError
+from contracts.rollout_checks import fault_of
+from contracts.rollouts import RolloutSpec, rollout_rules
+from contracts.route_checks import Serving
+from gateway.config_entries import ConfigurationFile
+from gateway.config_rules import Misplaced
+
+_SALT_BYTES: Final = 16
+
+
+def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, RolloutSpec]:
+    """Build the rollouts, by route. Raises Misplaced on the first one that cannot stand.
+
+    Who takes part is drawn by the rollout's name: another name draws others.
+    """
+    found: dict[str, RolloutSpec] = {}
+    for number, given in enumerate(file.rollouts):
+        try:
+            spec = RolloutSpec(
+                id=given.name,
+                route=given.route,
+                incumbent=given.incumbent,
+                candidate=given.candidate,
+                rules=rollout_rules(given.rules()),
+                salt=blake2b(given.name.encode(), digest_size=_SALT_BYTES).digest(),
+            )
+        except ConfigurationError as error:
+            raise Misplaced(("rollouts", number), error.message) from error
+        fault = fault_of(spec, serving)
+        if not fault and spec.route in found:
+            fault = f"route {spec.route!r} has the rollout {found[spec.route].id!r} already"
+        if fault:
+            raise Misplaced(("rollouts", number), fault)
+        found[spec.route] = spec
+    return found

@@ -1,0 +1,125 @@
+"""Vouches for the control database's audit from outside of it: every entry's hash goes into a chain of files, signed.
+
+Who may write to the database can make its chain anew, and cut its end; what was vouched for here says so. Nothing of
+what an entry is about is written here, so that it can be erased there.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from backends.audit.chain import AuditChain
+from backends.audit.entries import KIND_ACCEPTED, KIND_CONTROL, AcceptedLine, ControlFacts, ControlLine, body_of
+from backends.audit.options import AuditOptions
+from backends.audit.places import DirectoryPlace
+from backends.audit.signing import AuditSigner
+from backends.audit.tender import ChainTender
+from backends.control.audit_chain import read_rows
+from backends.control.database import ControlDatabase
+from contracts.errors import TollkeeperError
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+_AT_ONCE: Final = 10_000
+_WITNESS: Final = f'"kind":"{KIND_CONTROL}"'.encode()
+_ACCEPTANCE: Final = f'"kind":"{KIND_ACCEPTED}"'.encode()
+
+
+class AuditWitness:
+    """Follows the database's audit, once a second, in a chain of its own."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        directory: Path,
+        signer: AuditSigner,
+        options: AuditOptions,
+        writer: str = "control",
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._signer = signer
+        self._options = options
+        self._writer = writer
+        self._now_ns = now_ns
+        self._seen = 0
+        self._chain: AuditChain | None = None
+        self._tender: ChainTender | None = None
+
+    async def run(self) -> None:
+        """Look every second, until cancelled."""
+        is_away = False
+        while True:
+            try:
+                await self.look()
+                is_away = False
+            except TollkeeperError as error:
+                if not is_away:
+                    _log.warning("audit_not_witnessed", extra={"reason": error.message})
+                is_away = True
+            except Exception:  # the edge of the task: were it to end, nothing would be vouched for any more
+                if not is_away:
+                    _log.exception("audit_not_witnessed")
+                is_away = True
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> int:
+        """Vouch for what is new; give how many entries.
+
+        Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
+        """
+        chain, tender = self._opened()
+        found = await asyncio.to_thread(self._read)
+        for entry, digest in found:
+            if not chain.append(KIND_CONTROL, ControlFacts(self._now_ns(), entry, digest)):
+                break
+            self._seen = entry
+        await tender.look()
+        return len(found)
+
+    def close(self) -> None:
+        """Sign what is there and close the chain."""
+        if self._chain is not None:
+            self._chain.close()
+            self._chain = None
+
+    def _opened(self) -> tuple[AuditChain, ChainTender]:
+        if self._chain is None or self._tender is None:
+            chain = AuditChain(self._directory, self._writer, self._signer, now_ns=self._now_ns)
+            self._seen = last_witnessed(self._directory)
+            self._chain, self._tender = chain, ChainTender(chain, self._signer, self._options, self._now_ns)
+        return self._chain, self._tender
+
+    def _read(self) -> list[tuple[int, str]]:
+        with self._database.session() as session:
+            found = []
+            for row in read_rows(session, after=self._seen):
+                found.append((row.id, row.hash))
+                if len(found) >= _AT_ONCE:
+                    break
+            return found
+
+
+def last_witnessed(directory: Path) -> int:
+    """Give the number of the last entry that a chain vouches for; 0 where there is none.
+
+    Behind an acceptance it goes on from there: the restored database gives the numbers that follow anew.
+    """
+    place = DirectoryPlace(directory)
+    for segment in reversed(place.segments()):
+        last: int | None = None
+        for line in place.lines(segment):
+            if line.endswith(b"\n") and _WITNESS in line:
+                last = msgspec.json.decode(body_of(line), type=ControlLine).entry
+            elif line.endswith(b"\n") and _ACCEPTANCE in line:
+                last = msgspec.json.decode(body_of(line), type=AcceptedLine).entry
+        if last is not None:
+            return last
+    return 0

@@ -1,0 +1,205 @@
+"""Rollouts over HTTP: a candidate beside an incumbent on a route, how far it is, and what gateways see of both."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
+
+from backends.control import rollouts
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.rollout_board import is_fresh, observations_of, others_observed
+from backends.control.rollout_rows import spec_of_row
+from contracts.control import Rollout
+from contracts.rollout_tally import ArmTally, Observed, summed
+from contracts.rollout_verdict import breaches_of
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Slug, Wanted, page_of
+from gateway.rollout_fields import RolloutFields
+
+router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
+
+RolloutPath = Annotated[str, Path(max_length=63, description="The rollout's id")]
+RouteQuery = Annotated[str, Query(max_length=200, description="Those on this route alone")]
+_Action = Callable[[Session, Author, str, str], Rollout]
+
+
+class RolloutBody(Body):
+    """A new rollout, which begins at once with its first step."""
+
+    id: Slug
+    route: ModelId
+    incumbent: ModelId
+    candidate: ModelId
+    rules: RolloutFields = RolloutFields()
+
+
+class ReasonBody(Body):
+    """Why; for the audit trail."""
+
+    reason: str = Field(default="", max_length=500)
+
+
+class RolloutOut(BaseModel):
+    """A rollout and how far it is."""
+
+    id: str
+    route: str
+    incumbent: str
+    candidate: str
+    state: str = Field(description="running, paused, rolled_back, promoted or aborted")
+    step: int = Field(description="From 0")
+    percent: float = Field(description="That the candidate has now")
+    reason: str = Field(description="Of the last change")
+    rules: dict[str, Any]
+    stepped_at: datetime
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, row: Rollout) -> Self:
+        """Write a row."""
+        return cls(
+            id=row.id,
+            route=row.route,
+            incumbent=row.incumbent,
+            candidate=row.candidate,
+            state=row.state,
+            step=row.step,
+            percent=spec_of_row(row).percent,
+            reason=row.reason,
+            rules=row.rules,
+            stepped_at=row.stepped_at,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+        )
+
+
+class ArmOut(BaseModel):
+    """What one arm did in the window. `null`: not known."""
+
+    requests: int
+    errors: int
+    refusals: int
+    ttft_p95_ms: float | None
+    inter_token_p95_ms: float | None
+    duration_p95_ms: float | None
+    mean_cost_usd: float | None = Field(description="For comparing; bills are exact")
+    mean_output_tokens: float | None
+
+    @classmethod
+    def of(cls, tally: ArmTally) -> Self:
+        """Write a tally."""
+        return cls(
+            requests=tally.requests,
+            errors=tally.errors,
+            refusals=tally.refusals,
+            ttft_p95_ms=tally.ttft_ms.quantile(),
+            inter_token_p95_ms=tally.gaps_ms.quantile(),
+            duration_p95_ms=tally.duration_ms.quantile(),
+            mean_cost_usd=tally.cost_usd.mean,
+            mean_output_tokens=tally.output_tokens.mean,
+        )
+
+
+class StandingOut(BaseModel):
+    """What gateways see of a rollout now, together, over the guards' window."""
+
+    rollout: RolloutOut
+    gateways: int
+    seen_at: datetime | None = Field(description="When the last of them said so")
+    incumbent: ArmOut
+    candidate: ArmOut
+    step_requests: int = Field(description="Of the candidate since the step began")
+    breaches: list[str] = Field(description="Bounds that are passed, in words")
+    shadow_day: str
+    shadow_usd: float = Field(description="That copies have cost on that day, or may")
+
+
+@router.post("", status_code=201, summary="Begin a rollout")
+def create(body: RolloutBody, author: Admin, database: Database) -> RolloutOut:
+    with database.session() as session:
+        row = rollouts.create_rollout(
+            session,
+            author,
+            body.id,
+            route=body.route,
+            incumbent=body.incumbent,
+            candidate=body.candidate,
+            rules=body.rules.rules(),
+        )
+        return RolloutOut.of(row)
+
+
+@router.get("", summary="List rollouts")
+def list_all(wanted: Wanted, author: Admin, database: Database, route: RouteQuery = "") -> Page[RolloutOut]:
+    with database.session() as session:
+        rows = rollouts.list_rollouts(session, route=route, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, RolloutOut.of)
+
+
+@router.get("/{rollout}", summary="Get a rollout")
+def get(rollout: RolloutPath, author: Admin, database: Database) -> RolloutOut:
+    with database.session() as session:
+        return RolloutOut.of(rollouts.get_rollout(session, rollout))
+
+
+@router.get("/{rollout}/standing", summary="Say what gateways see of a rollout now")
+def standing(rollout: RolloutPath, author: Admin, database: Database) -> StandingOut:
+    with database.session() as session:
+        row = rollouts.get_rollout(session, rollout)
+        told, now = observations_of(session, rollout), datetime.now(UTC)
+        observed = [one for one in told if one.term == row.term and is_fresh(one, now)]
+        day = max((one.shadow_day for one in told), default="")
+        seen: Observed = summed(others_observed(session, "", rollout, row.term, now))
+        return StandingOut(
+            rollout=RolloutOut.of(row),
+            gateways=len(observed),
+            seen_at=max((one.updated_at for one in observed), default=None),
+            incumbent=ArmOut.of(seen.incumbent),
+            candidate=ArmOut.of(seen.candidate),
+            step_requests=seen.step_requests,
+            breaches=[breach.words for breach in breaches_of(seen, spec_of_row(row).rules.guards)],
+            shadow_day=day,
+            shadow_usd=sum(one.shadow_pico_usd for one in told if one.shadow_day == day) / 1e12,
+        )
+
+
+@router.post("/{rollout}/pause", summary="Keep the share as it is")
+def pause(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
+    return _act(rollouts.pause_rollout, rollout, body, author, database)
+
+
+@router.post("/{rollout}/resume", summary="Go on, or begin again what was rolled back or aborted")
+def resume(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
+    return _act(rollouts.resume_rollout, rollout, body, author, database)
+
+
+@router.post("/{rollout}/advance", summary="Go on to the next step now")
+def advance(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
+    return _act(rollouts.advance_rollout, rollout, body, author, database)
+
+
+@router.post("/{rollout}/promote", summary="Put the candidate in the incumbent's place on the route")
+def promote(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
+    return _act(rollouts.promote_rollout, rollout, body, author, database)
+
+
+@router.post("/{rollout}/abort", summary="Give everything back to the incumbent")
+def abort(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
+    return _act(rollouts.abort_rollout, rollout, body, author, database)
+
+
+@router.delete("/{rollout}", summary="Delete a rollout that has ended")
+def delete(rollout: RolloutPath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        rollouts.delete_rollout(session, author, rollout)
+    return Deleted(id=rollout)
+
+
+def _act(action: _Action, rollout: str, body: ReasonBody, author: Author, database: ControlDatabase) -> RolloutOut:
+    with database.session() as session:
+        return RolloutOut.of(action(session, author, rollout, body.reason))

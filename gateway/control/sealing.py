@@ -1,0 +1,15 @@
+"""The sealer as routes ask for it."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from backends.control.sealer import Sealer
+
+
+def _sealer(request: Request) -> Sealer:
+    sealer: Sealer = request.app.state.sealer
+    return sealer
+
+
+Seal = Annotated[Sealer, Depends(_sealer)]

@@ -1,0 +1,81 @@
+"""Providers' keys over HTTP: stored sealed, never shown again, and sealed anew by a rotation."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, Field
+
+from backends.control import stored_keys
+from contracts.errors import Conflict
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, Page, Resource, Wanted, page_of
+from gateway.control.sealing import Seal
+
+router = APIRouter(prefix="/v1/stored-keys", tags=["stored keys"])
+
+KeyName = Annotated[str, Path(max_length=63, description="The key's name; targets say stored:NAME")]
+
+
+class StoredKeyBody(Body):
+    """A provider's key, or a credentials file's JSON. It is not shown again."""
+
+    value: Annotated[str, Field(min_length=1, max_length=8192, repr=False)]
+
+
+class StoredKeyOut(Resource):
+    """A key, without what it is. `version` is raised with every new value."""
+
+    name: str
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class ResealBody(Body):
+    """Which key is to seal: what the caller has just put first, so that a rotation elsewhere is not taken for one."""
+
+    key_id: Annotated[str, Field(max_length=64, description="16 digits of its SHA-256; empty: whichever")] = ""
+
+
+class ResealedOut(BaseModel):
+    """How many things were sealed anew."""
+
+    stored_keys: int
+    alert_channels: int
+    budgets: int
+
+
+@router.put("/{name}", summary="Store a provider's key, or another in its place")
+def put(name: KeyName, body: StoredKeyBody, author: Admin, database: Database, sealer: Seal) -> StoredKeyOut:
+    """Gateways use it within a second; calls under way end with the one that they began with."""
+    with database.session() as session:
+        return StoredKeyOut.model_validate(stored_keys.put_key(session, author, name, body.value, sealer))
+
+
+@router.get("", summary="List stored keys, by name")
+def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[StoredKeyOut]:
+    with database.session() as session:
+        rows = stored_keys.list_keys(session, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, StoredKeyOut.model_validate)
+
+
+@router.delete("/{name}", summary="Delete a stored key")
+def delete(name: KeyName, author: Admin, database: Database) -> Deleted:
+    """Refused while a target refers to it."""
+    with database.session() as session:
+        stored_keys.delete_key(session, author, name)
+    return Deleted(id=name)
+
+
+@router.post("/reseal", summary="Seal everything anew, by the newest sealing key")
+def reseal(author: Admin, database: Database, sealer: Seal, body: ResealBody | None = None) -> ResealedOut:
+    """The second step of a rotation; `tollkeeper secrets rotate` does both. Refused where another key would seal."""
+    sealer.refresh()
+    if body is not None and body.key_id not in ("", sealer.key_id):
+        raise Conflict(
+            "the control plane seals with another key than the one that was made: rotate where its data directory is, "
+            "and with its TOLLKEEPER_SEALING_KEYS"
+        )
+    with database.session() as session:
+        return ResealedOut(**stored_keys.reseal_all(session, author, sealer))

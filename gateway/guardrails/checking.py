@@ -1,0 +1,39 @@
+"""What stands for a gateway's means where a policy is checked and no request is served: nothing is asked, or read."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from backends.channels.question import HttpAnswer
+from backends.embedder.base import MOST_TOKENS, Embedding
+from contracts.errors import EmbedderUnavailable
+from gateway.guardrails.means import Means
+
+_WHY: Final = "policies are checked here; requests are served by gateways"
+
+
+class NoQuestions:
+    """Asks nobody."""
+
+    async def ask(
+        self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int
+    ) -> HttpAnswer:
+        """Say that nobody was asked."""
+        return HttpAnswer(fault=_WHY)
+
+
+class NoEmbedder:
+    """Embeds nothing."""
+
+    fault: str = _WHY
+    identity: str = ""
+
+    async def embed(
+        self, text: str, owner: str, most_tokens: int = MOST_TOKENS, within_seconds: float | None = None
+    ) -> Embedding:
+        """Raise EmbedderUnavailable."""
+        raise EmbedderUnavailable(_WHY)
+
+
+def means_of_checks() -> Means:
+    """Give means with which all that a gateway could use can be built."""
+    return Means(questions=NoQuestions(), embedder=NoEmbedder(), only_checks=True)

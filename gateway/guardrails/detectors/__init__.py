@@ -1,0 +1,1 @@
+"""What guardrails look for, each a file."""

@@ -1,0 +1,49 @@
+"""The watch over keys: floods, probing, harvests and shared keys, by the rules of `contracts.abuse.spec`."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from contracts.abuse.key_watch import Use
+from contracts.abuse.spec import AbuseSpec, abuse_spec
+from contracts.guardrails.finding import About, Finding, Shown
+from gateway.abuse.incidents import IncidentBook, Suspect
+from gateway.abuse.key_watches import KeyWatches
+from gateway.guardrails.means import Means
+
+_log = logging.getLogger(__name__)
+
+_OWN_ROLES: Final = frozenset({"system", "developer"})
+
+
+class AbuseWatch:
+    """Counts requests by their key, and refuses what is to be throttled."""
+
+    def __init__(self, spec: AbuseSpec, incidents: IncidentBook | None) -> None:
+        self.watches = KeyWatches(spec)
+        self._incidents = incidents
+
+    def watch(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
+        """Count a request. Raises AbuseThrottled."""
+        # A token of an identity provider is no key: all its holders together would look like one that is shared.
+        watch = self.watches.of(about.tenant, about.key_id) if about.key_id else None
+        if watch is None:
+            return ()
+        # What was said before is in every request of a conversation: what is asked now is the last of it.
+        asked = next((each.text for each in reversed(shown) if each.text and each.role not in _OWN_ROLES), "")
+        use = Use(asked, about.at_ns, about.address, about.user_agent, about.wants_logprobs, about.output_limit)
+        sightings = watch.look(use)
+        for sighting in sightings:
+            suspect = Suspect(about.tenant, about.key_id)
+            if self._incidents is not None and self._incidents.note(suspect, sighting, about.at_ns):
+                told = {"tenant": about.tenant, "key_id": about.key_id, "kind": sighting.kind}
+                _log.warning("abuse seen", extra={**told, "observed": sighting.observed, "limit": sighting.limit})
+        for sighting in sightings:
+            if sighting.action == "throttle":
+                raise sighting.error()
+        return tuple(Finding(0, 0, sighting.kind) for sighting in sightings)
+
+
+def build(settings: Mapping[str, object], means: Means) -> AbuseWatch:
+    """Build it. Raises ConfigurationError on settings that it does not have."""
+    return AbuseWatch(abuse_spec(settings), means.incidents)

@@ -1,0 +1,58 @@
+"""The canary: a marker in system prompts, and whoever sees one come out.
+
+On the side of the input it adds the marker and finds markers that somebody sends, which have leaked before; on the
+side of the output it finds those that leak.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from contracts.detectors.canary import CANARY_PATTERNS, canary_line, canary_marker, is_canary
+from contracts.guardrails.finding import About, Finding
+from gateway.guardrails.expression import Expression
+from gateway.guardrails.means import Means
+from gateway.guardrails.settings import read_settings
+
+_OWN_ROLES: Final = frozenset({"system", "developer"})
+
+
+class CanarySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`name` tells the markers of several policies apart; one that is changed gives others."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63)] = "system-prompt"
+
+
+class Canary:
+    """Marks system prompts, and finds the markers of this installation."""
+
+    patterns: tuple[str, ...] = CANARY_PATTERNS
+
+    def __init__(self, settings: CanarySettings, secret: bytes) -> None:
+        self._name = settings.name
+        self._secret = secret
+        self._forms = Expression(*CANARY_PATTERNS)
+
+    def mark(self, about: About) -> str:
+        """Give the line with the marker of the tenant's day."""
+        return canary_line(canary_marker(self._secret, about.tenant, self._name, about.at_ns))
+
+    def find(self, text: str, role: str) -> Sequence[Finding]:
+        """Find markers, but in what the application itself says."""
+        if role in _OWN_ROLES:
+            return ()
+        return tuple(
+            Finding(start, end, "canary", 1.0)
+            for start, end in self._forms.spans(text)
+            if is_canary(self._secret, text[start:end])
+        )
+
+
+def build(settings: Mapping[str, object], means: Means) -> Canary:
+    """Build it. Raises ConfigurationError on settings that it does not have."""
+    known = read_settings(settings, CanarySettings)
+    return Canary(known, hmac.digest(means.pepper, b"guardrails canary", hashlib.sha256))

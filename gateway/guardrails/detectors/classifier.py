@@ -1,0 +1,80 @@
+"""The classifier: texts that mean what labelled examples of the policy mean, by the embedder's vectors.
+
+How near a text is to the middle of a label's examples and to the three nearest of them, against a threshold that is
+calibrated on the examples themselves (`gateway/semantic`), as routes by meaning have it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from contracts.errors import ConfigurationError
+from contracts.guardrails.finding import About, Finding, Shown
+from contracts.semantic import SemanticSpec, semantic_spec
+from gateway.guardrails.means import Means
+from gateway.guardrails.settings import read_settings
+from gateway.semantic.reader import PromptEmbedder, SemanticReader
+
+_NAME: Final = "guardrail"  # of its only lesson
+_UNAVAILABLE: Final = "unavailable"
+_MOST_TEXTS: Final = 8  # of one request that are read, the last of them: each takes some ten milliseconds
+
+
+class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A kind of text, told by examples. `threshold`: the least score, 0 to 1; `None`: calibrated from the examples."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=60, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+    examples: tuple[str, ...]
+    threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`labels` are what is looked for, `others` examples of what is not. `on_failure` has no default."""
+
+    labels: tuple[LabelSettings, ...]
+    on_failure: Literal["fail_open", "fail_closed"]
+    others: tuple[str, ...] = ()
+    timeout_ms: Annotated[int, Meta(ge=1, le=30_000)] = 200
+    roles: frozenset[str] = frozenset({"user", "tool", "document", ""})
+
+
+class Classifier:
+    """Reads texts. It learns when it is first asked; until then, and without its embedder, it has failed."""
+
+    def __init__(self, settings: ClassifierSettings, spec: SemanticSpec, embedder: PromptEmbedder) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._reader = SemanticReader(embedder, settings.timeout_ms / 1000)
+
+    async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
+        """Give a finding of the whole for each label that a text was taken for."""
+        settings, found = self._settings, dict[str, float]()
+        texts = [each.text for each in shown if each.text.strip() and each.role in settings.roles][-_MOST_TEXTS:]
+        for text in texts:
+            reading = await self._reader.read_text(_NAME, self._spec, text, about.tenant)
+            if reading.state in ("loading", "late", "unavailable"):
+                return (Finding(0, 0, _UNAVAILABLE, is_remark=settings.on_failure == "fail_open"),)
+            if reading.intent is not None:
+                found[reading.intent] = max(found.get(reading.intent, 0.0), reading.score or 0.0)
+        return [Finding(0, 0, name, found[name]) for name in sorted(found)]
+
+    async def close(self) -> None:
+        """Stop learning."""
+        await self._reader.close()
+
+
+def build(settings: Mapping[str, object], means: Means) -> Classifier:
+    """Build it. Raises ConfigurationError on settings that it does not have, and without an embedder."""
+    known = read_settings(settings, ClassifierSettings)
+    labels = [
+        {"name": label.name, "utterances": label.examples, "threshold": label.threshold} for label in known.labels
+    ]
+    try:
+        spec = semantic_spec({"intents": labels, "others": known.others})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"classifier: {error.message}") from error
+    if spec is None or means.embedder is None:
+        raise ConfigurationError("classifier: there is no embedder here; it runs in a gateway")
+    return Classifier(known, spec, means.embedder)

@@ -1,0 +1,56 @@
+"""The detector of prompt injection: texts that others have written, and that would take the model over."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from contracts.detectors.injection import DEFAULT_THRESHOLD, injection_in
+from contracts.detectors.injection_traces import TRACES
+from contracts.guardrails.finding import Finding
+from gateway.guardrails.expression import Expression
+from gateway.guardrails.means import Means
+from gateway.guardrails.settings import read_settings
+
+_OWN_ROLES: Final = frozenset({"system", "developer"})  # whose words are the application's
+_MOST_KINDS: Final = 3  # signals that are named in a verdict
+
+
+class InjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`threshold`: the least score at which a text is taken for an attempt. `roles`: empty means all but the system's.
+
+    `ignore` names signals that count for nothing, such as "system_turn" where users send transcripts.
+    """
+
+    threshold: Annotated[float, Meta(gt=0, le=1)] = DEFAULT_THRESHOLD
+    roles: frozenset[str] = frozenset()
+    ignore: frozenset[str] = frozenset()
+
+
+class InjectionDetector:
+    """Finds attempts by what they say; see `contracts.detectors.injection`."""
+
+    patterns: tuple[str, ...] = ()
+
+    def __init__(self, settings: InjectionSettings) -> None:
+        self._settings = settings
+        self._traces = Expression(*TRACES)
+
+    def find(self, text: str, role: str) -> Sequence[Finding]:
+        """Give findings of the text as a whole, one for each of the strongest signals."""
+        settings = self._settings
+        if role in _OWN_ROLES if not settings.roles else role not in settings.roles:
+            return ()
+        if text.isascii() and self._traces.start(text) < 0:
+            return ()
+        suspicion = injection_in(text, settings.ignore)
+        if suspicion.score < settings.threshold:
+            return ()
+        strongest = sorted(suspicion.signals, key=lambda name: (-suspicion.signals[name], name))
+        return tuple(Finding(0, 0, name, suspicion.score) for name in strongest[:_MOST_KINDS])
+
+
+def build(settings: Mapping[str, object], means: Means) -> InjectionDetector:
+    """Build it. Raises ConfigurationError on settings that it does not have."""
+    return InjectionDetector(read_settings(settings, InjectionSettings))

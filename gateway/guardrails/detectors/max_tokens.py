@@ -1,0 +1,58 @@
+"""How long answers may be: a limit where the caller states none, and the most that may be stated."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from contracts.chat import GenerationRequest, PositiveInt
+from contracts.errors import ConfigurationError
+from contracts.requests import AnyRequest
+from gateway.guardrails.means import Means
+from gateway.guardrails.request_rule import Objection
+from gateway.guardrails.settings import read_settings
+
+FIELDS = ("max_tokens", "max_completion_tokens")
+
+
+class LengthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens of one choice: `default` where none are stated, `most` that may be."""
+
+    default: PositiveInt | None = None
+    most: PositiveInt | None = None
+
+
+class AnswerLength:
+    """Objects to limits above the most; the most mends them. What states none has the default, or the most."""
+
+    def __init__(self, settings: LengthSettings) -> None:
+        self._most = settings.most
+        self._default = settings.default if settings.default is not None else settings.most
+
+    def judge(self, requested: str, request: AnyRequest, fields: Mapping[str, object]) -> Sequence[Objection]:
+        """Judge by what is stated, in either of its two fields."""
+        most = self._most
+        if most is None or not isinstance(request, GenerationRequest):
+            return ()
+        stated = max(request.stated_limits, default=0)
+        if stated <= most:
+            return ()
+        given = {name: most for name in FIELDS if isinstance(value := fields.get(name), int) and value > most}
+        return (
+            Objection("max_tokens", f"max_tokens is {stated}; at most {most} may be asked for here", FIELDS[0], given),
+        )
+
+    def defaults(self, request: AnyRequest) -> Mapping[str, object]:
+        """Give the limit of a request that states none."""
+        if self._default is None or not isinstance(request, GenerationRequest) or request.output_limit is not None:
+            return {}
+        return {FIELDS[0]: self._default}
+
+
+def build(settings: Mapping[str, object], means: Means) -> AnswerLength:
+    """Build the rule. Raises ConfigurationError where it says nothing, or contradicts itself."""
+    given = read_settings(settings, LengthSettings)
+    if given.default is None and given.most is None:
+        raise ConfigurationError("settings: give default or most")
+    if given.default is not None and given.most is not None and given.default > given.most:
+        raise ConfigurationError(f"settings: default is {given.default}, above most, {given.most}")
+    return AnswerLength(given)

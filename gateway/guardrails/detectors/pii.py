@@ -1,0 +1,144 @@
+"""Personal data: card and account numbers, addresses, telephone numbers, national ids; each by its form and check."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import phonenumbers
+from stdnum import iban
+
+from contracts.errors import ConfigurationError
+from contracts.guardrails.finding import Finding
+from contracts.guardrails.places import Places
+from contracts.redaction import card_spans
+from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
+from gateway.guardrails.expression import Expression
+from gateway.guardrails.means import Means
+from gateway.guardrails.settings import read_settings
+
+Spans = list[tuple[int, int]]
+
+# A card number's digits, with the blanks or hyphens that are printed between them (ISO/IEC 7812-1: 13 to 19).
+_CARD: Final = r"\d(?:[ -]?\d){12,18}"
+_CARD_RUN: Final = r"\d(?:[ -]?\d)*"
+_ISSUERS: Final = "23456"  # first digits of payment cards: times in milliseconds begin with 1
+_IBAN: Final = r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}"
+_IBAN_BEGINS: Final = re.compile(r"\b[A-Z]{2}\d{2}")
+# Without bounds, which in linear time are not needed and would make an automaton of many states.
+_EMAIL: Final = r"\b[\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
+_SHORTEST_IBAN: Final = 15
+_LONGEST_IBAN: Final = 34
+_PHONE: Final = r"(?:\+|\b00)[1-9](?:[ ()./-]{0,2}\d){6,13}"
+# Without a country's code: in groups, as people write them. What it is then depends on the regions.
+_LOCAL_PHONE: Final = r"\(?\b\d{2,5}\)?[ ./-]{1,2}\d{2,5}(?:[ ./-]\d{2,5}){1,3}"
+_DAY: Final = re.compile(r"(?:19|20)\d\d[-./]\d\d[-./]\d\d(?!\d)")
+_SHORTEST_PHONE: Final = 7  # digits
+_DEFAULT_KINDS: Final = ("card", "iban", "email", "phone", *SURE_IDS)
+
+
+class PiiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`kinds` to look for; `regions` (ISO 3166) are where telephone numbers without a country's code are dialled."""
+
+    kinds: tuple[str, ...] = _DEFAULT_KINDS
+    regions: tuple[str, ...] = ("US",)
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of thing: the expressions it lies in, and what of a match it is."""
+
+    name: str
+    patterns: tuple[str, ...]
+    run: str  # what is looked at at once; a match of the patterns, or several that touch
+    spans: Callable[[str], Spans]
+
+
+class PersonalData:
+    """Finds personal data of some kinds."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.patterns = tuple(pattern for kind in kinds for pattern in kind.patterns)
+        self._kinds = [(kind, Expression(kind.run)) for kind in kinds]
+
+    def find(self, text: str, role: str) -> Sequence[Finding]:
+        """Find what is of these kinds; what two kinds claim is the first's."""
+        found: list[Finding] = []
+        places = Places()
+        for kind, expression in self._kinds:
+            for start, end in expression.spans(text):
+                if places.holds(start, end):
+                    continue
+                for first, last in kind.spans(text[start:end]):
+                    if places.take(start + first, start + last):
+                        found.append(Finding(start + first, start + last, kind.name))
+        return sorted(found, key=lambda one: one.start)
+
+
+def build(settings: Mapping[str, object], means: Means) -> PersonalData:
+    """Build what finds personal data. Raises ConfigurationError on an unknown kind or region."""
+    given = read_settings(settings, PiiSettings)
+    known = ("card", "iban", "email", "phone", *NATIONAL_IDS)
+    for name in given.kinds:
+        if name not in known:
+            raise ConfigurationError(f"settings.kinds: there is no {name[:40]!r}; there are {', '.join(known)}")
+    for region in given.regions:
+        if region not in phonenumbers.SUPPORTED_REGIONS:
+            raise ConfigurationError(f"settings.regions: {region[:10]!r} is no region such as US or DE")
+    if not given.kinds:
+        raise ConfigurationError("settings.kinds is empty; leave it out for the usual ones")
+    return PersonalData([_kind(name, given.regions) for name in known if name in given.kinds])
+
+
+def _kind(name: str, regions: tuple[str, ...]) -> Kind:
+    if name == "card":
+        return Kind(name, (_CARD,), _CARD_RUN, _cards)
+    if name == "iban":
+        return Kind(name, (_IBAN,), _IBAN, _ibans)
+    if name == "email":
+        return Kind(name, (_EMAIL,), _EMAIL, lambda text: [(0, len(text))])
+    if name == "phone":
+        patterns = (_PHONE, _LOCAL_PHONE) if regions else (_PHONE,)
+        return Kind(name, patterns, "|".join(patterns), lambda text: _phones(text, regions))
+    form, holds = NATIONAL_IDS[name]
+    return Kind(name, (form,), form, lambda text: [(0, len(text))] if holds(text) else [])
+
+
+def _cards(text: str) -> Spans:
+    return [(start, end) for start, end in card_spans(text) if text[start] in _ISSUERS]
+
+
+def _ibans(text: str) -> Spans:
+    """Find account numbers in a run of capitals and digits: words in capitals may stand around them."""
+    for begun in _IBAN_BEGINS.finditer(text):
+        places = [place for place in range(begun.start(), len(text)) if text[place] != " "]
+        compact = "".join(text[place] for place in places[:_LONGEST_IBAN])
+        for length in range(len(compact), _SHORTEST_IBAN - 1, -1):
+            number = compact[:length]
+            if int("".join(str(int(one, 36)) for one in number[4:] + number[:4])) % 97 == 1 and iban.is_valid(number):
+                end = places[length - 1] + 1
+                return [(begun.start(), end), *((first + end, last + end) for first, last in _ibans(text[end:]))]
+    return []
+
+
+def _phones(text: str, regions: tuple[str, ...]) -> Spans:
+    """Find the telephone number that a run begins with: other groups of digits may follow it."""
+    if _DAY.match(text) is not None:
+        return []
+    ends = [place for place in range(len(text)) if not text[place].isdigit() and text[place - 1].isdigit() and place]
+    for end in (len(text), *reversed(ends)):
+        if sum(map(str.isdigit, text[:end])) < _SHORTEST_PHONE:
+            break
+        if _is_phone(text[:end], regions):
+            return [(0, end)]
+    return []
+
+
+def _is_phone(text: str, regions: tuple[str, ...]) -> bool:
+    number = "+" + text[2:] if text.startswith("00") else text
+    for region in (None,) if number.startswith("+") else regions:
+        try:
+            if phonenumbers.is_valid_number(phonenumbers.parse(number, region)):
+                return True
+        except phonenumbers.NumberParseException:
+            continue
+    return False

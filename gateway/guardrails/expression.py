@@ -1,0 +1,117 @@
+"""Regular expressions in linear time, whatever the text: RE2's, which has no backreferences and looks at no context."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import re2  # type: ignore[import-untyped]  # its wheel has no annotations
+
+# What the module adds around it, for the sake of being like `re`, costs more than most searches do.
+from re2 import _re2
+
+from contracts.errors import ConfigurationError
+
+_MAX_MEMORY_BYTES: Final = 16 << 20  # of one expression's automaton; a larger one is worked off more slowly
+MAX_CHARACTERS: Final = 10_000  # of one expression that an operator writes
+_ANYWHERE: Final = _re2.RE2.Anchor.UNANCHORED
+_LOOKS_AROUND: Final = re.compile(r"\(\?(?:<?[=!])|\\[1-9]|\(\?P=")
+
+
+class Expression:
+    """One or several expressions, any of which may match. Offsets are in characters."""
+
+    __slots__ = ("match",)
+
+    def __init__(self, *sources: str, is_longest: bool = False) -> None:
+        """Raises ConfigurationError where RE2 does not take them.
+
+        `is_longest`: of the matches that begin first the longest, whatever comes first among the sources. Its automaton
+        has fewer states.
+        """
+        options = _re2.RE2.Options()
+        options.max_mem = _MAX_MEMORY_BYTES
+        options.log_errors = False
+        options.never_capture = True
+        options.longest_match = is_longest
+        joined = sources[0] if len(sources) == 1 else "|".join(f"(?:{source})" for source in sources)
+        found = _re2.RE2(joined.encode(), options)
+        if not found.ok():
+            raise ConfigurationError(_words(joined, found.error()))
+        # Takes bytes, from where on and up to where; gives where the match and its groups are, in bytes.
+        self.match = partial(found.Match, _ANYWHERE)
+
+    def start(self, text: str, since: int = 0) -> int:
+        """Give where the leftmost match begins that begins at `since` or later; -1: there is none."""
+        data = text.encode()
+        if len(data) == len(text):
+            return int(self.match(data, since, len(data))[0][0])
+        at: int = self.match(data, len(text[:since].encode()) if since else 0, len(data))[0][0]
+        return -1 if at < 0 else len(data[:at].decode())
+
+    def first(self, text: str, since: int = 0) -> tuple[int, int]:
+        """Give where the leftmost match begins that begins at `since` or later, and where it ends; -1: none."""
+        data = text.encode()
+        start: int
+        end: int
+        if len(data) == len(text):
+            start, end = self.match(data, since, len(data))[0]
+            return start, end
+        start, end = self.match(data, len(text[:since].encode()), len(data))[0]
+        if start < 0:
+            return start, end
+        before = len(data[:start].decode())
+        return before, before + len(data[start:end].decode())
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Give where matches begin and end, from left to right, none within another, none of them empty."""
+        data = text.encode()
+        size = len(data)
+        at = done = characters = 0
+        while at <= size:
+            start, end = self.match(data, at, size)[0]
+            if start < 0:
+                return
+            if end == start:
+                at = end + 1
+                while at < size and data[at] & 0xC0 == 0x80:
+                    at += 1
+                continue
+            if size == len(text):
+                yield start, end
+            else:
+                first = characters + len(data[done:start].decode())
+                characters, done = first + len(data[start:end].decode()), end
+                yield first, characters
+            at = end
+
+
+def checked(source: str, where: str) -> str:
+    """Give an operator's expression, once it is known that it can be used. Raises ConfigurationError.
+
+    `where` names it: the expression itself may be what nobody is to see.
+    """
+    if not source or len(source) > MAX_CHARACTERS:
+        raise ConfigurationError(f"{where} has {len(source)} characters; give 1 to {MAX_CHARACTERS}")
+    try:
+        expression = Expression(source)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error.message}") from error
+    if expression.start("") >= 0:
+        raise ConfigurationError(f"{where} matches the empty text, and so every text; let it ask for a character")
+    return source
+
+
+def escaped(words: str) -> str:
+    """Give an expression that matches these words and nothing else."""
+    return str(re2.escape(words))
+
+
+def _words(source: str, said: object) -> str:
+    told = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    told = told.partition(":")[0].strip() or "it cannot be read"
+    if _LOOKS_AROUND.search(source) is not None:
+        told += "; backreferences and looking around are not supported, as they can take exponential time"
+    elif "too large" in told or "memory" in told:
+        told += "; write smaller counts, or split it into several"
+    return f"the expression is refused: {told}"

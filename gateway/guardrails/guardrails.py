@@ -1,0 +1,254 @@
+"""The gateway's guardrails: which requests go through which stages, and what these make of a request before a model
+sees it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from contracts.chat import ChatRequest, TranslatedChat
+from contracts.configuration import Snapshot
+from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
+from contracts.guardrails.detector import Closing
+from contracts.guardrails.finding import About, Finding
+from contracts.guardrails.policy import GuardrailPolicy, covering
+from contracts.requests import AnyRequest
+from gateway.exchange import Exchange
+from gateway.guardrails.means import Means
+from gateway.guardrails.plan import GuardPlan, StageBox, compile_plan
+from gateway.guardrails.request_guard import RequestGuard, refusal
+from gateway.guardrails.request_rule import Objection, RequestRule
+from gateway.guardrails.request_texts import RequestTexts
+from gateway.guardrails.screen import Screen
+from gateway.guardrails.stage import Looks, Stage
+from gateway.life import Life
+from gateway.operations import Operation
+from gateway.reading import read_chat
+
+_log = logging.getLogger(__name__)
+
+_MOST_PLANS: Final = 4096
+_LONG_BODY: Final = 256 * 1024  # bytes
+_JSON: Final = "application/json"
+_TOKEN_IDS: Final = "token_ids"
+
+
+class Guardrails:
+    """Holds the plans of one snapshot's policies, each built when a request first needs it."""
+
+    def __init__(self, means: Means, address_of: Callable[[Exchange], str] = lambda exchange: exchange.address) -> None:
+        """`address_of` gives the caller's address: behind a trusted proxy another than the connection's."""
+        self._means = means
+        self._address_of = address_of
+        self._box = StageBox(means)
+        self._policies: tuple[GuardrailPolicy, ...] = ()
+        self._by_request: dict[tuple[str, str], GuardPlan | str] = {}
+        self._by_policies: dict[tuple[int, ...], GuardPlan | str] = {}  # by who they are
+        self.faults: tuple[str, ...] = ()
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Build all stages of a snapshot. Raises ConfigurationError on the first that cannot stand."""
+        for policy in snapshot.guardrails:
+            compile_plan([policy], self._means, self._box)
+
+    def sync(self, snapshot: Snapshot) -> list[Looks]:
+        """Prepare for a newer configuration; give the detectors that are not needed any more.
+
+        What cannot be built is told once, and the requests that it covers are refused until it is mended: what was to
+        be guarded does not go unguarded.
+        """
+        if snapshot.guardrails == self._policies:
+            return []
+        self._policies = snapshot.guardrails  # which also keeps them, and so what they are known by
+        self._by_request.clear()
+        self._by_policies.clear()
+        faults = []
+        for policy in snapshot.guardrails:
+            try:
+                compile_plan([policy], self._means, self._box)
+            except ConfigurationError as error:
+                _log.error("guardrail cannot be used, requests are refused", extra={"reason": error.message})
+                faults.append(error.message)
+        self.faults = tuple(faults)
+        return self._box.keep(snapshot.guardrails)
+
+    async def close(self) -> None:
+        """Let go of all detectors."""
+        await let_go(self._box.keep(()))
+
+    def guard_for(self, life: Life, exchange: Exchange) -> RequestGuard | None:
+        """Give a request's guard; `None` where no policy covers it. Raises Unavailable where one cannot be used."""
+        # The newest policies hold, also for a request that began before they came: to go back to older ones would end
+        # what the newer have under way, and forget what they have counted.
+        name = (life.who.tenant, life.requested_model)
+        plan = self._by_request.get(name)
+        if plan is None:
+            if len(self._by_request) >= _MOST_PLANS:
+                self._by_request.clear()
+            plan = self._by_request[name] = self._plan_of(*name)
+        if isinstance(plan, str):
+            if not plan:
+                return None
+            raise Unavailable(
+                f"guardrails of this request cannot be used ({plan}); the gateway's operators can mend it",
+                code="guardrail_unavailable",
+            )
+        return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
+
+    async def examine(self, guard: RequestGuard, life: Life, operation: Operation) -> AnyRequest:
+        """Lead a request through the stages before the model; give it as they leave it.
+
+        Raises ContentBlocked, InvalidRequest for what rules refuse, and what a watch raises.
+        """
+        request = life.request
+        assert request is not None
+        plan = guard.plan
+        if not plan.rules and not plan.reads_texts:
+            return request
+        texts = RequestTexts(request.chat_body if isinstance(request, TranslatedChat) else life.body)
+        self._apply_rules(guard, life, request, texts)
+        _watch(guard, texts)
+        if texts.holds_token_ids:
+            _note_unread(guard)
+        # A long body takes seconds where it is full of what looks like something: others go on meanwhile.
+        is_long = len(life.body) > _LONG_BODY
+        cuts = await asyncio.to_thread(self._screened, guard, texts) if is_long else self._screened(guard, texts)
+        if cuts:
+            texts.cut(cuts)
+        await _ask(guard, texts if not cuts else RequestTexts(texts.body))
+        for marker in plan.markers:
+            line = marker.detector.mark(guard.about)
+            if line and not marker.spec.dry_run:
+                texts.mark(line)
+        if texts.is_changed:
+            life.request = request = _replaced(life, request, operation, texts, cuts)
+        return request
+
+    def _plan_of(self, tenant: str, name: str) -> GuardPlan | str:
+        """Give the plan of a tenant's requests for a name; why there is none, empty where none is meant to be."""
+        policies = covering(self._policies, tenant, name)
+        if not policies:
+            return ""
+        # Not by their names: of policies that cannot be read several may have the same.
+        names = tuple(map(id, policies))
+        found = self._by_policies.get(names)
+        if found is None:
+            try:
+                found = compile_plan(policies, self._means, self._box)
+            except ConfigurationError as error:
+                found = error.message
+            self._by_policies[names] = found
+        return found
+
+    def _apply_rules(self, guard: RequestGuard, life: Life, request: AnyRequest, texts: RequestTexts) -> None:
+        if not isinstance(texts.fields, dict):
+            return
+        for stage in guard.plan.rules:
+            objections = stage.detector.judge(life.requested_model, request, texts.fields)
+            if objections:
+                guard.note([stage.verdict([Finding(0, 0, one.kind) for one in objections])])
+            if stage.acts:
+                for one in objections:
+                    texts.set(_mended(one, stage))
+            if not stage.spec.dry_run:
+                defaults = stage.detector.defaults(request)
+                if defaults:
+                    texts.set({field: value for field, value in defaults.items() if field not in texts.fields})
+
+    def _screened(self, guard: RequestGuard, texts: RequestTexts) -> dict[int, list[Finding]]:
+        """Have the stages look that are at hand. Raises ContentBlocked."""
+        plan, screen = guard.plan, guard.plan.input
+        if plan.of_requests:
+            own = [Stage(one.spec, one.side, one.detector.for_request(guard.about)) for one in plan.of_requests]
+            screen = Screen([*plan.input_stages, *own])
+        if not screen.stages:
+            return {}
+        screening = screen.check(texts.shown)
+        guard.note(screening.verdicts)
+        if screening.blocked is not None:
+            raise refusal(screening.blocked)
+        return screening.cuts
+
+
+async def let_go(detectors: Iterable[Looks]) -> None:
+    """End what detectors that are not needed any more have under way."""
+    for detector in detectors:
+        if isinstance(detector, Closing):
+            await detector.close()
+
+
+def _about(life: Life, exchange: Exchange, address: str) -> About:
+    request = life.request
+    return About(
+        request_id=life.id.bytes,
+        tenant=life.who.tenant,
+        key_id=life.who.key_id,
+        requested_model=life.requested_model,
+        api=life.api,
+        address=address,
+        user_agent=exchange.header(b"user-agent")[:200],
+        at_ns=life.started_at_ns,
+        wants_logprobs=isinstance(request, ChatRequest) and request.logprobs is True,
+        output_limit=None if request is None else request.output_limit,
+    )
+
+
+def _mended(objection: Objection, stage: Stage[RequestRule]) -> dict[str, object]:
+    """Give what mends a request. Raises InvalidRequest where it is to be refused, or nothing does."""
+    if stage.spec.action == "redact" and objection.mended is not None:
+        return dict(objection.mended)
+    raise InvalidRequest(
+        f"{objection.message} (guardrail stage {stage.spec.name!r})", param=objection.param, code="request_not_allowed"
+    )
+
+
+def _watch(guard: RequestGuard, texts: RequestTexts) -> None:
+    """Have those look who watch requests as they come. Raises what they raise."""
+    for stage in guard.plan.watches:
+        try:
+            found = list(stage.detector.watch(texts.shown, guard.about))
+        except TollkeeperError as error:
+            guard.note([stage.verdict([Finding(0, 0, error.error_code)])])
+            if not stage.spec.dry_run:
+                raise
+            continue
+        if found:
+            guard.note([stage.verdict(found)])
+
+
+def _note_unread(guard: RequestGuard) -> None:
+    """Count a prompt of token ids as a finding of all that would read it. Raises ContentBlocked."""
+    plan = guard.plan
+    for stage in (*plan.input_stages, *plan.of_requests, *plan.awaited):
+        verdict = stage.verdict([Finding(0, 0, _TOKEN_IDS)])
+        guard.note([verdict])
+        if stage.acts:
+            raise refusal(verdict)
+
+
+async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
+    """Have those look who must be asked: all at the texts as the model would get them. Raises ContentBlocked."""
+    for stage in guard.plan.awaited:
+        found = list(await stage.detector.look(texts.shown, guard.about))
+        if found:
+            verdict = stage.verdict(found)
+            guard.note([verdict])
+            if stage.acts and verdict.action != "flag":
+                raise refusal(verdict)
+
+
+def _replaced(
+    life: Life, request: AnyRequest, operation: Operation, texts: RequestTexts, cuts: dict[int, list[Finding]]
+) -> AnyRequest:
+    """Give the request that the stages have left, for whoever calls the model."""
+    body = texts.body
+    if not isinstance(request, TranslatedChat):
+        life.body = body
+        return operation.read(_JSON, body)
+    chat = read_chat(_JSON, body)
+    changed = {field: getattr(chat, field) for field in chat.__struct_fields__}
+    # What only some servers understand is left out where something was cut: it says the same once more.
+    marked = texts.as_changed(request.marked_body) if request.marked_body and not cuts else b""
+    return msgspec.structs.replace(request, **changed, chat_body=body, marked_body=marked)

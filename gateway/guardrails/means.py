@@ -1,0 +1,26 @@
+"""What detectors are built with, beside their settings."""
+
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+from gateway.clock import Clock
+
+if TYPE_CHECKING:
+    from backends.channels.question import Questions
+    from gateway.abuse.incidents import IncidentBook
+    from gateway.semantic.reader import PromptEmbedder
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a gateway has to offer. `embedder` tells texts' meanings; `None`: there is none here."""
+
+    clock: Clock = field(default_factory=Clock)
+    random: Random = field(default_factory=SystemRandom)
+    pepper: bytes = b""  # a secret of this installation
+    embedder: "PromptEmbedder | None" = None
+    webhook_secret: bytes = field(default=b"", repr=False)  # that calls of webhooks are signed with
+    questions: "Questions | None" = None  # asks webhooks
+    incidents: "IncidentBook | None" = None  # where abuse is written down
+    only_checks: bool = False  # no request is served: what only gateways have, such as keys, is not read

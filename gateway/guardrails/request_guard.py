@@ -1,0 +1,71 @@
+"""One request's guardrails: what its plan made of it so far, and the filter that its answer goes through."""
+
+from typing import Final
+
+import msgspec
+
+from contracts.errors import ContentBlocked, ContentFiltered
+from contracts.guardrails.finding import About, Verdict, joined
+from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.guardrails.plan import GuardPlan
+
+_MOST_VERDICTS: Final = 32  # on one record
+
+
+class RequestGuard:
+    """What is known of one request. Durations are nanoseconds; `None`: there was nothing to do."""
+
+    __slots__ = ("_found", "_told", "about", "filter", "plan", "spent_ns")
+
+    def __init__(self, plan: GuardPlan, about: About) -> None:
+        self.plan = plan
+        self.about = about
+        self.spent_ns: int | None = None  # on the request, before it was admitted
+        self.filter: AnswerFilter | None = None
+        self._found: list[Verdict] = []
+        self._told: list[str] = []
+
+    @property
+    def digest(self) -> str:
+        """Name what the stages are, for whoever keeps answers."""
+        return self.plan.digest
+
+    @property
+    def held_ns(self) -> int | None:
+        """Give for how long a piece of the answer has waited at most."""
+        return None if self.filter is None else self.filter.held_ns
+
+    @property
+    def verdicts(self) -> list[str]:
+        """Give what was found on both sides, as records hold it."""
+        found = self._found if self.filter is None else [*self._found, *self.filter.verdicts]
+        return [*[verdict.text for verdict in joined(found)], *self._told][:_MOST_VERDICTS]
+
+    def note(self, verdicts: list[Verdict]) -> None:
+        """Add what was found."""
+        self._found += verdicts
+
+    def take_over(self, verdicts: list[str]) -> None:
+        """Add the verdicts of a kept answer, which these stages have seen when it was made."""
+        self._told += [told for told in verdicts if "output/" in told]
+
+    def filter_answer(self) -> AnswerFilter | None:
+        """Begin to look at the answer; `None` where nothing does."""
+        if not self.plan.output.is_empty:
+            self.filter = AnswerFilter(self.plan.output, msgspec.structs.replace(self.about, direction="output"))
+        return self.filter
+
+
+def refusal(verdict: Verdict) -> ContentBlocked:
+    """Give the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing."""
+    return ContentBlocked(
+        f"the guardrail stage {verdict.stage!r} does not let this request through: it found "
+        f"{', '.join(verdict.kinds)} ({verdict.count}); take it out, or ask whoever set the guardrail"
+    )
+
+
+def cut_by(verdict: Verdict) -> ContentFiltered:
+    """Give what ends an answer that a stage blocks."""
+    return ContentFiltered(
+        f"the guardrail stage {verdict.stage!r} ended this answer: it found {', '.join(verdict.kinds)}"
+    )

@@ -1,0 +1,54 @@
+"""`tollkeeper abuse`: what gateways have seen of keys that are misused, through the control plane."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="Keys that are misused: what was seen, and what it means.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="ID")]
+_COLUMNS = ("last_at", "tenant", "key", "kind", "action", "peak", "limit", "throttled", "is_open", "id")
+
+
+@app.command("list")
+def list_incidents(
+    is_open: Annotated[bool, typer.Option("--open/--all", help="Only those that go on.")] = True,
+    tenant: Annotated[str, typer.Option(help="About one tenant.")] = "",
+    key: Annotated[str, typer.Option(help="About one key, by its id.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the latest.")] = 100,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """List incidents, the latest begun first."""
+    asked = {"limit": str(limit), "open": str(is_open).lower(), "tenant": tenant, "key": key}
+    query = "&".join(f"{name}={path_segment(value)}" for name, value in asked.items() if value)
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rows = client.get(f"/v1/abuse?{query}")["data"]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(_COLUMNS, rows, _cell, "no abuse" + (" goes on; --all shows what is over" if is_open else ""))
+
+
+@app.command("explain")
+def explain(incident: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Say what was counted, what was done about it, and what ends it."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        found = client.get(f"/v1/abuse/{path_segment(incident)}")
+    if as_json:
+        print_json(found)
+        return
+    for sentence in found["explanation"]:
+        typer.echo(sentence)
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    value = row[column]
+    return "" if value is None else str(value)

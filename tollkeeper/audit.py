@@ -1,0 +1,238 @@
+"""`tollkeeper audit`: verify the audit log, export it, cut what is old, and print the key that others verify by."""
+
+import getpass
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from backends.audit.exporting import export_chain, export_rows
+from backends.audit.options import AuditOptions, audit_root
+from backends.audit.places import DirectoryPlace, chain_directories
+from backends.audit.retention import cut_before
+from backends.audit.shipping import ship_finished
+from backends.audit.signing import AuditSigner, own_keys, read_public_keys
+from backends.audit.sink import folder_of
+from backends.audit.verification import verify_chain
+from backends.control.audit_chain import read_rows
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError
+from tollkeeper.audit_acceptance import Restorer, accept_restore
+from tollkeeper.audit_checks import AuditFindings, check_audit
+from tollkeeper.open_installation import open_control
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data
+from tollkeeper.printing import one_line_errors, print_json
+
+app = typer.Typer(help="Who did what: a log that shows if it was changed.", no_args_is_help=True)
+
+_EXPORTED: Final = "jsonl"
+SinkAddress = Annotated[
+    str,
+    typer.Option("--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="s3://BUCKET/PREFIX or a directory, verified as well."),
+]
+Endpoint = Annotated[
+    str, typer.Option("--endpoint", envvar="TOLLKEEPER_AUDIT_S3_ENDPOINT", help="Of a store of S3's kind.")
+]
+PublicKeys = Annotated[
+    list[Path] | None,
+    typer.Option("--public-key", help="PEM files of keys to trust; the installation's own where left out."),
+]
+SharedSink = Annotated[
+    bool, typer.Option("--shared-sink", help="Other machines send there too: chains that are not here are not missed.")
+]
+Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")]
+
+
+@app.command("verify")
+def verify(
+    data: Data = DEFAULT_DATA,
+    sink: SinkAddress = "",
+    endpoint: Endpoint = "",
+    shared_sink: SharedSink = False,
+    public_key: PublicKeys = None,
+    with_database: Annotated[
+        bool, typer.Option("--database/--no-database", help="Verify the control database's audit too.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Look at every entry; status 1 where one was changed, deleted or moved, and it is named."""
+    with _errors(), ExitStack() as opened:
+        keys = read_public_keys(public_key) if public_key else own_keys(SecretFiles(data / "secrets"))
+        database = opened.enter_context(_open_database(data)) if with_database else None
+        place = AuditOptions(sink, s3_endpoint=endpoint).open_sink()
+        findings = check_audit(data, keys, database, place, is_shared=shared_sink)
+    if as_json:
+        print_json({"is_sound": findings.is_sound, "places": findings.places})
+    else:
+        _tell(findings)
+    if not findings.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export(
+    data: Data = DEFAULT_DATA,
+    since: Annotated[
+        datetime | None, typer.Option("--from", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--to", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC, exclusive.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="jsonl")] = _EXPORTED,
+    with_database: Annotated[
+        bool, typer.Option("--database/--no-database", help="The control database's audit too.")
+    ] = True,
+) -> None:
+    """Print the entries of a time, a JSON line each, with their hashes: requests by chain, then changes."""
+    with _errors():
+        if form != _EXPORTED:
+            raise ConfigurationError(f"the audit log is exported as {_EXPORTED}, not as {form!r}")
+        bounds = (_ns(since, 0), _ns(until, 2**63 - 1))
+        for directory in chain_directories(audit_root(data)):
+            _print(export_chain(DirectoryPlace(directory), *bounds))
+        if with_database:
+            with _open_database(data) as database, database.session() as session:
+                _print(export_rows(read_rows(session), *bounds))
+
+
+@app.command("cut")
+def cut(
+    before: Annotated[datetime, typer.Option("--before", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")],
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Remove finished segments that are older; a signed stub stands for them, and the rest still verifies."""
+    with _errors():
+        signer, removed = AuditSigner.of(SecretFiles(data / "secrets")), {}
+        for directory in chain_directories(audit_root(data)):
+            removed[directory.name] = cut_before(directory, _ns(before, 0), signer, time.time_ns())
+    if as_json:
+        print_json(removed)
+    else:
+        typer.echo(
+            "; ".join(f"{name}: {len(segments)} segments cut" for name, segments in removed.items()) or "no chains"
+        )
+
+
+@app.command("ship")
+def ship(
+    sink: SinkAddress,
+    data: Data = DEFAULT_DATA,
+    endpoint: Endpoint = "",
+    sink_days: Annotated[
+        int, typer.Option(envvar="TOLLKEEPER_AUDIT_SINK_DAYS", help="For how long it locks them.")
+    ] = 400,
+    as_json: AsJson = False,
+) -> None:
+    """Send finished segments to the sink now; gateways and the control plane do so by themselves."""
+    with _errors():
+        place, sent = AuditOptions(sink, sink_days, endpoint).open_sink(), {}
+        if place is None:
+            raise ConfigurationError("name the sink with --sink or TOLLKEEPER_AUDIT_SINK")
+        keys = own_keys(SecretFiles(data / "secrets"))
+        for directory in chain_directories(audit_root(data)):
+            report = verify_chain(DirectoryPlace(directory), keys)
+            if report.fault is not None:
+                raise ConfigurationError(f"{directory.name} does not verify and is not sent: {report.fault.what}")
+            sent[directory.name] = ship_finished(directory, folder_of(report.chain), place)
+    if as_json:
+        print_json(sent)
+    else:
+        typer.echo(
+            "; ".join(f"{name}: {len(segments)} segments sent" for name, segments in sent.items()) or "no chains"
+        )
+
+
+@app.command("accept-restore")
+def accept(
+    reason: Annotated[str, typer.Option("--reason", help="Which backup, and why; it stays in the log for good.")],
+    data: Data = DEFAULT_DATA,
+    sink: SinkAddress = "",
+    endpoint: Endpoint = "",
+    shared_sink: SharedSink = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put on record, signed, that a backup was put back; what it did not have is a note from then on, and no fault.
+
+    With the control plane stopped. An entry that was changed, or is gone from the middle, is never accepted.
+    """
+    with _errors(), _open_database(data) as database:
+        files = SecretFiles(data / "secrets")
+        own_keys(files)  # an acceptance under a key made for it would prove nothing
+        place = AuditOptions(sink, s3_endpoint=endpoint).open_sink()
+        restorer = Restorer(_user(), reason)
+        made = accept_restore(data, AuditSigner.of(files), database, restorer, place, is_shared=shared_sink)
+    if as_json:
+        print_json(msgspec.to_builtins(made))
+    else:
+        chains = "".join(f"; {end.chain} ends with entry {end.last}" for end in made.chains)
+        typer.echo(f"accepted: {made.voided} entries of the control database behind {made.entry}{chains}")
+
+
+@app.command("key")
+def key(data: Data = DEFAULT_DATA) -> None:
+    """Print the public key as PEM, for `--public-key` elsewhere; made where there is none yet."""
+    with _errors():
+        typer.echo(AuditSigner.of(SecretFiles(data / "secrets")).public.pem, nl=False)
+
+
+def _tell(findings: AuditFindings) -> None:
+    for place in findings.places:
+        fault = place["fault"]
+        state = "sound" if fault is None else "NOT SOUND"
+        signed = f", signed up to {place['signed_upto']}" if "signed_upto" in place else ""
+        typer.echo(f"{place['place']}: {place['entries']} entries{signed}: {state}")
+        for note in place.get("notes", ()):
+            typer.echo(f"  note: {note}")
+        if fault is not None:
+            where = f"entry {fault['entry']}" if fault["entry"] is not None else "as a whole"
+            segment = f" in {fault['segment']}" if fault["segment"] else ""
+            typer.echo(f"  {where}{segment}: {fault['what']}", err=True)
+    if not findings.places:
+        typer.echo("nothing was audited here yet")
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Tell errors as every command does, and of files that cannot be read or written as well."""
+    with one_line_errors():
+        try:
+            yield
+        except OSError as error:
+            named = error.filename or "the audit log"
+            raise ConfigurationError(f"{named} cannot be read or written ({error.strerror})") from error
+
+
+@contextmanager
+def _open_database(data: Path) -> Iterator[ControlDatabase]:
+    """Open the control database, without making one where there is none: it may be what is gone."""
+    with open_control(data, os.environ) as database:
+        path = database.url.database if database.url.get_backend_name() == "sqlite" else None
+        if path and not Path(path).exists():
+            raise ConfigurationError(f"{path} is not there; an installation without a control plane has --no-database")
+        yield database
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return f"uid {os.getuid()}"
+
+
+def _print(lines: Iterator[bytes]) -> None:
+    for line in lines:
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+
+
+def _ns(moment: datetime | None, otherwise: int) -> int:
+    return otherwise if moment is None else int(moment.replace(tzinfo=UTC).timestamp()) * 1_000_000_000

@@ -1,0 +1,180 @@
+"""Everything that says whether an installation's audit is as it was written: chains, the database, what a sink has."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backends.audit.options import audit_root
+from backends.audit.places import DirectoryPlace, chain_directories
+from backends.audit.shipping import verify_sink
+from backends.audit.signing import AuditKeys
+from backends.audit.sink import Sink, folder_of
+from backends.audit.verification import ChainReport, Fault, verify_chain
+from backends.control.audit_chain import AuditRow, RowsReport, read_rows, verify_rows
+from backends.control.database import ControlDatabase
+
+DATABASE = "control database"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFindings:
+    """What was looked at, and the first fault of each, if any."""
+
+    places: list[dict[str, Any]]
+    faults: list[Fault]
+
+    @property
+    def is_sound(self) -> bool:
+        """Say whether nothing is wrong."""
+        return not self.faults
+
+
+def check_audit(
+    data: Path,
+    keys: AuditKeys,
+    database: ControlDatabase | None = None,
+    sink: Sink | None = None,
+    *,
+    is_shared: bool = False,
+) -> AuditFindings:
+    """Verify all chains of a data directory, the database's, and what the sink has of them.
+
+    `is_shared`: others send to the sink as well, so that a chain there of which nothing is here is not missed.
+    """
+    reports = verify_chains(data, keys)
+    places = [_shown(report) for report in reports]
+    faults = [report.fault for report in reports if report.fault is not None]
+    if database is not None:
+        vouching = compare_database(database, reports)
+        vouched = max(vouching.vouched, default=0)
+        unseen = vouching.rows.entries > 0 and not vouched
+        places.append(
+            {
+                "place": DATABASE,
+                "entries": vouching.rows.entries,
+                "last": vouching.rows.last,
+                "vouched_upto": vouched,
+                "erased": vouching.rows.erased,
+                "notes": ["nothing outside of the database vouches for it: its end may have been cut"]
+                if unseen
+                else [],
+                "fault": _told(vouching.fault),
+            }
+        )
+        faults += [vouching.fault] if vouching.fault is not None else []
+    if sink is not None:
+        for report in check_sink(sink, keys, data, reports, accepted_ends(reports), is_shared=is_shared):
+            places.append(_shown(report))
+            faults += [report.fault] if report.fault is not None else []
+    return AuditFindings(places, faults)
+
+
+def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
+    """Verify all chains of a data directory."""
+    return [verify_chain(DirectoryPlace(directory), keys) for directory in chain_directories(audit_root(data))]
+
+
+@dataclass(frozen=True, slots=True)
+class Vouching:
+    """The database's entries beside what chains vouch for: `first_wrong` is the first that is gone or another one."""
+
+    rows: RowsReport
+    found: dict[int, str]
+    vouched: dict[int, str]
+    first_wrong: int | None
+
+    @property
+    def fault(self) -> Fault | None:
+        """The first thing that is wrong with the database's entries."""
+        if self.rows.fault is not None:
+            return Fault(DATABASE, self.rows.fault.what, entry=self.rows.fault.entry)
+        if self.first_wrong is None:
+            return None
+        what = "is another one" if self.first_wrong in self.found else "is gone"
+        told = f"the entry {what}: a signed chain outside of the database vouches for it"
+        return Fault(
+            DATABASE,
+            f"{told}; where a backup was put back, `tollkeeper audit accept-restore` says so",
+            entry=self.first_wrong,
+        )
+
+
+def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> Vouching:
+    """Walk the database's chain, and compare it with what chains vouch for."""
+    vouched = _vouched(reports)
+    found: dict[int, str] = {}
+
+    def seen(rows: Iterator[AuditRow]) -> Iterator[AuditRow]:
+        for row in rows:
+            found[row.id] = row.hash
+            yield row
+
+    with database.session() as session:
+        rows = verify_rows(seen(read_rows(session)))
+    wrong = min((entry for entry, digest in vouched.items() if found.get(entry) != digest), default=None)
+    return Vouching(rows, found, vouched, wrong)
+
+
+def check_sink(
+    sink: Sink,
+    keys: AuditKeys,
+    data: Path,
+    reports: list[ChainReport],
+    accepted: Mapping[str, int],
+    *,
+    is_shared: bool = False,
+) -> Iterator[ChainReport]:
+    """Verify what a sink has of each chain, and compare it with the chain here, or with where it is accepted to end."""
+    here = {folder_of(chain): report for chain, report in longest_of(reports).items()}
+    for folder in sink.folders():
+        report = here.get(folder)
+        local = None if report is None else DirectoryPlace(audit_root(data) / report.place)
+        found = verify_sink(sink, folder, keys, local, report.first if report is not None else 1, accepted)
+        if report is None and found.fault is None and accepted.get(found.chain) != 0 and not is_shared:
+            what = "the chain is gone here as a whole; where another machine writes it, say --shared-sink"
+            found.fault = Fault(found.place, what)
+        yield found
+
+
+def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
+    """Give the chains by name, of several copies the longest: a restored one may stand beside what it is a part of."""
+    found: dict[str, ChainReport] = {}
+    for report in sorted(reports, key=lambda each: each.last):
+        if report.chain:
+            found[report.chain] = report
+    return found
+
+
+def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
+    """Give the chains that were accepted to end here before they do in the sink, and with which entry."""
+    return {end.chain: end.last for report in reports for one in report.accepted for end in one.chains}
+
+
+def _vouched(reports: list[ChainReport]) -> dict[int, str]:
+    """Give what all chains vouch for; an acceptance in one of them holds for what others had vouched for before."""
+    vouched: dict[int, str] = {}
+    for report in reports:
+        later = [one.entry for other in reports for one in other.accepted if one.at_ns > report.witnessed_at_ns]
+        upto = min(later, default=None)
+        vouched |= {entry: of for entry, of in report.witnessed.items() if upto is None or entry <= upto}
+    return vouched
+
+
+def _shown(report: ChainReport) -> dict[str, Any]:
+    return {
+        "place": report.place,
+        "chain": report.chain,
+        "entries": report.entries,
+        "last": report.last,
+        "checkpoints": report.checkpoints,
+        "signed_upto": report.signed_upto,
+        "notes": report.notes,
+        "fault": _told(report.fault),
+    }
+
+
+def _told(fault: Fault | None) -> dict[str, Any] | None:
+    if fault is None:
+        return None
+    return {"place": fault.place, "segment": fault.segment, "entry": fault.entry, "what": fault.what}

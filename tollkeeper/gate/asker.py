@@ -1,0 +1,121 @@
+"""Asks both models each prompt through the gateway, as deterministically as they can, and pairs what they answer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+
+from analytics.comparison.pairs import Answer, Pair
+from contracts.errors import ConfigurationError
+from contracts.prices import PriceBook, bill
+from contracts.usage import Usage
+from tollkeeper.gate.answer_stream import AnswerStream
+from tollkeeper.gate.prompts import Prompt
+from tollkeeper.own_gateway import trust
+
+_TIMEOUT: Final = httpx.Timeout(600.0, connect=10.0)
+_MOST_ALTERNATIVES: Final = 20
+_DETERMINISTIC: Final = {"temperature": 0}
+_SCORED: Final = {"logprobs": True, "top_logprobs": _MOST_ALTERNATIVES}
+# What is left out, in turn, where a model refuses a parameter: not every provider tells of log-probabilities.
+_LADDER: Final[tuple[dict[str, Any], ...]] = ({**_DETERMINISTIC, **_SCORED}, _DETERMINISTIC, {})
+
+
+class Asker:
+    """Asks one gateway with one key. `at_once` prompts are under way at a time."""
+
+    def __init__(
+        self, gateway: str, key: str, run_id: str, prices: PriceBook, *, max_tokens: int, at_once: int
+    ) -> None:
+        self._url = f"{gateway}/v1/chat/completions"
+        self._headers = {
+            "Authorization": f"Bearer {key}",
+            "Cache-Control": "no-store",  # what is judged is the model, not an answer that was kept
+            "x-tollkeeper-run-id": run_id,
+        }
+        self._trust = trust(gateway) or True
+        self._prices = prices
+        self._max_tokens = max_tokens
+        self._gate = asyncio.Semaphore(at_once)
+        self._rung: dict[str, int] = {}  # how far down the ladder a model has to be asked
+
+    async def ask_all(
+        self, prompts: Sequence[Prompt], incumbent: str, candidate: str, told: Callable[[int], None]
+    ) -> list[Pair]:
+        """Ask every prompt of both models; `told` is called with how many are done.
+
+        Which is asked first changes with every prompt, so that neither has the warmer machine. Raises
+        ConfigurationError where the gateway does not answer at all.
+        """
+        # No proxy from the environment: the gateway is ours, and so is the key.
+        async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False, verify=self._trust) as client:
+            done = 0
+
+            async def both(prompt: Prompt) -> Pair:
+                nonlocal done
+                async with self._gate:
+                    order = (incumbent, candidate) if prompt.number % 2 == 0 else (candidate, incumbent)
+                    answers = {model: await self._ask(client, prompt, model) for model in order}
+                done += 1
+                told(done)
+                return Pair(prompt.number, answers[incumbent], answers[candidate])
+
+            return list(await asyncio.gather(*map(both, prompts)))
+
+    async def _ask(self, client: httpx.AsyncClient, prompt: Prompt, model: str) -> Answer:
+        begun = self._rung.get(model, 0)
+        for rung in range(begun, len(_LADDER)):
+            answer = await self._try(client, prompt, model, _LADDER[rung])
+            if answer.error in _REFUSED_PARAMETER:
+                continue
+            if not answer.error:  # else it may be the prompt that is refused, and no other is to be asked less for it
+                self._rung[model] = max(self._rung.get(model, 0), rung)
+            break
+        return answer
+
+    async def _try(self, client: httpx.AsyncClient, prompt: Prompt, model: str, drawn: dict[str, Any]) -> Answer:
+        body = {
+            "max_tokens": self._max_tokens,
+            **prompt.more,
+            **drawn,
+            "model": model,
+            "messages": prompt.messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if "max_completion_tokens" in prompt.more:
+            del body["max_tokens"]
+        stream = AnswerStream(time.perf_counter)
+        try:
+            async with client.stream("POST", self._url, json=body, headers=self._headers) as reply:
+                if reply.status_code != 200:
+                    return Answer(error=_code_of(await reply.aread(), reply.status_code))
+                async for line in reply.aiter_lines():
+                    stream.take(line)
+        except httpx.ConnectError as error:
+            raise ConfigurationError(
+                f"the gateway does not answer at {self._url}; start it with `tollkeeper up`, or name it with "
+                "--gateway-url"
+            ) from error
+        except httpx.HTTPError as error:
+            return Answer(error=type(error).__name__)
+        return stream.answer(self._cost(model, stream.usage))
+
+    def _cost(self, model: str, usage: Usage) -> float | None:
+        card = self._prices.card_for(model, "", datetime.now(UTC))
+        total = bill(usage, "chat", card).total_pico_usd
+        return None if total is None else total / 1e12
+
+
+_REFUSED_PARAMETER: Final = ("unsupported_parameter", "unsupported_value", "upstream_rejected", "invalid_request")
+
+
+def _code_of(body: bytes, status: int) -> str:
+    try:
+        error = httpx.Response(200, content=body).json()["error"]
+        return str(error.get("code") or error.get("type") or f"status {status}")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"status {status}"

@@ -1,0 +1,183 @@
+"""`tollkeeper guardrails`: policies through the control plane's HTTP, trials of them, and a report of findings."""
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from analytics.guardrails import StageCount, stage_counts
+from analytics.scope import Period
+from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.guardrails.finding import Side
+from contracts.guardrails.policy import policy_of
+from gateway.guardrails.trial import try_policy
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.open_installation import open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="What is looked for in requests and answers, and what is done about it.", no_args_is_help=True)
+
+PolicyName = Annotated[str, typer.Argument(metavar="NAME", help="The guardrail's name.")]
+_PATH = "/v1/guardrails"
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List guardrails."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        found = client.get_all(_PATH)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            ("id", "tenants", "routes", "stages"), found, _cell, "no guardrails; tollkeeper guardrails set NAME FILE"
+        )
+
+
+@app.command("set")
+def set_policy(
+    name: PolicyName,
+    file: Annotated[
+        Path, typer.Argument(help="YAML or JSON with the rules: stages, and tenants and routes if not all.")
+    ],
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Create a guardrail, or replace its rules. Gateways follow it within a second."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        rules = _read_rules(file)
+        is_known = any(known["id"] == name for known in client.get_all(_PATH))
+        if is_known:
+            stored = client.patch(f"{_PATH}/{path_segment(name)}", {"rules": rules})
+        else:
+            stored = client.post(_PATH, {"name": name, "rules": rules})
+    if as_json:
+        print_json(stored)
+    else:
+        typer.echo(f"guardrail {stored['id']} {'set' if is_known else 'created'}: {_cell(stored, 'stages')}")
+
+
+@app.command("delete")
+def delete(name: PolicyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """Delete a guardrail."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        deleted = client.delete(f"{_PATH}/{path_segment(name)}")
+    if as_json:
+        print_json(deleted)
+    else:
+        typer.echo(f"guardrail {deleted['id']} deleted")
+
+
+@app.command("test")
+def test(
+    name: PolicyName,
+    text: Annotated[str, typer.Argument(help="The text; '-' reads it from standard input.")],
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Rules of a file, in place of the control plane's.")
+    ] = None,
+    direction: Annotated[str, typer.Option(help="input or output.")] = "input",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """See what a guardrail finds in a text. Status 1 where it blocks it. Nothing is kept of the text."""
+    with one_line_errors():
+        side = _side(direction)
+        said = sys.stdin.read() if text == "-" else text
+        if file is not None:
+            tried = try_policy(policy_of(name, _read_rules(file)), said, side)
+            found: dict[str, Any] = {"verdicts": tried.verdicts, "blocked_by": tried.blocked_by, "text": tried.text}
+        else:
+            with ControlClient.of_installation(data, control_url, control_port()) as client:
+                found = client.post(f"{_PATH}/{path_segment(name)}/test", {"text": said, "direction": side})
+    if as_json:
+        print_json(found)
+    else:
+        for verdict in found["verdicts"] or ["nothing is found"]:
+            typer.echo(verdict)
+        typer.echo(f"blocked by {found['blocked_by']}" if found["blocked_by"] else found["text"])
+    if found["blocked_by"]:
+        raise typer.Exit(1)
+
+
+@app.command("report")
+def report(
+    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Of the last so many hours.")] = 24,
+    tenant: Annotated[str, typer.Option(help="Of one tenant.")] = "",
+    dry: Annotated[bool, typer.Option("--dry", help="Of stages that run dry alone.")] = False,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Count what stages found: what those that act did, and what those that run dry would have done."""
+    with one_line_errors():
+        now = datetime.now(UTC)
+        period = Period(now - timedelta(hours=last), now)
+        with open_installation(data, store_url, os.environ) as opened:
+            counts = stage_counts(opened.store, period, tenant or None)
+    rows = [_as_json(one) for one in counts if one.is_dry_run or not dry]
+    if as_json:
+        print_json({"from": period.start.isoformat(), "until": period.end.isoformat(), "stages": rows})
+        return
+    columns = ("tenant", "stage", "direction", "action", "mode", "requests", "findings", "kinds")
+    print_table(columns, rows, _report_cell, "no stage has found anything")
+
+
+def _as_json(one: StageCount) -> dict[str, Any]:
+    return {
+        "tenant": one.tenant,
+        "stage": one.stage,
+        "direction": one.direction,
+        "action": one.action,
+        "mode": "dry" if one.is_dry_run else "live",
+        "requests": one.requests,
+        "of_requests": one.of_requests,
+        "findings": one.findings,
+        "kinds": dict(one.kinds),
+    }
+
+
+def _report_cell(row: Mapping[str, Any], column: str) -> str:
+    if column == "requests":
+        return f"{row['requests']} of {row['of_requests']}"
+    return ", ".join(row["kinds"]) if column == "kinds" else str(row[column])
+
+
+def _side(direction: str) -> Side:
+    if direction == "input":
+        return "input"
+    if direction == "output":
+        return "output"
+    raise InvalidRequest(f"--direction is input or output, not {direction!r}")
+
+
+def _read_rules(file: Path) -> dict[str, Any]:
+    try:
+        rules = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
+    if not isinstance(rules, dict):
+        raise ConfigurationError(f"{file} must hold a guardrail's rules, such as stages: [...]")
+    rules.pop("name", None)
+    return rules
+
+
+def _cell(guardrail: Mapping[str, Any], column: str) -> str:
+    rules = guardrail["rules"]
+    if column == "stages":
+        return ", ".join(
+            f"{stage['name']} ({stage.get('direction', 'input')} {stage['detector']}: "
+            f"{stage.get('action', 'block')}{', dry' if stage.get('dry_run') else ''})"
+            for stage in rules["stages"]
+        )
+    return str(guardrail[column]) if column == "id" else ", ".join(rules.get(column) or ["all"])

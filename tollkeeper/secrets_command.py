@@ -1,0 +1,138 @@
+"""`tollkeeper secrets`: providers' keys, kept sealed in the control database, and the rotation of what seals them."""
+
+import fcntl
+import os
+import secrets as random_secrets
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(help="Providers' keys, and what seals them.", no_args_is_help=True)
+
+_KEY_BYTES: Final = 32
+_KEYS_PATH: Final = "/v1/stored-keys"
+KeyName = Annotated[str, typer.Argument(help="Its name: a-z, 0-9 and -; targets say stored:NAME.")]
+
+
+@app.command("put")
+def put(
+    name: KeyName,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Read it from here; left out: from standard input.")
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Store a provider's key, or another in its place; gateways use it within a second."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        stored = client.put(f"{_KEYS_PATH}/{path_segment(name)}", {"value": _read_value(file)})
+    if as_json:
+        print_json(stored)
+    else:
+        typer.echo(f"key {name} stored, version {stored['version']}; targets refer to it as stored:{name}")
+
+
+@app.command("list")
+def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+    """List stored keys, without what they are."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        found: list[dict[str, Any]] = client.get(f"{_KEYS_PATH}?limit=1000")["data"]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("name", "version", "updated_at"), found, _cell, "no keys stored yet; tollkeeper secrets put NAME")
+
+
+@app.command("delete")
+def delete(name: KeyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
+    """Delete a stored key that no target refers to."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        client.delete(f"{_KEYS_PATH}/{path_segment(name)}")
+    typer.echo(f"key {name} deleted")
+
+
+@app.command("rotate")
+def rotate(
+    forget_old: Annotated[
+        bool, typer.Option("--forget-old", help="Throw the older sealing keys away; backups made before need them.")
+    ] = False,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a new sealing key, and seal everything anew by it: providers' keys, channels' addresses, webhooks.
+
+    Nothing is restarted. With keys in the environment, put the new one first there and restart; this then seals by it.
+    """
+    files = SecretFiles(data / "secrets")
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        given = environment_keys()
+        if given and forget_old:
+            raise ConfigurationError(f"the sealing keys are in {KEYS_VARIABLE}; take the older ones out there")
+        with nullcontext() if given else _alone(files):
+            newest = given[0] if given else _add_key(files)
+            counts = client.post(f"{_KEYS_PATH}/reseal", {"key_id": key_id_of(newest)})
+            if forget_old:
+                files.replace(KEY_FILE, newest)
+    if as_json:
+        print_json(counts)
+    else:
+        told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
+        typer.echo(f"sealed anew: {told}; older sealing keys are {'gone' if forget_old else 'kept, for backups'}")
+
+
+@contextmanager
+def _alone(files: SecretFiles) -> Iterator[None]:
+    """Have one rotation of a directory at a time: of two at once, one would write over the key that the other made."""
+    try:
+        descriptor = os.open(files.directory, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigurationError(f"{files.directory} cannot be read ({error.strerror}); name --data") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _add_key(files: SecretFiles) -> str:
+    """Put a new key before the others. Processes that are running read the file again when they meet what it seals."""
+    keys = [random_secrets.token_urlsafe(_KEY_BYTES), *_keys_of(files)]
+    Sealer(keys)  # says what is wrong with one of them before the file is changed
+    files.replace(KEY_FILE, "\n".join(keys))
+    return keys[0]
+
+
+def _keys_of(files: SecretFiles) -> list[str]:
+    found = files.get(KEY_FILE)
+    if found is None:
+        raise ConfigurationError(
+            f"{files.directory / KEY_FILE} is not there; name the installation's directory with --data"
+        )
+    return found.split()
+
+
+def _read_value(file: Path | None) -> str:
+    if file is None:
+        return (typer.prompt("key", hide_input=True) if sys.stdin.isatty() else sys.stdin.read()).strip()
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} cannot be read ({type(error).__name__})") from error
+
+
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    return str(row[column])[:19] if column == "updated_at" else str(row[column])
