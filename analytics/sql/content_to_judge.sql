@@ -2,7 +2,7 @@
 SELECT tenant, request_id, model, started_at, prompt, completion
 FROM content
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND cityHash64(request_id) % 1000000 < {share:UInt32}
     AND (tenant, request_id) NOT IN
@@ -10,7 +10,7 @@ WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
         SELECT tenant, request_id
         FROM feedback
         WHERE request_started_at >= toDateTime({start:UInt32}, 'UTC')
-            AND request_started_at < toDateTime({end:UInt32}, 'UTC')
+            AND request_started_at < toDateTime64({end:UInt32}, 9, 'UTC')
             AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
             AND source = 'judge'
             AND author = {judge:String}

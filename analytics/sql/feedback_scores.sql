@@ -15,7 +15,7 @@ FROM
     FROM feedback
     FINAL
     WHERE request_started_at >= toDateTime({start:UInt32}, 'UTC')
-        AND request_started_at < toDateTime({end:UInt32}, 'UTC')
+        AND request_started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
 ) AS given
 INNER JOIN
@@ -23,7 +23,7 @@ INNER JOIN
     SELECT tenant, request_id, model, prompt_name, prompt_version
     FROM requests
     WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-        AND started_at < toDateTime({end:UInt32}, 'UTC')
+        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
         AND (tenant, request_id) IN -- few of them: all requests of the stretch would not fit into memory
@@ -31,7 +31,7 @@ INNER JOIN
             SELECT tenant, request_id
             FROM feedback
             WHERE request_started_at >= toDateTime({start:UInt32}, 'UTC')
-                AND request_started_at < toDateTime({end:UInt32}, 'UTC')
+                AND request_started_at < toDateTime64({end:UInt32}, 9, 'UTC')
                 AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         )
 ) AS asked ON asked.tenant = given.tenant AND asked.request_id = given.request_id

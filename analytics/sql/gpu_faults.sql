@@ -9,6 +9,6 @@ SELECT
     max(temperature_celsius) AS hottest_celsius
 FROM gpu_samples
 WHERE at >= toDateTime({start:UInt32}, 'UTC')
-    AND at < toDateTime({end:UInt32}, 'UTC')
+    AND at < toDateTime64({end:UInt32}, 9, 'UTC')
 GROUP BY device
 ORDER BY device

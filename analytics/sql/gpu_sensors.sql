@@ -22,6 +22,6 @@ SELECT
     max(xid) AS xid_last
 FROM gpu_samples
 WHERE at >= toDateTime({start:UInt32}, 'UTC')
-    AND at < toDateTime({end:UInt32}, 'UTC')
+    AND at < toDateTime64({end:UInt32}, 9, 'UTC')
 GROUP BY step_start, device_label
 ORDER BY device_label, step_start

@@ -13,7 +13,7 @@ FROM engine_steps
 WHERE kind = 'step'
     AND busy_ns > 0
     AND started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
 ORDER BY started_at DESC
 LIMIT {row_limit:UInt32}

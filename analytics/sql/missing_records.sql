@@ -17,6 +17,6 @@ SELECT
     uniqExact(sequence) AS stored
 FROM gpu_samples
 WHERE at >= toDateTime({start:UInt32}, 'UTC')
-    AND at < toDateTime({end:UInt32}, 'UTC')
+    AND at < toDateTime64({end:UInt32}, 9, 'UTC')
 GROUP BY host
 HAVING stored < numbered

@@ -12,7 +12,7 @@ SELECT
 FROM requests
 WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND input_sum > 0
     AND output_sum > 0

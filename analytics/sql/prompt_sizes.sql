@@ -7,6 +7,6 @@ SELECT
 FROM requests
 WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND attribution_method != ''
 GROUP BY model_label

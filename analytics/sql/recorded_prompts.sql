@@ -2,7 +2,7 @@
 SELECT prompt
 FROM content
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND model = {model:String}
     AND prompt != ''

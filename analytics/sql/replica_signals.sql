@@ -12,7 +12,7 @@ SELECT
     sumIf(busy_ns, kind = 'step') AS busy_sum
 FROM engine_steps
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND kind IN ('step', 'idle')
 GROUP BY model_label, replica_label
 ORDER BY model_label, replica_label

@@ -14,7 +14,7 @@ SELECT
     JSONExtractRaw(route_decision, 'shadow') AS shadow_json
 FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND rollout = {rollout:String}
     AND outcome IN ('ok', 'error')

@@ -23,7 +23,7 @@ SELECT
     sum(ifNull(ttft_ns, 0)) AS ttft_sum
 FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})

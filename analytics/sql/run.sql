@@ -23,6 +23,6 @@ SELECT
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum
 FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND run_id = {run_id:String}

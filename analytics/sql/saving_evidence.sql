@@ -42,7 +42,7 @@ FROM
     FROM requests
     WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND started_at >= toDateTime({start:UInt32}, 'UTC')
-        AND started_at < toDateTime({end:UInt32}, 'UTC')
+        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND isNotNull(cost_usd)
         AND ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0) + ifNull(tokens_cache_read_audio, 0)
             + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0) = 0

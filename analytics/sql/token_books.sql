@@ -15,7 +15,7 @@ SELECT
     ) AS accounted
 FROM requests AS source
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
-    AND started_at < toDateTime({end:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND source.engine_output_tokens IS NOT NULL
 GROUP BY replica, hour

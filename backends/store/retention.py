@@ -81,7 +81,7 @@ def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) 
             continue
         # Whole hours: a rollup's bucket is then wholly kept or wholly not held against its base.
         before = (now - timedelta(seconds=rule.keep_seconds)).replace(minute=0, second=0, microsecond=0)
-        where = f"tenant = {{tenant:String}} AND {time_column(table)} < toDateTime({{before:String}}, 'UTC')"
+        where = f"tenant = {{tenant:String}} AND {time_column(table)} < toDateTime64({{before:String}}, 9, 'UTC')"
         bound = {"tenant": rule.tenant, "before": f"{before:%Y-%m-%d %H:%M:%S}"}
         rows = count_where(client, table, where, bound)
         if rows:

@@ -138,7 +138,7 @@ def _within(pair: _Pair, when: str, at: datetime, rules: list[RetentionRule]) ->
 
 
 def _moment(at: datetime) -> str:
-    return f"toDateTime('{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}', 'UTC')"
+    return f"toDateTime64('{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}', 9, 'UTC')"
 
 
 def _escaped(text: str) -> str:
