@@ -1,9 +1,9 @@
 """The overview: what was asked, used and spent in a scope, how fast, in all and by tenant and model."""
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
 
-from analytics.percentiles import EXACT_SAMPLES, Latency, LatencyTable, Method, latencies, raw_samples
+from analytics.percentiles import EXACT_SAMPLES, GroupKey, Latency, LatencyTable, Method, latencies, raw_samples
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
@@ -29,7 +29,8 @@ class Overview:
 
     `lines` are sorted by cost, then requests, highest first; `has_more_lines` says that the rest was cut off.
     `method` is how the percentiles were found: "exact", or "sketch" within 1 % of each value. Without `has_latency`
-    they were not asked for, and no `latency` says anything.
+    they were not asked for, and no `latency` says anything. `ttft_samples` and `gap_samples` say how many
+    times there are.
     """
 
     scope: Scope
@@ -40,6 +41,8 @@ class Overview:
     lines: tuple[Line, ...]
     has_more_lines: bool = False
     has_latency: bool = True
+    ttft_samples: int = 0
+    gap_samples: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -88,15 +91,56 @@ def overview(store: StoreClient, scope: Scope, *, is_quick: bool = False) -> Ove
         Line(tenant, model, volume, speed.groups.get((tenant, model), Latency()))
         for tenant, model, volume in groups[:MAX_LINES]
     )
-    has_more = len(groups) > MAX_LINES
-    return Overview(scope, scope.covered, total, speed.total, speed.method, lines, has_more, has_latency)
+    return Overview(
+        scope,
+        scope.covered,
+        total,
+        speed.total,
+        speed.method,
+        lines,
+        has_more_lines=len(groups) > MAX_LINES,
+        has_latency=has_latency,
+        ttft_samples=ttft_samples,
+        gap_samples=gap_samples,
+    )
 
 
-def with_latency(quick: Overview, whole: Overview) -> Overview:
-    """Give a quick overview the percentiles of one that was read whole, of the same period and perhaps a minute older.
+@dataclass(frozen=True, slots=True)
+class LatencyQuestion:
+    """The percentiles that a quick overview left out: of its scope, as many samples as it counted, and its lines.
+
+    Two of one scope are equal: what has been counted since is no other question.
+    """
+
+    scope: Scope
+    ttft_samples: int = field(compare=False)
+    gap_samples: int = field(compare=False)
+    shown: tuple[GroupKey, ...] = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, quick: Overview) -> Self:
+        """Ask of all that the overview covers, which stays the same for as long as its hours or days do."""
+        covered = quick.covered
+        scope = replace(quick.scope, start=covered.start, end=covered.end)
+        shown = tuple((line.tenant, line.model) for line in quick.lines)
+        return cls(scope, quick.ttft_samples, quick.gap_samples, shown)
+
+
+def overview_latency(store: StoreClient, question: LatencyQuestion) -> LatencyTable:
+    """Find the percentiles alone: the sums are there already. May take seconds. Raises StoreUnavailable."""
+    return latencies(
+        store,
+        question.scope,
+        ttft_samples=question.ttft_samples,
+        gap_samples=question.gap_samples,
+        shown=question.shown,
+    )
+
+
+def with_latency(quick: Overview, speed: LatencyTable) -> Overview:
+    """Give a quick overview its percentiles, of the same period and perhaps a minute older.
 
     What came since then has none in its line.
     """
-    found = {(line.tenant, line.model): line.latency for line in whole.lines}
-    lines = tuple(replace(line, latency=found.get((line.tenant, line.model), Latency())) for line in quick.lines)
-    return replace(quick, latency=whole.latency, method=whole.method, lines=lines, has_latency=whole.has_latency)
+    lines = tuple(replace(line, latency=speed.groups.get((line.tenant, line.model), Latency())) for line in quick.lines)
+    return replace(quick, latency=speed.total, method=speed.method, lines=lines, has_latency=True)

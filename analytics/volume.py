@@ -15,7 +15,8 @@ class Volume:
     `requests` counts every request recorded: answered, failed (`errors`), refused (`rejected`) and broken off by
     the client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; they are `None`
     where requests were admitted and none reported. `unpriced_requests` and `unknown_usage_requests` say how many
-    admitted requests such a sum leaves out.
+    admitted requests such a sum leaves out. `copies` and `copy_errors` say how many of all tenants' admitted and failed
+    requests were the platform's own copies to a rollout's candidate, whose answers nobody saw.
     """
 
     requests: int = 0
@@ -29,6 +30,8 @@ class Volume:
     cost_usd: Decimal | None = Decimal(0)
     unpriced_requests: int = 0
     unknown_usage_requests: int = 0
+    copies: int = 0
+    copy_errors: int = 0
 
     @property
     def admitted(self) -> int:
@@ -36,9 +39,19 @@ class Volume:
         return self.requests - self.rejected
 
     @property
+    def seen(self) -> int:
+        """Count the admitted requests whose answers somebody waited for."""
+        return self.admitted - self.copies
+
+    @property
+    def seen_errors(self) -> int:
+        """Count those of them that failed."""
+        return self.errors - self.copy_errors
+
+    @property
     def error_rate(self) -> float | None:
-        """Give failed over admitted requests, 0 to 1; `None` where none was admitted."""
-        return self.errors / self.admitted if self.admitted else None
+        """Give failed over admitted requests, 0 to 1, without copies; `None` where none was admitted."""
+        return self.seen_errors / self.seen if self.seen else None
 
     @property
     def cached_share(self) -> float | None:
@@ -67,4 +80,6 @@ class Volume:
             cost_usd=None if nothing_priced else money_of(row["cost_sum"]),
             unpriced_requests=unpriced,
             unknown_usage_requests=unknown,
+            copies=number_of(row["copy_count"]),
+            copy_errors=number_of(row["copy_error_count"]),
         )

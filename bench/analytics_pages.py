@@ -18,10 +18,13 @@ from analytics.explorer.question import RequestQuestion
 from analytics.explorer.search import Search, read_search
 from analytics.explorer.single_request import single_request
 from analytics.forecast.history import spend_histories
+from analytics.gpu.load import engine_load
+from analytics.gpu.use import gpu_use
 from analytics.latency.over_time import latency_over_time
 from analytics.overview import overview
 from analytics.planner.recorded import MAX_REQUESTS
 from analytics.queries import query
+from analytics.routing.board import routing_board
 from analytics.scope import Scope
 from analytics.series import series
 from backends.store.client import StoreClient
@@ -126,6 +129,22 @@ def _latency(length: timedelta) -> Page:
     return ask
 
 
+def _routing(length: timedelta, tenant: str | None = None) -> Page:
+    def ask(reader: StoreClient, start: datetime, end: datetime) -> None:
+        routing_board(reader, Scope(max(end - length, start), end, tenant=tenant, asked_at=end))
+
+    return ask
+
+
+def _gpu(length: timedelta) -> Page:
+    def ask(reader: StoreClient, start: datetime, end: datetime) -> None:
+        scope = Scope(max(end - length, start), end, asked_at=end)
+        gpu_use(reader, scope)
+        engine_load(reader, scope)
+
+    return ask
+
+
 def _at_odd_moment(page: Page) -> Page:
     """Ask in the middle of a day, hour and minute: the others are asked at midnight, where all sums begin and end."""
 
@@ -152,6 +171,14 @@ PAGES: Final[Mapping[str, Page]] = {
     "one_request": _one_request,
     "latency_1h": _latency(timedelta(hours=1)),
     "latency_month": _latency(timedelta(days=31)),
+    "routing_1h": _routing(timedelta(hours=1)),
+    "routing_24h": _routing(timedelta(days=1)),
+    "routing_7d": _routing(timedelta(days=7)),
+    "routing_month": _routing(timedelta(days=31)),
+    "routing_of_a_tenant_month": _routing(timedelta(days=31), "tenant-0001"),
+    "gpu_24h": _gpu(timedelta(days=1)),
+    "gpu_7d": _gpu(timedelta(days=7)),
+    "gpu_month": _gpu(timedelta(days=31)),
     "spend_history": _spend,
     "anomalies": _anomalies,
     "plan_replay_1h": _replay,
@@ -161,6 +188,8 @@ PAGES: Final[Mapping[str, Page]] = {
     "requests_24h_odd": _at_odd_moment(_requests(timedelta(days=1))),
     "latency_24h_odd": _at_odd_moment(_latency(timedelta(days=1))),
     "latency_7d_odd": _at_odd_moment(_latency(timedelta(days=7))),
+    "routing_7d_odd": _at_odd_moment(_routing(timedelta(days=7))),
+    "gpu_7d_odd": _at_odd_moment(_gpu(timedelta(days=7))),
 }
 
 

@@ -1,8 +1,12 @@
 """Fills an installation that runs with the showcase: three tenants, their limits, budgets, prices, a route, records."""
 
+import os
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from backends.control.budget_events import PassedThreshold, record_event
+from backends.control.budget_states import GatewayState, publish_states
+from backends.control.current_budgets import current_budgets
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
@@ -10,11 +14,17 @@ from backends.store.columns import arrow_batch
 from bench.showcase_gpus import GPU
 from bench.showcase_rows import HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
 from contracts.errors import ConfigurationError
+from contracts.moments import unix_ns
 from contracts.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
+from tollkeeper.open_installation import open_control
 
 _NAMES: Final = {"acme": "Acme Retail", "globex": "Globex Labs", "initech": "Initech"}
+_GATEWAY: Final = "showcase"  # the gateway that charged the rows, had there been one
+_THRESHOLDS: Final = (50, 80, 100)
+_USED_PERCENT: Final = {"acme": 86, "globex": 34, "initech": 61}  # of the month's budgets
+_PICO_PER_USD: Final = 10**12
 _LEAVES: Final = ("input_text", "cache_read_text", "output_text")
 
 
@@ -35,7 +45,8 @@ def fill_showcase(
         if any(model["id"] == OWN for model in control.get_all("/v1/models")):
             raise ConfigurationError(f"{installation.data} has the showcase already; fill an installation that is new")
         keys = _configure(control, prefix)
-    rows = showcase_rows(now or datetime.now(UTC), keys, prefix=prefix)
+        rows = showcase_rows(now or datetime.now(UTC), keys, prefix=prefix)
+        _add_budgets(control, installation, rows, prefix)
     store_url = installation.address_of("store")
     assert store_url is not None
     address = StoreAddress.resolve(store_url, "tollkeeper", "writer", SecretFiles(installation.secrets))
@@ -68,8 +79,6 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
         limit = {"level": "tenant", "metric": "requests", "window": "minute", "amount": 600}
         control.post(f"{base}/limits", limit)
         control.post(f"{base}/limits", {**limit, "metric": "tokens", "amount": 200_000})
-        budget = {"level": "tenant", "period": "month", "amount_usd": "25.00", "thresholds": [50, 80, 100]}
-        control.post(f"{base}/budgets", budget)
         for kind in ("budget_threshold", "slo_burn", "unpriced_usage"):
             rule = {"id": f"{tenant}-{kind.replace('_', '-')}", "tenant": tenant, "kind": kind}
             control.post("/v1/alert-rules", rule)
@@ -81,6 +90,35 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
         slo = {"tenant": prefix + name, "indicator": indicator, "thresholds_ms": thresholds, "target_percent": target}
         control.put(f"/v1/slos/{prefix}{name}-{indicator}", slo)
     return keys
+
+
+def _add_budgets(control: ControlClient, installation: Installation, rows: ShowcaseRows, prefix: str) -> None:
+    """Give each tenant a budget of the month, and write down what the rows spent of it.
+
+    Gateways do so as they charge requests, and no gateway has seen these: without it pages would show costs beside
+    budgets of which nothing is spent.
+    """
+    at = datetime.now(UTC)
+    month = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    spent = dict.fromkeys((prefix + name for name in TENANTS), 0)
+    for row in rows.requests:
+        if row.started_at_ns >= unix_ns(month):
+            spent[row.who.tenant] += row.cost_pico_usd or 0
+    for name, used_percent in _USED_PERCENT.items():
+        dollars = max(spent[prefix + name] * 100 / used_percent / _PICO_PER_USD, 1.0)  # early in a month: little
+        budget = {"level": "tenant", "period": "month", "amount_usd": f"{dollars:.2f}", "thresholds": _THRESHOLDS}
+        control.post(f"/v1/tenants/{prefix}{name}/budgets", budget)
+    with open_control(installation.data, os.environ) as database, database.session() as session:
+        for tenant, amount in spent.items():
+            for current in current_budgets(session, at, tenant=tenant):
+                assert current.start_ns is not None  # a budget of a month has a period
+                subject = current.spec.scope.subject
+                state = GatewayState(current.spec.id, subject, current.start_ns, amount)
+                publish_states(session, _GATEWAY, [state], at)
+                for percent in current.spec.thresholds:
+                    if amount * 100 >= current.spec.amount * percent:
+                        passed = (current.spec.id, subject, current.start_ns, percent, current.spec.amount, amount)
+                        record_event(session, PassedThreshold(*passed), at)
 
 
 def _serve(control: ControlClient) -> None:

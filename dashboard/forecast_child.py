@@ -7,16 +7,16 @@ core and a small process.
 import os
 import sys
 
-import msgspec
-
-from analytics.forecast.outlook import OutlookTask
-
 _NICENESS = 10  # pages go first
 
 
 def main() -> None:
     """Make the forecast."""
     os.nice(_NICENESS)
+    import msgspec  # here, for loading takes as long as forecasting and would be in the way of pages
+
+    from analytics.forecast.outlook import OutlookTask  # as above
+
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=OutlookTask)
     sys.stdout.buffer.write(msgspec.json.encode(task.forecast()))
 

@@ -1,5 +1,6 @@
 """The frame around every page: who looks, navigation, title, filter bar, refresh, and a sentence where pages fail."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,10 +24,13 @@ from dashboard.slow_answers import slow_answers
 from dashboard.viewer import Viewer
 from dashboard.visit import REFRESH_SECONDS, Visit, now_of, seen_by
 
+log = logging.getLogger(__name__)
+
 _PATIENCE_SECONDS: Final = 1.0  # for answers that are being found, before the browser is told to ask again
 _SLOW_POLL_SECONDS: Final = 1.5
 _BESIDE_POLL_SECONDS: Final = 3.0
 _MOMENT_KEY: Final = "frame_moment"  # of a page that is drawn again: its answers are of the same moment
+_AHEAD_KEY: Final = "frame_ahead"  # of a session: the hour for which its pages' answers were begun
 _SKELETON_PIXELS: Final = 320
 # Streamlit leaves five times as much at the sides of a wide page, makes columns narrower than what is in them, and
 # writes white on the button's colour, which is a light one where the page is dark; in captions links and code fade.
@@ -62,6 +66,22 @@ def run(pages: Sequence[Page]) -> None:
     with st.sidebar:
         _navigation([page for page in pages if viewer.role in page.roles], viewer)
     chosen.run()
+    _begin_others(pages, viewer)
+
+
+def _begin_others(pages: Sequence[Page], viewer: Viewer) -> None:
+    """Begin what takes long of the pages that the viewer may open next, once an hour: who opens one need not wait."""
+    now = datetime.now(UTC)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    if st.session_state.get(_AHEAD_KEY) == hour:
+        return
+    st.session_state[_AHEAD_KEY] = hour
+    for page in pages:
+        if page.ahead is not None and viewer.role in page.roles:
+            try:
+                page.ahead(visit_of(page, viewer, Filters(), now))
+            except TollkeeperError as error:
+                log.debug("page_not_read_ahead page=%s error=%s", page.path, error.error_code)
 
 
 def _drawer(page: Page, viewer: Viewer) -> Callable[[], None]:

@@ -21,7 +21,8 @@ class Page:
 
     `filters` stand in the bar in their order; those that a page does not name do not narrow it. Viewers of other
     `roles` do not have it in their navigation. `about` is one sentence, shown at the title. `default_range` is what an
-    address without a range means here, a name of `filters.RANGES` or `filters.MONTHS`.
+    address without a range means here, a name of `filters.RANGES` or `filters.MONTHS`. `ahead` is called once an hour
+    for each viewer who may open the page, whichever they look at: it begins to find what is the same for that hour.
     """
 
     title: str
@@ -33,3 +34,4 @@ class Page:
     roles: frozenset[Role] = EVERYONE
     about: str = ""
     default_range: str = DEFAULT_RANGE
+    ahead: "Callable[[Visit], None] | None" = None

@@ -64,15 +64,29 @@ class SlowAnswers:
         """Give what `ask` gives, of what takes seconds by nature: the page stands without it, and looks again later."""
         return self._look(self._thread_beside, question, reach, keep_seconds, arguments, options)
 
-    def _look(
+    def ahead(
+        self, question: Callable[..., Any], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
+    ) -> None:
+        """Begin to find what a page may `ask` for later. No page waits for it; where it fails, the page asks anew."""
+        key, _, found, _ = self._find(self._threads, question, reach, keep_seconds, arguments, options)
+        found.add_done_callback(lambda done: self._forget_failed(key, done))
+
+    def _forget_failed(self, key: Hashable, done: Future[Any]) -> None:
+        with self._lock:
+            if done.exception() is not None and key in self._kept and self._kept[key][2] is done:
+                del self._kept[key]
+
+    def _find(
         self,
         threads: ThreadPoolExecutor,
-        question: Callable[..., Answer],
+        question: Callable[..., Any],
         reach: Reach,
         keep_seconds: float,
         arguments: tuple[Any, ...],
         options: dict[str, Any],
-    ) -> Answer | Pending:
+    ) -> tuple[Hashable, datetime, Future[Any], Future[Any] | None]:
+        """Begin to find an answer where it is not there or too old. Give its key, since when it is being found, what
+        will hold it, and what holds the one before it where that may be given on."""
         key = question_key(question, reach, arguments, options)
         with self._lock:
             until, since, found = self._kept.get(key, (0.0, datetime.now(UTC), None))
@@ -89,11 +103,22 @@ class SlowAnswers:
             if found.done():
                 self._before.pop(key, None)
             until, before = self._before.get(key, (0.0, None))
-            is_recent = self._clock() < until
-        if not found.done() and not (before is not None and is_recent) and threads is self._threads:
+            return key, since, found, before if self._clock() < until else None
+
+    def _look(
+        self,
+        threads: ThreadPoolExecutor,
+        question: Callable[..., Answer],
+        reach: Reach,
+        keep_seconds: float,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Answer | Pending:
+        key, since, found, before = self._find(threads, question, reach, keep_seconds, arguments, options)
+        if not found.done() and before is None and threads is self._threads:
             self._wait_a_little(found)
         if not found.done():
-            if before is not None and is_recent:
+            if before is not None:
                 return cast(Answer, before.result())
             if threads is self._thread_beside:
                 self._page.waits_beside = True

@@ -73,6 +73,10 @@ class Visit:
         """
         return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
+    def ahead_slow(self, question: Callable[..., Any], *arguments: Any, keep_seconds: float, **options: Any) -> None:
+        """Begin to find what `read_slow` may be asked for later, perhaps by another page."""
+        slow_answers().ahead(question, self.viewer.reach, keep_seconds, *arguments, **options)
+
     def read_beside(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:

@@ -125,19 +125,23 @@ class Exchange:
         """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing."""
         self.start_lines(status, content_type, header_lines(headers))
 
-    def start_lines(self, status: int, content_type: bytes, lines: bytes) -> None:
-        """Begin an answer as `start` does, with headers that are lines already, each with its line end."""
+    def start_lines(self, status: int, content_type: bytes, lines: bytes, first: bytes = b"") -> None:
+        """Begin an answer as `start` does, with headers that are lines already, each with its line end.
+
+        `first` is the answer's first piece, where it is at hand.
+        """
         self.is_chunked = self.version == "1.1"
         if not self.is_chunked:
             self._keep_alive = False
         framing = b"transfer-encoding: chunked\r\n" if self.is_chunked else b""
         self.is_started = True
-        self._write(_head(status, content_type, lines, framing, self._connection_line()))
+        head = _head(status, content_type, lines, framing, self._connection_line())
+        self._write(head + self._framed(first) if first else head)
 
     def write(self, data: bytes) -> None:
         """Send a piece of the answer at once."""
         if data:
-            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data)
+            self._write(self._framed(data))
 
     def end(self, last: bytes = b"") -> None:
         """End an answer begun with `start`, its last piece and the terminator in one write."""
@@ -164,6 +168,9 @@ class Exchange:
     async def drained(self) -> None:
         """Wait until the client has read enough for more to be produced."""
         await self.line.drained()
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data
 
     def _write(self, data: bytes) -> None:
         if not self.is_gone and not self._is_finished:

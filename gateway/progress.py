@@ -120,8 +120,11 @@ class Progress:
         """Turn arrivals into gaps: once for many, since it is done between two pieces of a stream otherwise."""
         times = self._arrivals
         if times:
-            pairs = zip([self._last_at[self._arriving], *times], times, strict=False)
-            self._gaps += [(after - before + _HALF_UNIT_NS) // GAP_UNIT_NS for before, after in pairs]
+            # A plain loop over whole numbers: compiled, it takes a fifth of one over pairs.
+            gaps, before = self._gaps, self._last_at[self._arriving]
+            for at in times:
+                gaps.append((at - before + _HALF_UNIT_NS) // GAP_UNIT_NS)
+                before = at
             self._last_at_ns = self._last_at[self._arriving] = times[-1]
             self._tokens += len(times)
             times.clear()

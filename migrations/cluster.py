@@ -19,7 +19,10 @@ _ALTERATION: Final = re.compile(r"^ALTER TABLE (\w+)\s(.*)$", re.DOTALL)
 _REMOVAL: Final = re.compile(r"^DROP TABLE IF EXISTS (\w+)$")
 _EMPTYING: Final = re.compile(r"^TRUNCATE TABLE IF EXISTS (\w+)$")
 _READING: Final = re.compile(r"\bFROM (\w+)(\s+AS \w+)?")
-_OF_STORED: Final = re.compile(r"^\s*(MODIFY COLUMN (IF EXISTS )?\w+ CODEC|(ADD|MATERIALIZE|DROP) INDEX)\b")
+_OF_STORED: Final = re.compile(
+    r"^\s*(MODIFY COLUMN (IF EXISTS )?\w+ CODEC|(ADD|MATERIALIZE|DROP) (INDEX|PROJECTION))\b"
+)
+_NEXT_CHANGE: Final = re.compile(r",\n(?= {4}\w)")  # what one change lists is indented further
 _WINDOW: Final = "non_replicated_deduplication_window"
 
 
@@ -107,7 +110,7 @@ class ClusterRendering:
 
     def _altered(self, table: str, changes: str) -> list[str]:
         local = f"ALTER TABLE {self._local(table)} {self._on} {changes}"
-        kept = [change for change in re.split(r",\n", changes) if not _OF_STORED.match(change)]
+        kept = [change for change in _NEXT_CHANGE.split(changes) if not _OF_STORED.match(change)]
         if not kept:  # how columns are compressed and indexed is nothing to a table that keeps none
             return [local]
         return [local, f"ALTER TABLE {table} {self._on} " + ",\n".join(kept)]

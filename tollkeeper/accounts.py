@@ -16,7 +16,6 @@ from tollkeeper.tenants import control_port
 app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=True)
 
 _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
-_TOKENS_STAY: Final = "admin tokens that they made keep working until they are revoked (/v1/tokens)"
 
 User = Annotated[str, typer.Argument(help="The user's e-mail address, or id, usr_....")]
 Tenant = Annotated[str, typer.Option(help="Sees only this tenant; left out: all.")]
@@ -109,7 +108,7 @@ def password(
 def close(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Keep a user out at once; the account stays. `open` lets them in again."""
     changed = _change(user, {"is_active": False}, data, control_url)
-    typer.echo(f"user {changed['email']} is kept out; {_TOKENS_STAY}")
+    typer.echo(f"user {changed['email']} is kept out, and so are the admin tokens that they made")
 
 
 @app.command("open")
@@ -124,7 +123,7 @@ def remove(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") 
     """Remove an account and end its sessions at once."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         gone = client.delete(f"/v1/accounts/{path_segment(user)}")
-    typer.echo(f"user {gone['id']} removed; {_TOKENS_STAY}")
+    typer.echo(f"user {gone['id']} removed, and the admin tokens that they made are revoked")
 
 
 def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) -> dict[str, Any]:

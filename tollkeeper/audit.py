@@ -22,11 +22,11 @@ from backends.audit.signing import AuditSigner, own_keys, read_public_keys
 from backends.audit.sink import folder_of
 from backends.audit.verification import verify_chain
 from backends.control.audit_chain import read_rows
+from backends.control.audit_checks import AuditFindings, check_audit
 from backends.control.database import ControlDatabase
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.audit_acceptance import Restorer, accept_restore
-from tollkeeper.audit_checks import AuditFindings, check_audit
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json

@@ -13,10 +13,10 @@ from backends.audit.options import audit_root
 from backends.audit.signing import AuditKeys, AuditSigner
 from backends.audit.sink import Sink
 from backends.audit.verification import ChainReport
+from backends.control.audit_checks import accepted_ends, check_sink, compare_database, longest_of, verify_chains
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from contracts.errors import ConfigurationError
-from tollkeeper.audit_checks import accepted_ends, check_sink, compare_database, longest_of, verify_chains
 
 WITNESS: Final = "control"  # the folder of the chain that vouches for the control database
 _MOST_REASON: Final = 500

@@ -35,8 +35,8 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 HOT: Final = tuple(
     """
     backends/chunk_taker backends/http_connection backends/http_head backends/http_pool backends/segment_frames
-    backends/llm/answer_reader backends/llm/http_reply backends/llm/openai_http backends/llm/sent_stream
-    backends/llm/sse backends/llm/text_shape
+    backends/llm/answer_reader backends/llm/http_reply backends/llm/known_shapes backends/llm/openai_http
+    backends/llm/sent_stream backends/llm/sse backends/llm/text_shape
     contracts/ids
     gateway/admission gateway/allowance gateway/chunk_relay gateway/counting gateway/endpoints gateway/exchange
     gateway/guard gateway/http gateway/journal gateway/progress gateway/reading

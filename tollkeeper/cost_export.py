@@ -17,7 +17,7 @@ from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus import gpu_rows
 from analytics.exports.focus_columns import Row
 from analytics.exports.focus_file import file_faults
-from analytics.exports.invoice import Invoice, Level, invoices
+from analytics.exports.invoice import Invoice, Level, invoices, not_invoiced
 from analytics.exports.usage_export import charges_in, month_around, usage_export
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
@@ -27,6 +27,7 @@ from analytics.scope import Period
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
+from contracts.money import usd
 from contracts.rates import RateBook
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_installation import OpenInstallation, open_installation
@@ -120,7 +121,10 @@ def invoices_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write an invoice for each team (or tenant) that used anything, as HTML and PDF."""
+    """Write an invoice for each team (or tenant) that used anything, as HTML and PDF.
+
+    What the platform asked for itself (copies to a rollout's candidate) is on none, and told besides.
+    """
     now = datetime.now(UTC)
     with one_line_errors():
         if form not in ("html", "pdf", "both"):
@@ -139,6 +143,7 @@ def invoices_command(
         )
         with open_installation(data, store_url, os.environ) as opened:
             charges, rates = _charges(opened, question)
+        own_pico_usd, own_unpriced = not_invoiced(charges)
         made = invoices(charges, period, asked, rates, currency.upper(), zone=zone, tenant=tenant or None)
         with _writing(to):
             for invoice in made:
@@ -148,9 +153,13 @@ def invoices_command(
         for one in made
     ]
     if as_json:
-        print_json({"directory": str(to), "invoices": shown})
+        not_charged = {"usd": format(usd(own_pico_usd), "f"), "unpriced_tokens": own_unpriced}
+        print_json({"directory": str(to), "invoices": shown, "platforms_own": not_charged})
     else:
         typer.echo(f"{len(made)} invoices in {to}")
+        if own_pico_usd or own_unpriced:
+            also = f", and {own_unpriced} tokens without a price" if own_unpriced else ""
+            typer.echo(f"{usd(own_pico_usd):f} USD{also} of the platform's own (rollouts' copies) are on none of them")
 
 
 @contextmanager

@@ -72,7 +72,8 @@ def find(
             page=page,
         )
         with open_installation(data, store_url, os.environ) as opened:
-            answer, total = find_requests(opened.store, question), count_matches(opened.store, question).total
+            answer = find_requests(opened.store, question)
+            total = count_matches(opened.store, question, answer.searched).total
     if as_json:
         print_json(_found_as_json(answer, total))
         return

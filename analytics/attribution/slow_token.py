@@ -20,7 +20,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class SeenStep:
-    """A step near the token. `own_ns` and `prefill_ns` are parts of `busy_ns`: the request's, and others' prefills."""
+    """A step near the token. `own_ns` and `prefill_ns` are parts of `busy_ns`: the request's, and others' prefills.
+
+    `others` is how many other requests were in it, and `others_prefilling` how many of these had their prompts read.
+    """
 
     started_at_ns: int
     busy_ns: int
@@ -31,6 +34,8 @@ class SeenStep:
     own_recompute: int
     own_ns: int
     prefill_ns: int
+    others: int = 0
+    others_prefilling: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: in
             number_of(one["own_recompute"]),
             number_of(one["own_sum"]),
             number_of(one["prefill_sum"]),
+            number_of(one["others"]),
+            number_of(one["others_prefilling"]),
         )
         for one in store.query(query("steps_around"), around)
     ]

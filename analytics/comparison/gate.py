@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from analytics.comparison.intervals import Interval, mean, mean_ratio, share, share_difference
+from analytics.comparison.interval import Interval
+from analytics.comparison.intervals import mean, mean_ratio, share, share_difference
 from analytics.comparison.pairs import Answer, Pair
 
 Verdict = Literal["ok", "worse", "unknown"]

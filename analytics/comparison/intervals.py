@@ -1,12 +1,12 @@
 """What two samples come to, each figure with an interval: shares by Wilson and Newcombe, the rest by bootstrap."""
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from analytics.comparison.interval import Interval
 
 CONFIDENCE: Final = 0.95
 _RESAMPLES: Final = 2_000
@@ -15,22 +15,6 @@ _MOST_VALUES: Final = 20_000  # of a sample; more tell no more, and take time
 _MOST_CELLS: Final = 4_000_000  # of resamples that are in memory at once
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure, the ends of its 95 % interval, and how many observations it is told by."""
-
-    value: float
-    low: float
-    high: float
-    count: int
-    method: str
-
-    def as_json(self) -> dict[str, object]:
-        """Give it as plain values; an end that one observation says nothing of is `None`."""
-        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        return {"value": self.value, "low": low, "high": high, "count": self.count, "method": self.method}
 
 
 def share(successes: int, trials: int) -> Interval | None:

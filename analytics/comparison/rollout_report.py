@@ -7,75 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from analytics.comparison.intervals import Interval, mean, mean_ratio, quantile_ratio, share, share_difference
-from analytics.queries import query
+from analytics.comparison.arms import ArmsRead, ReportLine, RolloutReport, read_arms
+from analytics.comparison.intervals import mean, mean_ratio, quantile_ratio, share, share_difference
 from analytics.rows import text_of
 from backends.store.client import StoreClient
 
-_MOST_ROWS: Final = 100_000
 _TAIL: Final = 0.95
 Sample = Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
-class ReportLine:
-    """One measure: what each arm had, and how they compare. `None`: not known."""
-
-    measure: str
-    of: str  # "arms": two groups of requests; "copies": the same requests, asked of both
-    incumbent: float | None
-    candidate: float | None
-    comparison: Interval | None
-    how: str  # what the comparison is: "ratio", "difference" or "share"
-
-    def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
-        told = None if self.comparison is None else self.comparison.as_json()
-        return {
-            "measure": self.measure,
-            "of": self.of,
-            "incumbent": self.incumbent,
-            "candidate": self.candidate,
-            "how": self.how,
-            "comparison": told,
-        }
-
-    def as_row(self) -> dict[str, object]:
-        """Give it as a table shows it."""
-        found = self.comparison
-        return {
-            "measure": self.measure,
-            "of": self.of,
-            "incumbent": self.incumbent,
-            "candidate": self.candidate,
-            "comparison": None if found is None else f"{self.how} {found.value:.4g}",
-            "95 %": None if found is None else f"{found.low:.4g} to {found.high:.4g}",
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutReport:
-    """What requests say of a rollout. Of more than a hundred thousand a part is drawn, by their ids."""
-
-    rollout: str
-    start: datetime
-    end: datetime
-    incumbent_requests: int
-    candidate_requests: int
-    copies: int
-    lines: tuple[ReportLine, ...]
-
-    def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
-        return {
-            "rollout": self.rollout,
-            "start": self.start.isoformat(),
-            "end": self.end.isoformat(),
-            "incumbent_requests": self.incumbent_requests,
-            "candidate_requests": self.candidate_requests,
-            "copies": self.copies,
-            "lines": [line.as_json() for line in self.lines],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +34,24 @@ def rollout_report(
 ) -> RolloutReport:
     """Compare the arms of a rollout over a stretch of time. Raises StoreUnavailable.
 
-    A request that another model than its arm's had to answer counts as failed. `tenant`: of one tenant's requests,
-    which copies are not, being the platform's.
+    `tenant`: of one tenant's requests, which copies are not, being the platform's.
     """
-    parameters = {
-        "start": int(start.timestamp()),
-        "end": int(end.timestamp()) + 1,
-        "tenant": tenant,
-        "rollout": rollout,
-        "row_limit": _MOST_ROWS,
-    }
-    rows = store.query(query("rollout_requests"), parameters)
-    served = Counter(text_of(row["model_name"]) for row in rows if row["arm"] == "incumbent")
+    return compare_arms(read_arms(store, rollout, start, end, tenant))
+
+
+def compare_arms(arms: ArmsRead) -> RolloutReport:
+    """Compare the arms. Takes some tenths of a second, and seconds and 100 MB the first time in a process.
+
+    A request that another model than its arm's had to answer counts as failed.
+    """
+    served = Counter(text_of(row["model_name"]) for row in arms.rows if row["arm"] == "incumbent")
     usual = next((model for model, _ in served.most_common(1)), None)
-    requests = [_request(row, usual) for row in rows]
+    requests = [_request(row, usual) for row in arms.rows]
     old = [one for one in requests if one.arm == "incumbent"]
     new = [one for one in requests if one.arm == "candidate"]
     copies = [one for one in requests if one.arm == "shadow"]
     lines = (*_arms(old, new), *_copies(copies))
-    return RolloutReport(rollout, start, end, len(old), len(new), len(copies), lines)
+    return RolloutReport(arms.rollout, arms.start, arms.end, len(old), len(new), len(copies), lines)
 
 
 def _request(row: Mapping[str, object], incumbent: str | None) -> _Request:

@@ -1,7 +1,7 @@
 """The requests that were looked for: a page of them, and how many there are over time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, cast
@@ -21,6 +21,7 @@ _MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
 _WORD_COLUMNS: Final = frozenset(
     {"model", "team", "project", "error_code", "prompt_name", "run_id", "conversation_id", "end_user"}
 )
+_MATCHES_TOLD: Final = 5_000  # with a name in them: so many are counted here as quickly as in the store
 _ROUNDED_SECONDS: Final = 2e-6  # to which a moment of today is known where it travels as a floating-point number
 
 
@@ -80,13 +81,25 @@ class FoundRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search for a page came upon, so that counting need not search again.
+
+    `columns` are those that may have the word. `matches` are all that match, each with its Unix nanosecond and outcome;
+    `None` where they are many, or were not looked for.
+    """
+
+    columns: frozenset[str] = _WORD_COLUMNS
+    matches: tuple[tuple[int, Outcome], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A page of the list, in the order that was asked for. `searched` are the columns that may have the word."""
+    """A page of the list, in the order that was asked for, and what was come upon on the way."""
 
     question: RequestQuestion
     requests: tuple[FoundRequest, ...]
     has_more: bool
-    searched: frozenset[str] = _WORD_COLUMNS
+    searched: Searched = field(default_factory=Searched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +118,37 @@ class MatchesOverTime:
 
 def find_requests(store: StoreClient, question: RequestQuestion) -> FoundPage:
     """Find one page of requests. Raises StoreUnavailable, InvalidRequest on a search that contradicts its filters."""
-    searched = _searched(store, question)
-    parameters = {**question.parameters(), **question.page_parameters(), **_flags(searched)}
-    narrowed = _narrowed(store, question)
-    rows = store.query(query("requests_found"), {**parameters, **narrowed})
-    if narrowed and len(rows) <= PAGE_ROWS:  # a rule has deleted some of those that were counted
-        rows = store.query(query("requests_found"), parameters)
-    return FoundPage(question, tuple(_found(row) for row in rows[:PAGE_ROWS]), len(rows) > PAGE_ROWS, searched)
+    columns = _searched(store, question)
+    parameters = {**question.parameters(), **question.page_parameters(), **_flags(columns)}
+    if question.is_of_a_name:
+        most = max((question.page - 1) * PAGE_ROWS + PAGE_ROWS, _MATCHES_TOLD) + 1
+        rows = store.query(query("requests_found"), {**parameters, "row_limit": most, "row_offset": 0})
+        matches = tuple((number_of(row["started_at_ns"]), cast(Outcome, text_of(row["outcome_label"]))) for row in rows)
+        searched = Searched(columns, matches if len(matches) < most else None)
+        rows = rows[(question.page - 1) * PAGE_ROWS :][: PAGE_ROWS + 1]
+    else:
+        searched = Searched(columns)
+        narrowed = _narrowed(store, question)
+        rows = store.query(query("requests_found"), {**parameters, **narrowed})
+        if narrowed and len(rows) <= PAGE_ROWS:  # a rule has deleted some of those that were counted
+            rows = store.query(query("requests_found"), parameters)
+    page = _listed(store, rows[:PAGE_ROWS], parameters)
+    return FoundPage(question, page, len(rows) > PAGE_ROWS, searched)
+
+
+def _listed(store: StoreClient, rows: Sequence[Row], parameters: Mapping[str, object]) -> tuple[FoundRequest, ...]:
+    """Read the requests that were found, in their order; in between a rule may delete some."""
+    if not rows:
+        return ()
+    moments = [number_of(row["started_at_ns"]) for row in rows]
+    more = {
+        "page_tenants": [text_of(row["tenant_label"]) for row in rows],
+        "page_moments": moments,
+        "start": min(moments) / 1e9 - _ROUNDED_SECONDS,
+        "end": max(moments) / 1e9 + _ROUNDED_SECONDS,
+        "row_limit": len(rows),
+    }
+    return tuple(_found(row) for row in store.query(query("requests_listed"), {**parameters, **more}))
 
 
 def _searched(store: StoreClient, question: RequestQuestion) -> frozenset[str]:
@@ -146,9 +183,7 @@ def _narrowed(store: StoreClient, question: RequestQuestion) -> dict[str, object
     return {"start": max(number_of(row["since_ns"]) / 1e9 - _ROUNDED_SECONDS, question.period.start.timestamp())}
 
 
-def count_matches(
-    store: StoreClient, question: RequestQuestion, searched: frozenset[str] | None = None
-) -> MatchesOverTime:
+def count_matches(store: StoreClient, question: RequestQuestion, searched: Searched | None = None) -> MatchesOverTime:
     """Count all that match, over time; from sums, where these tell it. Raises as `find_requests` does.
 
     `searched` is what a page of the same question told: else it is asked again.
@@ -159,24 +194,36 @@ def count_matches(
     first = (period.start_s - origin) // step * step + origin
     starts = range(first, -(-int(period.end.timestamp() * 1000) // 1000), step)
     places = {start: place for place, start in enumerate(starts)}
-    parameters = {**question.parameters(), "step": step, "origin": origin}
-    name = "requests_counted"
-    if question.is_in_sums and deleted_since(store, period.start, question.tenant, question.team) is None:
-        name = "requests_summed"
-        parameters |= summed_parts(question, step)
-    else:
-        parameters |= _flags(_searched(store, question) if searched is None else searched)
     counts: dict[Outcome, list[int]] = {}
-    for row in store.query(query(name), parameters):
-        place = places.get(number_of(row["step_start"]))
+    for at, outcome, count in _counted(store, question, searched, step, origin):
+        place = places.get(at)
         if place is not None:
-            of_outcome = counts.setdefault(cast(Outcome, text_of(row["outcome_label"])), [0] * len(starts))
-            of_outcome[place] += number_of(row["request_count"])
+            counts.setdefault(outcome, [0] * len(starts))[place] += count
     return MatchesOverTime(
         timedelta(seconds=step),
         tuple(datetime.fromtimestamp(start, UTC) for start in starts),
         {outcome: tuple(each) for outcome, each in sorted(counts.items())},
     )
+
+
+def _counted(
+    store: StoreClient, question: RequestQuestion, searched: Searched | None, step: int, origin: int
+) -> Iterator[tuple[int, Outcome, int]]:
+    """Give how many match by step (its start in Unix seconds) and outcome, in any order."""
+    if searched is not None and searched.matches is not None:
+        steps = ((at_ns // 10**9 - origin) // step * step + origin for at_ns, _ in searched.matches)
+        yield from ((at, outcome, 1) for at, (_, outcome) in zip(steps, searched.matches, strict=True))
+        return
+    parameters = {**question.parameters(), "step": step, "origin": origin}
+    name = "requests_counted"
+    if question.is_in_sums and deleted_since(store, question.period.start, question.tenant, question.team) is None:
+        name = "requests_summed"
+        parameters |= summed_parts(question, step)
+    else:
+        parameters |= _flags(_searched(store, question) if searched is None else searched.columns)
+    for row in store.query(query(name), parameters):
+        outcome = cast(Outcome, text_of(row["outcome_label"]))
+        yield number_of(row["step_start"]), outcome, number_of(row["request_count"])
 
 
 def _found(row: Row) -> FoundRequest:

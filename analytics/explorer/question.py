@@ -115,6 +115,11 @@ class RequestQuestion:
         """Say whether `requests_recent` tells which requests are the newest: it has their tenant and model alone."""
         return self.is_in_sums and self.sort == "newest" and self.outcome is None and not (self.team or self.project)
 
+    @property
+    def is_of_a_name(self) -> bool:
+        """Say whether an end user's name or a part of a name is looked for over all tenants: few match, of any time."""
+        return self.tenant is None and (self.search.word is not None or self.search.user is not None)
+
     def page_parameters(self) -> dict[str, object]:
         """Give what the query of a page binds besides: one row more than a page has tells whether there is another."""
         return {

@@ -73,6 +73,8 @@ def _slow(token: SlowToken) -> dict[str, object]:
         "waited_ns": token.waited_ns,
         "main_cause": token.main_cause,
         **{one.name: getattr(token.time, one.name) for one in fields(TokenTime)},
+        "others": token.others,
+        "others_prefilling": token.others_prefilling,
     }
 
 

@@ -2,21 +2,26 @@
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from uuid import UUID
 
-from analytics.attribution.slow_token import TokenTime, steps_around, token_time
-from analytics.explorer.single_request import SingleRequest, single_request
+from analytics.attribution.slow_token import SeenStep, TokenTime, steps_around, token_time
+from analytics.explorer.single_request import SingleRequest
 from analytics.explorer.waterfall import waterfall
 from backends.store.client import StoreClient
 
 
 @dataclass(frozen=True, slots=True)
 class SlowToken:
-    """A token (0 is the first), for how long it was waited, and that time by its cause."""
+    """A token (0 is the first), for how long it was waited, and that time by its cause.
+
+    `others` is with how many other requests the engine was busy at most in one step meanwhile, `others_prefilling` how
+    many of them had their prompts read in one.
+    """
 
     token: int
     waited_ns: int
     time: TokenTime
+    others: int = 0
+    others_prefilling: int = 0
 
     @property
     def main_cause(self) -> str:
@@ -51,8 +56,10 @@ class SlowTokens:
 
 
 def slowest_tokens(store: StoreClient, request: SingleRequest, count: int = 5) -> SlowTokens:
-    """Explain the `count` tokens that were waited for longest. For those who may see the whole platform: the engine's
-    steps are all tenants'. Raises StoreUnavailable.
+    """Explain the `count` tokens that were waited for longest. Raises StoreUnavailable.
+
+    The engine's steps are all tenants', so `store` must be one that reads them; what comes back names nobody, and is
+    for whoever may see the request.
     """
     fall = waterfall(request)
     if not fall.token_ns:
@@ -65,7 +72,16 @@ def slowest_tokens(store: StoreClient, request: SingleRequest, count: int = 5) -
     for place in order:
         begin, end = bounds[place]
         waited = request.wait_ns or 0 if place == 0 else 0
-        tokens.append(SlowToken(place, end - begin, token_time(steps, start + begin, start + end, waited)))
+        meanwhile = [step for step in steps if _is_within(step, start + begin, start + end)]
+        tokens.append(
+            SlowToken(
+                place,
+                end - begin,
+                token_time(steps, start + begin, start + end, waited),
+                max((step.others for step in meanwhile), default=0),
+                max((step.others_prefilling for step in meanwhile), default=0),
+            )
+        )
     spans = tuple(
         EngineSpan(step.started_at_ns - start, step.started_at_ns - start + step.busy_ns, step.own_ns)
         for step in steps
@@ -74,6 +90,5 @@ def slowest_tokens(store: StoreClient, request: SingleRequest, count: int = 5) -
     return SlowTokens(tuple(tokens), spans)
 
 
-def slowest_tokens_of(store: StoreClient, request_id: UUID) -> SlowTokens:
-    """Explain the slowest tokens of the request of that id. Raises NotFound, StoreUnavailable."""
-    return slowest_tokens(store, single_request(store, request_id))
+def _is_within(step: SeenStep, begin_ns: int, end_ns: int) -> bool:
+    return step.started_at_ns < end_ns and step.started_at_ns + step.busy_ns > begin_ns

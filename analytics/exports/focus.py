@@ -17,6 +17,7 @@ from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
 from contracts.attribution import METHOD, split_exactly
 from contracts.money import usd
+from contracts.rollouts import PLATFORM_TENANT
 
 __all__ = ["COLUMNS", "VERSION", "Row", "Value", "gpu_rows", "usage_rows"]
 
@@ -41,14 +42,15 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
 
     The rows of one GPU differ in whom they are allocated to, how much, and at what ratio: all else is the GPU's.
     """
-    owed = {tenant.tenant: tenant.total_pico_usd for tenant in cost.tenants} | {PLATFORM: cost.platform_pico_usd}
-    use = {tenant.tenant: tenant.used_ns for tenant in cost.tenants}
+    # Not by name: a tenant may be called as the platform's part is.
+    owed = [(one.tenant, one.tenant, one.total_pico_usd, one.used_ns) for one in cost.tenants]
+    parts = [*owed, (None, PLATFORM, cost.platform_pico_usd, 0)]
     sku = f"gpu/{device_model or device}"
     rows = []
-    for (name, amount), ratio in zip(owed.items(), _ratios(list(owed.values())), strict=True):
-        quantity = {"UsageUnit": "GPU-Nanoseconds", "UsageQuantity": use.get(name, 0)}
+    for (tenant, name, amount, used_ns), ratio in zip(parts, _ratios([part[2] for part in parts]), strict=True):
+        quantity = {"UsageUnit": "GPU-Nanoseconds", "UsageQuantity": used_ns}
         details = {"Elements": [{"AllocatedRatio": ratio, **quantity}], "x_IdlePolicy": cost.policy}
-        hours = Decimal(use.get(name, 0)) / _GPU_HOUR_NS
+        hours = Decimal(used_ns) / _GPU_HOUR_NS
         rows.append(
             _row(
                 billing,
@@ -67,8 +69,8 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
                 AllocatedMethodDetails=json.dumps(details, sort_keys=True),
                 AllocatedResourceId=name,
                 AllocatedResourceName=name,
-                AllocatedTags=json.dumps({"tenant": name} if name != PLATFORM else {}),
-                x_TenantId=None if name == PLATFORM else name,
+                AllocatedTags=json.dumps({"tenant": tenant} if tenant is not None else {}),
+                x_TenantId=tenant,
                 x_CostBasis="gpu_rate",
                 x_GpuModel=device_model or None,
                 x_PriceVersion="+".join(cost.rate_versions) or None,
@@ -111,8 +113,7 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         SubAccountId=charge.team or None,
         SubAccountName=charge.team or None,
         SubAccountType="Team" if charge.team else None,
-        **({"BillingAccountId": charge.tenant, "BillingAccountName": charge.tenant} if charge.tenant else {}),
-        **({"BillingAccountType": "Tenant"} if charge.tenant else {}),
+        **_account(charge.tenant),
         SkuId=sku,
         SkuMeter=charge.meter,
         SkuPriceId=_price_id(sku, charge),
@@ -132,6 +133,13 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         x_TeamId=charge.team or None,
         x_TenantId=charge.tenant or None,
     )
+
+
+def _account(tenant: str) -> Row:
+    """Bill a tenant; what the platform asked for itself, or nobody known, stays with the installation's own account."""
+    if not tenant or tenant == PLATFORM_TENANT:
+        return {}
+    return {"BillingAccountId": tenant, "BillingAccountName": tenant, "BillingAccountType": "Tenant"}
 
 
 def _price_id(sku: str, charge: Charge) -> str:

@@ -13,6 +13,7 @@ from contracts.attribution import split_exactly
 from contracts.errors import ConfigurationError
 from contracts.money import PICO_USD_PER_USD, usd
 from contracts.rates import BillingTerms, RateBook
+from contracts.rollouts import PLATFORM_TENANT
 
 Level = Literal["team", "tenant"]
 MICRO: Final = Decimal("0.000001")
@@ -77,7 +78,7 @@ def invoices(
     zone: tzinfo = UTC,
     tenant: str | None = None,
 ) -> list[Invoice]:
-    """Make one invoice for each team (or tenant) with charges, in order.
+    """Make one invoice for each team (or tenant) with charges, in order; none of the platform's own.
 
     Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
     They are a month's, too: of a range that is no whole month of `zone` they are left out. A tenant that has committed
@@ -95,11 +96,12 @@ def invoices(
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
 
-    by_payer = {name: list(owed) for name, owed in groupby(sorted(charges, key=payer), key=payer)}
+    owing = sorted((charge for charge in charges if not _is_platforms(charge)), key=payer)
+    by_payer = {name: list(owed) for name, owed in groupby(owing, key=payer)}
     if level == "tenant" and is_month:
         committed = (terms.subject for terms in rates.all_terms(last) if terms.committed_usd)
         for name in committed:
-            if tenant in (None, name):
+            if tenant in (None, name) and name != PLATFORM_TENANT:
                 by_payer.setdefault((name, ""), [])
     made = []
     for (of_tenant, of_team), owed in sorted(by_payer.items(), key=lambda pair: pair[0]):
@@ -124,6 +126,21 @@ def invoices(
             )
         )
     return made
+
+
+def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
+    """Give what no invoice asks for: the platform's own requests, copies to a rollout's candidate.
+
+    First what they cost in pico-USD, which with the invoices' usage makes what was spent; then how much they used
+    without a price.
+    """
+    own = [charge for charge in charges if _is_platforms(charge)]
+    unpriced = sum(charge.quantity for charge in own if charge.amount_pico_usd is None)
+    return sum(charge.amount_pico_usd or 0 for charge in own), unpriced
+
+
+def _is_platforms(charge: Charge) -> bool:
+    return charge.tenant == PLATFORM_TENANT
 
 
 def _is_month(period: Period, zone: tzinfo) -> bool:

@@ -33,25 +33,23 @@ class GpuUse:
 def gpu_use(store: StoreClient, scope: Scope) -> GpuUse:
     """Give the GPU time that a scope's requests were charged with, from the rollups. Raises StoreUnavailable."""
     starts = scope.step_starts
-    places = {start: place for place, start in enumerate(starts)}
     parameters = {
         **scope.parameters(),
-        "rollup": f"requests_{scope.grain}",
+        "rollup": scope.edges_rollup if scope.grain == "hour" else f"requests_{scope.grain}",
         "step": starts.step,
-        "origin": scope.step_origin,
+        "first_step": starts.start,
+        "step_count": len(starts),
     }
-    teams: dict[tuple[str, str], list[int]] = {}
+    teams: dict[tuple[str, str], tuple[int, ...]] = {}
     requests: dict[tuple[str, str], int] = {}
     for row in store.query(query("gpu_use"), parameters):
         payer = (text_of(row["tenant_label"]), text_of(row["team_label"]))
-        by_step = teams[payer] = [0] * len(starts)
-        for step, gpu_ns in zip(column_of(row["steps"]), column_of(row["gpu_sums"]), strict=True):
-            by_step[places[step]] = gpu_ns
+        teams[payer] = tuple(column_of(row["gpu_sums"]))
         requests[payer] = number_of(row["request_count"])
     ordered = sorted(teams, key=lambda payer: (-sum(teams[payer]), payer))
     return GpuUse(
         timedelta(seconds=starts.step),
         tuple(datetime.fromtimestamp(start, UTC) for start in starts),
-        {payer: tuple(teams[payer]) for payer in ordered},
+        {payer: teams[payer] for payer in ordered},
         requests,
     )

@@ -10,6 +10,7 @@ from analytics.rows import money_of, number_of, text_of
 from analytics.scope import Period
 from backends.store.client import Row, StoreClient
 from contracts.prices import AnyCard
+from contracts.rollouts import PLATFORM_TENANT
 
 _MOST_LINES: Final = 10_000
 
@@ -70,9 +71,13 @@ class ReplicaHour:
 
 
 def read_uses(store: StoreClient, period: Period, tenant: str | None = None) -> list[Use]:
-    """Read the use of a period, the dearest first. Raises StoreUnavailable."""
+    """Read the use of a period, the dearest first. Raises StoreUnavailable.
+
+    Copies to a rollout's candidate are left out: they are asked for by the rollout, whatever they cost.
+    """
     parameters = {"start": period.start_s, "end": period.end_s, "tenant": tenant, "row_limit": _MOST_LINES}
-    return [_use(row) for row in store.query(query("saving_evidence"), parameters)]
+    uses = (_use(row) for row in store.query(query("saving_evidence"), parameters))
+    return [use for use in uses if use.tenant != PLATFORM_TENANT]
 
 
 def read_replica_hours(store: StoreClient, period: Period) -> list[ReplicaHour]:

@@ -1,4 +1,4 @@
-"""Who answered, and what caches had of prompts over time: both in one pass over a scope's requests."""
+"""Who answered, and what caches had of prompts over time: both in one pass over a scope's requests, or over hours."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...]
     parameters = {"team": None, **scope.parameters(), "step": scope.step_seconds, "origin": scope.step_origin}
     lines: defaultdict[tuple[str, str, str, str], Use] = defaultdict(Use)
     hits: defaultdict[tuple[int, str], Use] = defaultdict(Use)
-    for row in store.query(query("routing_answered"), parameters):
+    for row in store.query(query(_question(scope)), parameters):
         pool, use = text_of(row["pool_label"]), _use(row)
         lines[pool, text_of(row["replica_label"]), text_of(row["model_label"]), text_of(row["route_label"])] += use
         hits[number_of(row["step_start"]), pool] += use
@@ -30,6 +30,12 @@ def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...]
         tuple(UseLine(*labels, use) for labels, use in ordered[:_MOST_LINES]),
         tuple(_hits(step, pool, use) for (step, pool), use in sorted(hits.items(), key=lambda one: one[0])),
     )
+
+
+def _question(scope: Scope) -> str:
+    """Name the query: of all tenants sums by hour are kept, where the scope is of whole hours or days."""
+    is_of_all = scope.tenant is None and scope.team is None
+    return "routing_answered_hours" if is_of_all and scope.grain != "minute" else "routing_answered"
 
 
 def _use(row: Row) -> Use:

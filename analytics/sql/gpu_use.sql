@@ -1,28 +1,19 @@
 -- GPU time that requests were charged with, over time by tenant and team; a request's counts where it began. One row a
--- tenant and team, with its steps in no order: as a row for each they take longer to read than to find.
+-- tenant and team, with the sums of its {step_count} steps of {step} seconds from {first_step} on: as a group for each
+-- step they take longer to find and to read.
 -- {rollup} is requests_minute, requests_hour or requests_day.
 SELECT
-    tenant_label,
-    team_label,
-    groupArray(step_start) AS steps,
-    groupArray(gpu_sum) AS gpu_sums,
-    sum(request_count) AS request_count
-FROM
-(
-    SELECT
-        intDiv(toUnixTimestamp(toDateTime(bucket, 'UTC')) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
-            + {origin:UInt32} AS step_start,
-        tenant AS tenant_label,
-        team AS team_label,
-        sum(source.gpu_ns) AS gpu_sum,
-        sum(source.requests) AS request_count
-    FROM {rollup:Identifier} AS source
-    WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
-        AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-        AND source.gpu_ns > 0
-    GROUP BY step_start, tenant_label, team_label
-)
+    tenant AS tenant_label,
+    team AS team_label,
+    sumResample(0, {step_count:UInt32}, 1)(
+        source.gpu_ns, intDiv(toUnixTimestamp(toDateTime(bucket, 'UTC')) - {first_step:UInt32}, {step:UInt32})
+    ) AS gpu_sums,
+    sum(source.requests) AS request_count
+FROM {rollup:Identifier} AS source
+WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
+    AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND source.gpu_ns > 0
 GROUP BY tenant_label, team_label

@@ -2,6 +2,7 @@
 -- the first token, of the time between tokens (each request's own 95th percentile), and from end to end of what was
 -- answered. Once over time, and once by how long the prompt was.
 -- {rollup} is indicators_minute or indicators_hour; steps of time of {step} seconds are counted from {origin}.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 SELECT
     grouping(prompt_label) AS is_over_time,
     step_start,
@@ -24,6 +25,7 @@ FROM
     WHERE bucket >= toDateTime({start:UInt32}, 'UTC')
         AND bucket < toDateTime({end:UInt32}, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     GROUP BY step_start, prompt_label, fate, ttft_above, gap_above, duration_above
 )

@@ -3,6 +3,7 @@
 -- answered. Once over time, and once by how long the prompt was.
 -- From the requests themselves, as the rollups of latency_steps.sql were filled from them (migration 0018), which do
 -- not tell teams apart. {bounds} are the steps in tenths of a millisecond, ascending from 0.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 SELECT
     grouping(prompt_label) AS is_over_time,
     step_start,
@@ -47,6 +48,7 @@ FROM
     WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
         AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
         AND (outcome IN ('ok', 'cancelled') OR status >= 500 OR error_code = 'upstream_rate_limited')

@@ -6,6 +6,7 @@
 -- takes time.
 -- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none. {source} is
 -- requests_recent, which has the rows of 72 hours in the order of time, or requests.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are left out.
 SELECT
     is_total,
     tenant,
@@ -25,6 +26,7 @@ FROM
         AND (empty({shown:Array(String)})
             OR (tenant IN {shown_tenants:Array(String)} AND concat(tenant, '/', model) IN {shown:Array(String)}))
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+        AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
         AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     UNION ALL
     SELECT 1 AS is_total, '' AS tenant, '' AS model, ttft_count, ttft_state, gap_count, gap_state
@@ -58,6 +60,7 @@ FROM
             AND NOT (started_at >= toDateTime64({first_day:UInt32}, 9, 'UTC')
                 AND started_at < toDateTime64({end_day:UInt32}, 9, 'UTC'))
             AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+            AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
             AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
         GROUP BY tenant, model
     )

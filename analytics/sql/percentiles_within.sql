@@ -1,4 +1,5 @@
 -- As percentiles_exact, within one team or project: only `requests` knows these, and a tenant's rows lie together there.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
@@ -11,6 +12,7 @@ FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})

@@ -1,5 +1,6 @@
 -- Percentiles within 1 % of each value (DDSketch) of one team or project, made of its rows: no rollup keeps sketches
 -- by team.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
@@ -12,6 +13,7 @@ FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})

@@ -1,4 +1,5 @@
 -- The requests that a model answered in a time, as a plan replays them: when, for whom, how long, how much was cached.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 SELECT
     toUnixTimestamp64Nano(started_at) AS at_ns,
     tenant,
@@ -11,6 +12,7 @@ SELECT
         + coalesce(tokens_output_image, 0) AS output_sum
 FROM requests
 WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
     AND started_at >= toDateTime({start:UInt32}, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})

@@ -1,5 +1,6 @@
 -- What answers were like, by tenant and model, in the window from {split} on and in the reference before it: how many,
 -- their lengths in tokens and finish reasons as maps of counts, how many called tools, and whose JSON was not as asked.
+-- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
 -- No rollup knows any of this, so it reads narrow columns of the requests.
 SELECT
     tenant,
@@ -15,6 +16,7 @@ FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND outcome = 'ok'

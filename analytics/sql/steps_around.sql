@@ -1,4 +1,5 @@
--- All steps in a stretch of time of the engines that one request ran on, its own row told from the others'.
+-- All steps in a stretch of time of the engines that one request ran on, its own row told from the others', which are
+-- counted and not named.
 SELECT
     toUnixTimestamp64Nano(started_at) AS started_at_ns,
     busy_ns,
@@ -11,7 +12,12 @@ SELECT
     arraySum(arrayFilter(
         (ns, id, phase) -> id != {request_id:UUID} AND phase != 1,
         gpu_ns, arrayResize(request_ids, length(gpu_ns)), arrayResize(phases, length(gpu_ns), 1)
-    )) AS prefill_sum
+    )) AS prefill_sum,
+    arrayCount(id -> id != {request_id:UUID}, request_ids) AS others,
+    arrayCount(
+        (id, phase) -> id != {request_id:UUID} AND phase != 1,
+        request_ids, arrayResize(phases, length(request_ids), 1)
+    ) AS others_prefilling
 FROM engine_steps
 WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
     AND started_at < toDateTime64({end:Float64}, 9, 'UTC')

@@ -3,6 +3,9 @@
 -- The whole days from {first_day} to {end_day} (Unix seconds; none where these are equal) come from {days}, requests_day
 -- or tenant_model_day; the rest of what lies between {start} and {end} from {rollup}, a table of sums whose grain these
 -- are on.
+-- The platform's own requests (`_platform`: copies to a rollout's candidate) are in every sum, as what they cost was
+-- spent. Of the total row copy_count and copy_error_count tell those that were admitted and of these the failed ones,
+-- and the samples of times are without theirs: nobody saw their answers. Of `_platform` alone they are as any tenant's.
 SELECT
     grouping(tenant) AS is_total,
     tenant,
@@ -18,8 +21,10 @@ SELECT
     sum(cached_input_part) AS cached_input_sum,
     sum(output_part) AS output_sum,
     sum(cost_part) AS cost_sum,
-    sum(ttft_part) AS ttft_samples,
-    sum(gap_part) AS gap_samples
+    sum(copy_part) * grouping(tenant) AS copy_count,
+    sum(copy_error_part) * grouping(tenant) AS copy_error_count,
+    sum(seen_ttft_part) AS ttft_samples,
+    sum(seen_gap_part) AS gap_samples
 FROM
 (
     SELECT
@@ -36,8 +41,11 @@ FROM
         sum(cached_input_tokens) AS cached_input_part,
         sum(output_tokens) AS output_part,
         sum(cost_usd) AS cost_part,
-        sum(ttft_count) AS ttft_part,
-        sum(gap_count) AS gap_part
+        tenant = '_platform' AND {tenant:Nullable(String)} IS NULL AS is_copied,
+        if(is_copied, sumIf(requests, outcome != 'rejected'), 0) AS copy_part,
+        if(is_copied, error_part, 0) AS copy_error_part,
+        if(is_copied, 0, sum(ttft_count)) AS seen_ttft_part,
+        if(is_copied, 0, sum(gap_count)) AS seen_gap_part
     FROM
     (
         SELECT

@@ -6,8 +6,9 @@ from typing import Final
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from backends.control.admin_tokens import check_grant, check_reach
+from backends.control.admin_tokens import check_grant, check_reach, revoke_tokens_of
 from backends.control.changes import Author, begin_change
+from backends.control.saved_views import delete_views_of, move_views_of
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.ids import uuid7
@@ -103,6 +104,7 @@ def grant_role(
     check_reach(session, author, role, tenant_id, team_id)
     session.execute(delete(RoleGrant).where(RoleGrant.user_id == account.user.id))
     session.add(RoleGrant(user_id=account.user.id, tenant_id=tenant_id, team_id=team_id, role=role))
+    move_views_of(session, account.user.id, tenant_id)
     session.flush()
     return Account(account.user, role, tenant_id, team_id)
 
@@ -116,7 +118,10 @@ def change_user(
     is_active: bool | None = None,
     password_digest: str | None = None,
 ) -> Account:
-    """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`."""
+    """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`.
+
+    The tokens that it made are refused while it is kept out.
+    """
     entry, account = _begin_change_of(session, author, "user.update", user)
     entry.detail = {"is_active": is_active, "password": password_digest is not None}
     check_grant(granted_by, account.role)
@@ -130,11 +135,15 @@ def change_user(
 
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
-    """Remove an account with its sessions, and give its id. Raises as `grant_role` does."""
-    _, account = _begin_change_of(session, author, "user.delete", user)
+    """Remove an account with its sessions and views, end the tokens it made, and give its id. Raises as `grant_role`
+    does.
+    """
+    entry, account = _begin_change_of(session, author, "user.delete", user)
     check_grant(granted_by, account.role)
     for table in (UserSession, RoleGrant):  # SQLite cascades only where it is told to at each connection
         session.execute(delete(table).where(table.user_id == account.user.id))
+    delete_views_of(session, account.user.id)
+    entry.detail = {"tokens": list(revoke_tokens_of(session, account.user.id, author.at))}
     session.delete(account.user)
     session.flush()
     return account.user.id

@@ -1,16 +1,17 @@
 """Tokens for the control plane's API: whose they are, what they reach, and until when. Only digests are kept."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_team, get_tenant
-from contracts.control import AdminToken, Role
+from backends.control.saved_views import delete_views_of
+from contracts.control import AdminToken, Role, RoleGrant, User
 from contracts.errors import InvalidRequest, NotFound, PermissionDenied
 from contracts.ids import uuid7
 from contracts.keys import KEY_PREFIX, digest_of, hint_of, is_well_formed
@@ -24,17 +25,36 @@ _GRANTS: Final[dict[Role, Collection[Role]]] = {
     Role.FINANCE: (),
     Role.TEAM_LEAD: (),
 }
+REVOKED: Final = "revoked"
+# Each token with what the account that made it may do now: nothing where it was removed, or is kept out.
+_WITH_ACCOUNT: Final = (
+    select(AdminToken, RoleGrant)
+    .outerjoin(User, and_(User.id == AdminToken.user_id, User.is_active))
+    .outerjoin(RoleGrant, RoleGrant.user_id == User.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token to be made. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it."""
+    """A token to be made. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it.
+
+    `user_id` is the account that makes it, empty for none; it ends with that.
+    """
 
     name: str
     role: Role
     tenant_id: str = ""
     team_id: str = ""
     expires_at: datetime | None = None
+    user_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedToken:
+    """A token with why it is refused now; empty: it works."""
+
+    token: AdminToken
+    refused: str
 
 
 def is_token_like(secret: str) -> bool:
@@ -67,6 +87,7 @@ def create_token(
         role=new.role,
         tenant_id=new.tenant_id,
         team_id=new.team_id,
+        user_id=new.user_id,
         created_at=author.at,
         expires_at=new.expires_at,
     )
@@ -77,39 +98,76 @@ def create_token(
     return token
 
 
-def list_tokens(session: Session, *, tenant_id: str = "", after: str = "", limit: int = 100) -> list[AdminToken]:
-    """Give up to `limit` tokens after an id, revoked ones too, oldest first; of one tenant where it is not empty."""
-    wanted = select(AdminToken).where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
-    return list(session.scalars(wanted.where(AdminToken.tenant_id == tenant_id) if tenant_id else wanted))
+def list_tokens(
+    session: Session, now: datetime, *, tenant_id: str = "", after: str = "", limit: int = 100
+) -> list[ListedToken]:
+    """Give up to `limit` tokens after an id, refused ones too, oldest first; of one tenant where it is not empty."""
+    wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
+    if tenant_id:
+        wanted = wanted.where(AdminToken.tenant_id == tenant_id)
+    return [_listed(token, grant, now) for token, grant in session.execute(wanted)]
 
 
-def get_token(session: Session, token_id: str, *, tenant_id: str = "") -> AdminToken:
+def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str = "") -> ListedToken:
     """Give a token. Raises NotFound, also for one of another tenant than asked."""
-    token = session.get(AdminToken, token_id)
-    if token is None or tenant_id not in ("", token.tenant_id):
+    found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
+    if found is None or tenant_id not in ("", found[0].tenant_id):
         raise NotFound(f"token {token_id!r} does not exist")
-    return token
+    return _listed(found[0], found[1], now)
 
 
-def revoke_token(session: Session, author: Author, granted_by: Role, token_id: str) -> AdminToken:
+def revoke_token(session: Session, author: Author, granted_by: Role, token_id: str) -> ListedToken:
     """End a token at once, for good; the first moment stands. Raises PermissionDenied as `create_token` does."""
-    token = get_token(session, token_id, tenant_id=author.tenant_id)
+    token = get_token(session, token_id, author.at, tenant_id=author.tenant_id).token
     begin_change(session, author, "token.revoke", _subject(token.tenant_id, token_id))
     check_grant(granted_by, token.role)
     session.refresh(token)
-    if token.revoked_at is None:
-        token.revoked_at = author.at
+    _revoke(session, token, author.at)
     session.flush()
-    return token
+    return ListedToken(token, REVOKED)
+
+
+def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[str]:
+    """End the tokens that an account made, as part of the change that removes it, and give their ids."""
+    made = (AdminToken.user_id == user_id, AdminToken.revoked_at.is_(None))
+    tokens = list(session.scalars(select(AdminToken).where(*made).order_by(AdminToken.id)))
+    for token in tokens:
+        _revoke(session, token, at)
+    return [token.id for token in tokens]
 
 
 def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> AdminToken | None:
     """Find the token of this secret; `None` where there is none that works at this moment."""
     digest = digest_of(secret, pepper).hex()
-    token = session.scalars(select(AdminToken).where(AdminToken.digest == digest)).first()
-    if token is None or token.revoked_at is not None:
+    found = session.execute(_WITH_ACCOUNT.where(AdminToken.digest == digest)).first()
+    if found is None or refusal_of(found[0], found[1], now):
         return None
-    return None if token.expires_at is not None and token.expires_at <= now else token
+    token: AdminToken = found[0]
+    return token
+
+
+def refusal_of(token: AdminToken, grant: RoleGrant | None, now: datetime) -> str:
+    """Say why a token is refused; empty where it works. `grant` is what its account may do now, if it is let in."""
+    if token.revoked_at is not None:
+        return REVOKED
+    if token.expires_at is not None and token.expires_at <= now:
+        return "expired"
+    if not token.user_id:
+        return ""
+    if grant is None:
+        return "its account is closed"
+    covers = grant.tenant_id in ("", token.tenant_id) and grant.team_id in ("", token.team_id)
+    return "" if covers and token.role in _GRANTS[grant.role] else "its account may no longer give it"
+
+
+def _listed(token: AdminToken, grant: RoleGrant | None, now: datetime) -> ListedToken:
+    return ListedToken(token, refusal_of(token, grant, now))
+
+
+def _revoke(session: Session, token: AdminToken, at: datetime) -> None:
+    if token.revoked_at is None:
+        token.revoked_at = at
+        delete_views_of(session, token.id)
 
 
 def _subject(tenant_id: str, token_id: str) -> str:

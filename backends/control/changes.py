@@ -22,6 +22,7 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "token": (),
     "user": (),
     "session": (),
+    "saved_view": (),
     "team": (),
     "project": (),
     "tenant": ("rules",),

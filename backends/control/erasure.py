@@ -12,6 +12,7 @@ from backends.control.abuse_incidents import forget_callers
 from backends.control.audit_chain import ERASED, ERASED_ENTRIES
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.saved_views import delete_views_of, views_about
 from contracts.control import (
     Alert,
     AlertChannel,
@@ -24,6 +25,7 @@ from contracts.control import (
     CostRate,
     Limit,
     RoleGrant,
+    SavedView,
     Tenant,
     User,
     UserSession,
@@ -54,6 +56,7 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
             session.execute(delete(table).where(table.columns["tenant_id"] == tenant_id))
     session.delete(tenant)
     _forget_accounts(session)
+    session.execute(delete(SavedView).where(_about(session, tenant_id)))
     _forget_in_notices(session, tenant_id)
     _forget_in_audit(session, entry, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
@@ -76,7 +79,7 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
         of_user = (kind.tenant_id == tenant_id, kind.level == "user", kind.subject == user)
         rules += session.scalars(select(kind.id).where(*of_user))
     rows = 0
-    for table, where in _of_user(tenant_id, user):
+    for table, where in _of_user(session, tenant_id, user):
         found = session.execute(select(table).where(where)).all()
         session.execute(delete(table).where(where))
         rows += len(found)
@@ -110,12 +113,12 @@ def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[
 
 def export_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[str, list[str]]]:
     """Give what counts or restricts an end user of a tenant, as `export_tenant` does."""
-    for table, where in _of_user(tenant_id, user):
+    for table, where in _of_user(session, tenant_id, user):
         if lines := _lines(session, table, where):
             yield table.name, lines
 
 
-def _of_user(tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+def _of_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
     """Give the tables that name end users, with the rows of this one; what refers to others comes first."""
     by_user = select(Budget.id).where(Budget.tenant_id == tenant_id, Budget.level == "user")
     for kind in (BudgetEvent, BudgetState):
@@ -127,6 +130,11 @@ def _of_user(tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[b
         )
     named = (Alert.facts["level"].as_string() == "user", Alert.facts["subject"].as_string() == user)
     yield Alert.__table__, and_(Alert.tenant_id == tenant_id, *named)  # type: ignore[misc]  # as above
+    yield SavedView.__table__, _about(session, tenant_id, user)  # type: ignore[misc]  # as above
+
+
+def _about(session: Session, tenant_id: str, user: str = "") -> ColumnElement[bool]:
+    return SavedView.id.in_(views_about(session, tenant_id, user))
 
 
 def _of_tenant(tenant_id: str) -> list[ColumnElement[bool]]:
@@ -156,6 +164,8 @@ def _forget_accounts(session: Session) -> None:
     """Delete the accounts of people whose only role was within the tenant, and their sessions."""
     left = list(session.scalars(select(User.id).where(User.id.not_in(select(RoleGrant.user_id)))))
     session.execute(delete(UserSession).where(UserSession.user_id.in_(left)))
+    for user_id in left:
+        delete_views_of(session, user_id)
     session.execute(delete(User).where(User.id.in_(left)))
 
 

@@ -152,9 +152,12 @@ def _delta_of(choice: ChunkChoice) -> Delta:
             index=choice.index,
             finish_reason=choice.finish_reason,
         )
-    if _is_text(delta) and choice.stop_reason is None:
-        assert isinstance(delta.content, str)
-        return Delta(1, delta.content, "", choice.index, choice.finish_reason)
+    if choice.stop_reason is None and _has_content_alone(delta):
+        content = delta.content
+        if not content:  # a role, or an end
+            return Delta(0, "", "", choice.index, choice.finish_reason)
+        if isinstance(content, str):
+            return Delta(1, content, "", choice.index, choice.finish_reason)
     return Delta(
         tokens=1 if delta.bears_tokens else 0,
         text=delta.text,
@@ -169,13 +172,16 @@ def _delta_of(choice: ChunkChoice) -> Delta:
     )
 
 
-def _is_text(delta: ChunkDelta) -> bool:
-    """Say whether a delta is a piece of text and nothing else, as most are."""
-    return (
-        type(delta.content) is str
-        and delta.content != ""
-        and not (delta.reasoning_content or delta.reasoning or delta.refusal)
-        and not (delta.tool_calls or delta.function_call or delta.audio or delta.thinking_blocks)
+def _has_content_alone(delta: ChunkDelta) -> bool:
+    """Say whether a delta is a piece of content and nothing else, as most are; the piece may be empty."""
+    return not (
+        delta.reasoning_content
+        or delta.reasoning
+        or delta.refusal
+        or delta.tool_calls
+        or delta.function_call
+        or delta.audio
+        or delta.thinking_blocks
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from backends.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
+from backends.llm.known_shapes import KnownShapes
 from backends.llm.openai_errors import message_in
 from backends.llm.openai_replies import form_for
 from backends.llm.sse import EventSplitter, data_of
@@ -52,11 +53,15 @@ class ReplyReader(AnswerReader):
     _shape: TextShape | None = None  # of the chunks that come next, as far as can be known
     _lessons = 0  # how often a shape was looked for, since one was of use
 
-    def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest) -> None:
+    def __init__(
+        self, spec: TargetSpec, sink: Sink, request: AnyRequest, known_shapes: KnownShapes | None = None
+    ) -> None:
+        """`known_shapes` are those of the target's earlier streams."""
         super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
         self._is_streamed = request.is_streamed
         if request.choice_count > 1:  # they take turns
             self._lessons = _MAX_LESSONS
+        self._known_shapes = known_shapes
         self._pieces: list[bytes] = []
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
@@ -91,9 +96,12 @@ class ReplyReader(AnswerReader):
             self.take_event(event)
         if self.is_complete or not splitter.is_between_events:
             self._forget_shape()  # what comes next is not a text's next piece, or no whole event
-        # The first chunk says whose the answer is as well: those that follow are not like it.
-        elif had_begun and self._lessons < _MAX_LESSONS and len(events) == 1 and len(events[0]) == len(data):
-            if self._shape is None or not self._shape.fits(data):
+        elif self._lessons < _MAX_LESSONS and len(events) == 1 and len(events[0]) == len(data):
+            # The first chunk says whose the answer is as well: those that follow are not like it.
+            if not had_begun:
+                if self._known_shapes is not None and self._tokens and self._model:
+                    self._take_shape(self._known_shapes.shape_for(data, is_whole=False))
+            elif self._shape is None or not self._shape.fits(data):
                 self._learn_shape(data)
         return self.advances != before
 
@@ -101,9 +109,18 @@ class ReplyReader(AnswerReader):
         was_of_use = self._shape is not None and self._shape.count > 0
         self._forget_shape()
         self._lessons = 1 if was_of_use else self._lessons + 1
-        self._shape = TextShape.learn(event, only_delta)
-        if self._shape is not None:
-            self._shape.pass_to(self._sink)
+        known = self._known_shapes
+        shape = None if known is None else known.shape_for(event, is_whole=True)
+        if shape is None:
+            shape = TextShape.learn(event, only_delta)
+            if shape is not None and known is not None:
+                known.keep(shape, event, only_delta)
+        self._take_shape(shape)
+
+    def _take_shape(self, shape: TextShape | None) -> None:
+        self._shape = shape
+        if shape is not None:
+            shape.pass_to(self._sink)
 
     def _forget_shape(self) -> None:
         if self._shape is not None:

@@ -16,6 +16,7 @@ from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http_settings import read_headers, read_timeouts, read_tls
+from backends.llm.known_shapes import KnownShapes
 from backends.llm.openai_body import BodyFields, body_for, with_usage
 from backends.llm.openai_settings import OpenAISettings
 from backends.llm.sent_stream import HeldReply, SentStream
@@ -41,6 +42,7 @@ class OpenAIHttpTarget:
         self.spec = spec
         self._fields = _body_fields(spec)
         self._abilities = read_abilities(spec)
+        self._known_shapes = KnownShapes()
         self._paths = read_paths(spec)
         origin = Origin.parse(spec.url)
         tls, server_name = read_tls(spec, is_https=origin.scheme == "https")
@@ -85,7 +87,7 @@ class OpenAIHttpTarget:
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         head = self._head_of(path, trace, str(call.request_id), len(body))
-        reader = ReplyReader(self.spec, sink, call.request)
+        reader = ReplyReader(self.spec, sink, call.request, self._known_shapes)
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:
@@ -107,7 +109,8 @@ class OpenAIHttpTarget:
         if isinstance(request, GenerationRequest) and request.is_streamed:
             body = with_usage(request, body)
         head = self._head_of(path, "", request_id, len(body))
-        reader = ReplyReader(self.spec, cast(Sink, sink), request)  # of a sink's methods, such replies use these
+        # Of a sink's methods, such replies use these.
+        reader = ReplyReader(self.spec, cast(Sink, sink), request, self._known_shapes)
         connection = self._pool.send_at_once(head, body, reader, on_end)
         return None if connection is None else _SentWhole(reader, connection, self._pool, self._reread)
 
@@ -116,7 +119,7 @@ class OpenAIHttpTarget:
         body = with_usage(request, body)
         held = HeldReply()
         exchange = self._pool.send_idle(self._head_of(path, "", request_id, len(body)), body, held)
-        return None if exchange is None else SentStream(self, exchange, held, request)
+        return None if exchange is None else SentStream(self, exchange, held, request, self._known_shapes)
 
     async def _reread(self) -> bool:
         """Read the credentials again; say whether they are others by now."""

@@ -7,6 +7,7 @@ from backends.chunk_taker import ChunkTaker
 from backends.http_pool import Exchange
 from backends.llm.base import Sink, Target
 from backends.llm.http_reply import ReplyReader
+from backends.llm.known_shapes import KnownShapes
 from contracts.requests import AnyRequest
 
 
@@ -46,10 +47,18 @@ class HeldReply:
 class SentStream:
     """A request that was sent to a target. Either it is taken, or it is abandoned."""
 
-    __slots__ = ("_exchange", "_held", "_request", "target")
+    __slots__ = ("_exchange", "_held", "_known_shapes", "_request", "target")
 
-    def __init__(self, target: Target, exchange: Exchange, held: HeldReply, request: AnyRequest) -> None:
+    def __init__(
+        self,
+        target: Target,
+        exchange: Exchange,
+        held: HeldReply,
+        request: AnyRequest,
+        known_shapes: KnownShapes,  # of the target's streams
+    ) -> None:
         self.target = target
+        self._known_shapes = known_shapes
         self._exchange = exchange
         self._held: HeldReply | None = held
         self._request = request
@@ -58,7 +67,7 @@ class SentStream:
         """Let a sink have the reply. Raises UpstreamError where what has come of it is none."""
         assert self._held is not None
         held, self._held = self._held, None
-        reader = ReplyReader(self.target.spec, sink, self._request)
+        reader = ReplyReader(self.target.spec, sink, self._request, self._known_shapes)
         try:
             held.give_to(reader)
         except BaseException:

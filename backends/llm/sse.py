@@ -28,10 +28,8 @@ class EventSplitter:
         """Add bytes and give the events they complete. Raises UpstreamBroken on an event over 4 MiB."""
         if not self._has_begun:
             data = self._begin(data)
-        elif not self._rest:  # the usual case: one whole event
-            whole = self._blank.search(data)
-            if whole is not None and whole.end() == len(data):
-                return [data]
+        if not self._rest and _is_one_event(data) and self._blank is _BLANK_LINE:  # the usual case
+            return [data]
         return self._split(data)
 
     def _split(self, data: bytes) -> list[bytes]:
@@ -68,6 +66,9 @@ class EventSplitter:
 
     def _begin(self, data: bytes) -> bytes:
         """Take the stream's first bytes, without the mark that may stand before them."""
+        if data.startswith(b"data:") and not self._rest:  # as most do
+            self._has_begun = True
+            return data
         data = bytes(self._rest) + data
         self._rest = bytearray()
         self._has_begun = len(data) >= len(_BYTE_ORDER_MARK) or not _BYTE_ORDER_MARK.startswith(data)
@@ -89,6 +90,11 @@ class EventSplitter:
         self._blank = _BLANK_CR_LINE
         self._searched = 0
         return True
+
+
+def _is_one_event(data: bytes) -> bool:
+    """Say whether this is one event of one line, whole: for less than a search for all that may end one."""
+    return data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2
 
 
 def data_of(event: bytes) -> bytes:

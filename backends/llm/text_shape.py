@@ -80,6 +80,15 @@ class TextShape(ChunkTaker):
         """Say whether an event that was read otherwise has this shape."""
         return event.startswith(self._before) and event.endswith(self._after[:-2])
 
+    def begun_with(self, before: bytes, delta: Delta) -> "TextShape":
+        """Give the shape that differs in what is before the text."""
+        return TextShape(before, self._after[:-2], delta)
+
+    @property
+    def before(self) -> bytes:
+        """Give what is before the text."""
+        return self._before
+
     def pass_to(self, sink: Sink) -> None:
         """Let a sink have what is taken."""
         ask: Callable[[Delta], Tell | None] | None = getattr(sink, "relay", None)
@@ -136,6 +145,10 @@ class FilledShape(TextShape):
     def fits(self, event: bytes) -> bool:
         """Say whether an event that was read otherwise has this shape."""
         return super().fits(event) and self._middle in event
+
+    def begun_with(self, before: bytes, delta: Delta) -> TextShape:
+        """Give the shape that differs in what is before the text."""
+        return FilledShape(before, self._middle, self._after[:-2], delta)
 
     def take(self, framed: bytes) -> bool:
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""

@@ -9,6 +9,7 @@ from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
 from contracts.control.rates import CostRate
 from contracts.control.rollouts import Rollout, RolloutObservation
+from contracts.control.saved_views import VIEW_PARAMETERS, SavedView
 from contracts.control.serving import Model, OutagePlaybook, Pool, Route, Target
 from contracts.control.spending import Budget, BudgetEvent, BudgetState, Limit, Price, StandardCost
 from contracts.control.stored_keys import StoredKey
@@ -16,6 +17,7 @@ from contracts.control.watching import AuditEntry, Revision
 
 __all__ = [
     "SCHEMA_HEAD",
+    "VIEW_PARAMETERS",
     "AbuseIncident",
     "AdminToken",
     "Alert",
@@ -47,6 +49,7 @@ __all__ = [
     "Rollout",
     "RolloutObservation",
     "Route",
+    "SavedView",
     "Slo",
     "StandardCost",
     "StoredKey",

@@ -141,7 +141,9 @@ class UserSession(Base):
 class AdminToken(Base):
     """A token for the control plane's API, kept as a digest like an API key's secret.
 
-    It acts on everything where `tenant_id` is empty, else within that tenant, or one team of it.
+    It acts on everything where `tenant_id` is empty, else within that tenant, or one team of it. `user_id` is the
+    account that made it, by itself or by another token, and is empty for the installation's owner: what an account may
+    no longer give, its tokens no longer have.
     """
 
     __tablename__ = "admin_tokens"
@@ -153,6 +155,7 @@ class AdminToken(Base):
     role: Mapped[Role] = mapped_column(_ROLE)
     tenant_id: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))
     team_id: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))
+    user_id: Mapped[str] = mapped_column(String(40), default="", server_default=text("''"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)

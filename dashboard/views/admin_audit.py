@@ -1,12 +1,15 @@
-"""The audit trail: who changed what, when and from where, the latest first."""
+"""The audit trail: who changed what, when and from where, the latest first; and whether it is as it was written."""
 
 import json
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import streamlit as st
 
 from dashboard import controls
-from dashboard.panels import note, show_table
+from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
+from dashboard.states import escaped
 from dashboard.table import Table
 from dashboard.views.admin_parts import moment
 from dashboard.visit import Visit
@@ -14,23 +17,44 @@ from dashboard.visit import Visit
 _text = st.column_config.TextColumn
 _MOST: Final = 500
 _COLUMNS: Final[dict[str, Any]] = {
-    "When": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm:ss", width="small"),
+    "When": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm:ss"),
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
-    "Did": _text(width="small", help="A noun and a verb, such as key.revoke"),
+    "Did": _text(help="A noun and a verb, such as key.revoke"),
     "To": _text(help="What was changed"),
     "From": _text(width="small", help="The address of who asked"),
     "Detail": _text(width="large", help="What it was changed to; never a secret"),
 }
+_VERIFICATION: Final = "/v1/audit/verification"
+_DATABASE: Final = "control database"  # the place that holds the changes below; others are chains of files
+_WITNESS: Final = "control"
+_PLACES: Final[dict[str, Any]] = {
+    "What": _text(
+        width=270, help="Changes of the configuration, what vouches for them from outside, and audited requests"
+    ),
+    "State": _text(width="small"),
+    "Entries": st.column_config.NumberColumn(format="localized", help="That were looked at"),
+    "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
+    "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all that is before them"),
+    "Signed up to": st.column_config.NumberColumn(
+        format="localized", help="The entry that the last checkpoint signs; what is behind it is at most seconds old"
+    ),
+    "Remarks": _text(width="large", help="The first fault, and what the log says of itself: torn ends, backups"),
+}
 _NOUNS: Final = (
     "all", "tenant", "team", "project", "key", "limit", "budget", "model", "route", "pool", "target", "price",
-    "standard_cost", "token", "user", "alert_rule", "alert_channel", "slo",
+    "standard_cost", "rate", "rollout", "guardrail", "token", "user", "session", "saved_view", "alert_rule",
+    "alert_channel", "alert_silence", "slo",
 )  # fmt: skip
 
 
 def draw_audit(visit: Visit) -> None:
-    """Draw the last changes, of one noun or tenant where it is chosen."""
+    """Draw whether the log verifies, then the last changes, of one noun or tenant where it is chosen."""
+    with contained():
+        _verification(visit)
     with st.container(horizontal=True, vertical_alignment="center"):
-        noun = controls.select("noun", "What", _NOUNS, default="all", help="Of which kind of thing")
+        noun = controls.select(
+            "noun", "What", _NOUNS, default="all", format_func=_spoken, help="Of which kind of thing"
+        )
         tenant = visit.viewer.tenant or controls.text("of", "Tenant", placeholder="All tenants")
     asked: dict[str, str | int] = {"limit": _MOST}
     asked |= {} if noun == "all" else {"action": noun}
@@ -60,3 +84,112 @@ def draw_audit(visit: Visit) -> None:
     )
     if page["has_more"]:
         note(f"The last {_MOST} changes are shown; GET /v1/audit of the control plane gives all.")
+
+
+def _verification(visit: Visit) -> None:
+    """Say whether the log is as it was written, as the control plane found it a while ago."""
+    wanted = {"max_age_seconds": 1} if st.session_state.pop("audit_verify_again", False) else {}
+    found = visit.control.get(_VERIFICATION, **wanted)
+    if found["is_sound"] is None:
+        with panel("Is the log as it was written?", help=_HOW):
+            note(
+                "It is being verified; this takes about three seconds for a million entries."
+                if found["is_running"]
+                else f"It cannot be verified: {escaped(str(found['problem']))}."
+            )
+            _again("Look again" if found["is_running"] else "Try again", wants_new=not found["is_running"])
+        return
+    changes = next((place for place in found["places"] if place["place"] == _DATABASE), None)
+    chains = [place for place in found["places"] if place["place"] != _DATABASE]
+    faults = sum(place["fault"] is not None for place in found["places"])
+    count = visit.formats.count
+    show_figures(
+        [
+            Figure(
+                "The log",
+                "verifies" if found["is_sound"] else "was changed",
+                "every entry is as it was written" if found["is_sound"] else f"{count(faults)} of its parts: see below",
+                _HOW,
+                "good" if found["is_sound"] else "bad",
+            ),
+            Figure(
+                "Changes up to entry",
+                count(None if changes is None else changes["last"]),
+                f"{count(None if changes is None else changes['entries'])} entries",
+                "Each carries the hash of the one before: none was edited, taken out or put in between.",
+            ),
+            Figure(
+                "Vouched for up to",
+                count(None if changes is None else changes["vouched_upto"]),
+                "by the chain of files",
+                "Up to this entry a signed chain outside of the database says the same, so that not even its end was "
+                "cut. It follows within a second or two.",
+            ),
+            Figure(
+                "Checkpoints",
+                count(sum(place["checkpoints"] or 0 for place in chains)),
+                f"in {visit.formats.counted(len(chains), 'chain')} of files",
+                "Signatures (Ed25519) over all entries before them, by the installation's key.",
+            ),
+        ]
+    )
+    show_table(
+        "What was verified",
+        Table([_place_row(place) for place in (*([changes] if changes else []), *chains)], columns=list(_PLACES)),
+        key="admin_audit_places",
+        columns=_PLACES,
+        help=_HOW,
+        empty="Nothing was audited yet.",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        checked = visit.formats.moment(datetime.fromisoformat(found["checked_at"]))
+        state = "It is being verified anew." if found["is_running"] else ""
+        note(f"As of {checked} {visit.formats.zone_name}. {state}")
+        _again("Verify again", wants_new=True)
+
+
+_HOW: Final = (
+    "Every entry of the log is hashed together with the hash of the one before, and compared. It is what `tollkeeper "
+    "audit verify` finds in the control plane's data directory; other machines' chains and a sink are verified there."
+)
+
+
+def _again(label: str, *, wants_new: bool) -> None:
+    def look() -> None:
+        st.session_state["audit_verify_again"] = wants_new
+
+    st.button(label, icon=":material/refresh:", type="tertiary", key="audit_again", on_click=look)
+
+
+def _spoken(noun: str) -> str:
+    return "All kinds of things" if noun == "all" else noun.replace("_", " ").capitalize()
+
+
+def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
+    fault, is_chain = place["fault"], place["checkpoints"] is not None
+    remarks = [*([_told(fault)] if fault is not None else []), *place["notes"]]
+    if place["erased"]:
+        remarks.append(f"{place['erased']} entries were emptied by erasures, which say so")
+    return {
+        "What": _named(str(place["place"])),
+        "State": "✓ verifies" if fault is None else "✗ changed",
+        "Entries": place["entries"],
+        "Up to": place["last"],
+        "Checkpoints": place["checkpoints"],
+        "Signed up to": place["signed_upto"] if is_chain else place["vouched_upto"],
+        "Remarks": "; ".join(remarks),
+    }
+
+
+def _named(place: str) -> str:
+    """Say what a place holds: chains of files are named for who writes them."""
+    if place == _DATABASE:
+        return "changes of the configuration"
+    name = place.partition(".")[0]
+    what = "what vouches for the changes" if name == _WITNESS else "audited requests"
+    return f"{what} (audit/{place})"
+
+
+def _told(fault: Mapping[str, Any]) -> str:
+    where = f"entry {fault['entry']}" if fault["entry"] is not None else "as a whole"
+    return f"{where}: {fault['what']}"

@@ -1,11 +1,16 @@
 """Guardrails and what they met: the policies in force, and incidents of abuse. Changed by command and API alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import streamlit as st
 
-from dashboard.panels import contained, note, show_table
+from analytics.guardrails import StageCount, stage_counts
+from analytics.scope import Period
+from dashboard import controls
+from dashboard.panels import contained, note, panel, show_table
+from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.views.admin_parts import moment
 from dashboard.visit import Visit
@@ -13,13 +18,27 @@ from dashboard.visit import Visit
 _text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
 _MOST: Final = 200
 _EVERY: Final = "all"
+_PERIODS: Final = {"24h": ("the last 24 hours", 24), "7d": ("the last 7 days", 168), "30d": ("the last 30 days", 720)}
+_KEPT_SECONDS: Final = 60.0
+_SIDES: Final = {"input": "before the model", "output": "after the model"}
+_DONE: Final = {"block": "blocked", "redact": "redacted", "flag": "noted"}
+_FOUND: Final[dict[str, Any]] = {
+    "Tenant": _text(width="small"),
+    "Stage": _text(width="small", help="Its name in the policy"),
+    "Where": _text(width="small", help="Before the model: in what is asked. After it: in the answer"),
+    "Did": _text(width="small", help="What became of such a request; a dry stage changes nothing and only counts"),
+    "Requests": _number(format="localized", help="In which the stage found something"),
+    "Of all": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
+    "Findings": _number(format="localized", help="Things found: a request may hold several"),
+    "Kinds": _text(width="medium", help="What was found, with the number of requests that held it"),
+}
 _POLICIES: Final[dict[str, Any]] = {
     "Guardrail": _text(width="small"),
     "Tenants": _text(width="small", help="Whose requests it covers"),
     "Routes": _text(width="small", help="Requests for which it covers"),
-    "Before the model": _text(width="large", help="Stages in order: what each does; dry: it only records"),
-    "After the model": _text(width="large", help="Stages that look at answers"),
-    "Made": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm", width="small"),
+    "Before the model": _text(width="medium", help="Stages in order: what each does; dry: it only records"),
+    "After the model": _text(width="medium", help="Stages that look at answers"),
+    "Made": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm"),
 }
 _INCIDENTS: Final[dict[str, Any]] = {
     "Began": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
@@ -32,12 +51,14 @@ _INCIDENTS: Final[dict[str, Any]] = {
 
 
 def draw_guardrails(visit: Visit) -> None:
-    """Draw the policies, for who administers the platform, and incidents."""
+    """Draw the policies, for who administers the platform, incidents, and what stages found."""
     if visit.viewer.tenant is None:
         with contained():
             _policies(visit)
     with contained():
         _incidents(visit)
+    with contained():
+        _findings(visit)
 
 
 def _policies(visit: Visit) -> None:
@@ -63,6 +84,50 @@ def _policies(visit: Visit) -> None:
         "(docs/guardrails.md).",
         empty="There is no guardrail: nothing looks at what is asked and answered.",
     )
+
+
+def _findings(visit: Visit) -> None:
+    chosen = controls.select(
+        "found", "Found in", list(_PERIODS), default="24h", format_func=lambda name: f"Found in {_PERIODS[name][0]}"
+    )
+    words, hours = _PERIODS[chosen]
+    until = visit.now.replace(second=0, microsecond=0) + timedelta(minutes=1)  # one answer for as long as the minute
+    counts = visit.read_slow(
+        stage_counts, Period(until - timedelta(hours=hours), until), visit.viewer.tenant, keep_seconds=_KEPT_SECONDS
+    )
+    if isinstance(counts, Pending):
+        with panel("What stages found"):
+            note("The verdicts of all requests are being counted …")
+        return
+    show_table(
+        "What stages found",
+        Table([_found(one) for one in counts], columns=list(_FOUND)),
+        key="admin_guardrails_found",
+        columns=_FOUND,
+        data=lambda: _found_whole(counts),
+        help="Counted from requests' verdicts, which say what kind of thing was found and never the thing. The same as "
+        f"`tollkeeper guardrails report --last {hours}`.",
+        empty=f"No stage has found anything in {words}.",
+    )
+
+
+def _found(one: StageCount) -> dict[str, object]:
+    return {
+        "Tenant": one.tenant,
+        "Stage": one.stage,
+        "Where": _SIDES.get(one.direction, one.direction),
+        "Did": "dry: would have " + _DONE.get(one.action, one.action)
+        if one.is_dry_run
+        else _DONE.get(one.action, one.action),
+        "Requests": one.requests,
+        "Of all": 100 * one.requests / one.of_requests if one.of_requests else None,
+        "Findings": one.findings,
+        "Kinds": ", ".join(f"{kind} {count:,}" for kind, count in sorted(one.kinds.items())),
+    }
+
+
+def _found_whole(counts: Sequence[StageCount]) -> Table:
+    return Table([{**_found(one), "of_requests": one.of_requests, "dry": one.is_dry_run} for one in counts])
 
 
 def _incidents(visit: Visit) -> None:
@@ -95,8 +160,8 @@ def _incidents(visit: Visit) -> None:
 
 
 def _stages(rules: Mapping[str, Any], direction: str) -> str:
-    """Say what a policy does on one side of the model, in its order."""
-    stages = [one for one in rules.get("stages", ()) if one.get("direction", "input") == direction]
+    """Say what a policy does on one side of the model, in its order; a stage may look at both."""
+    stages = [one for one in rules.get("stages", ()) if one.get("direction", "input") in (direction, "both")]
     return " › ".join(
         f"{one['name']}: {one.get('action', 'block')}{' (dry)' if one.get('dry_run') else ''}" for one in stages
     )

@@ -35,7 +35,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Team": _text(width="small"),
     "Project": _text(width="small"),
     "For": _text(width="small", help="A service account stands for a program, not for a person"),
-    "May use": _text(help="Its scopes; empty: all that its tenant may"),
+    "May use": _text(help="Its scopes, which restrict what its tenant may"),
     "Made": when_column(),
     "Ends": when_column("Refused from then on"),
 }
@@ -91,7 +91,7 @@ def _scopes(scopes: Mapping[str, Any]) -> str:
     shown = (
         f"{name}: {', '.join(map(str, held)) if isinstance(held, list) else held}" for name, held in scopes.items()
     )
-    return "; ".join(shown)
+    return "; ".join(shown) or "all its tenant may"
 
 
 def _new_key(visit: Visit, tenant: str) -> None:

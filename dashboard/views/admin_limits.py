@@ -27,7 +27,7 @@ _UNITS: Final[Mapping[str, str]] = {
     "usd": "USD",
 }
 _COLUMNS: Final[dict[str, Any]] = {
-    "At most": _text(help="In any window of that length, wherever it begins"),
+    "At most": _text(alignment="right", help="In any window of that length, wherever it begins"),
     "Of": _text(help="What is counted"),
     "In any": _text(width="small"),
     "Level": _text(width="small", help="What it counts by"),

@@ -1,6 +1,7 @@
 """Price cards and standard cost cards. A card is never edited: it is ended, and the next one begins."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from dashboard.views.admin_parts import form, moment, pick, submit, utc_of, when
 from dashboard.visit import Visit
 
 _text = st.column_config.TextColumn
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAVES: Final[Mapping[str, str]] = {
     "input_text": "Input",
     "cache_read_text": "Cached input",
@@ -23,12 +25,12 @@ _LEAVES: Final[Mapping[str, str]] = {
 _COLUMNS: Final[dict[str, Any]] = {
     "Model": _text(),
     "Version": _text(help="Stands on every row that it priced"),
-    "Input": _text(width="small", help="USD per million tokens of text"),
-    "Cached input": _text(width="small", help="USD per million tokens read from a cache"),
-    "Output": _text(width="small", help="USD per million tokens of text"),
+    "Input": _text(width="small", alignment="right", help="USD per million tokens of text"),
+    "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
+    "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Besides": _text(help="Other kinds of tokens, tiers and batches that the card prices"),
-    "For": _text(help="Provider and tenant that it holds for; empty: any"),
-    "From": when_column(),
+    "For": _text(help="Provider and tenant that it holds for"),
+    "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
 }
 
@@ -88,8 +90,8 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Version": row["version"],
         **{title: _usd(rates.get(leaf)) for leaf, title in _LEAVES.items()},
         "Besides": ", ".join(others),
-        "For": ", ".join(filter(None, (row["provider"], row["tenant_id"]))),
-        "From": moment(visit, row["valid_from"]),
+        "For": ", ".join(filter(None, (row["provider"], row["tenant_id"]))) or "everyone",
+        "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }
 
@@ -102,14 +104,24 @@ def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Cached input": _usd(row["cached_input_usd_per_mtok"]),
         "Output": _usd(row["output_usd_per_mtok"]),
         "Besides": row["origin"],
-        "For": "",
-        "From": moment(visit, row["valid_from"]),
+        "For": "everyone",
+        "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }
 
 
 def _usd(text: object) -> str | None:
-    return None if text is None else f"${Decimal(str(text)).normalize():f}"
+    """Write a rate with the cents, and all further digits that it has: 0.075 is no 0.08."""
+    if text is None:
+        return None
+    rate = Decimal(str(text)).normalize()
+    exponent = rate.as_tuple().exponent
+    return f"${rate:.2f}" if isinstance(exponent, int) and exponent >= -2 else f"${rate:f}"
+
+
+def _from(visit: Visit, row: Mapping[str, Any]) -> datetime | None:
+    """Give when a card begins; `None` for one that holds from the beginning, which is the Unix epoch."""
+    return moment(visit, row["valid_from"]) if datetime.fromisoformat(row["valid_from"]) > _BEGINNING else None
 
 
 def _new_price(visit: Visit) -> None:

@@ -35,14 +35,14 @@ _USERS: Final[dict[str, Any]] = {
     "Let in": st.column_config.CheckboxColumn(help="Where not, nobody signs in with it"),
     "Made": when_column(),
 }
-_TOKENS_STAY: Final = "Tokens that the user made keep working until they are revoked below."
 _TOKENS: Final[dict[str, Any]] = {
     "Token": _text(help="Its id"),
     "Name": _text(help="Whose it is; the audit shows it"),
     "Ends in": _text(width="small", help="The last characters of its secret"),
     "Role": _text(width="small"),
     "Reaches": _text(width="small"),
-    "State": _text(width="small"),
+    "Account": _text(help="Who made it, and with whose account it ends; empty: the installation's owner"),
+    "State": _text(help="A token is refused where it has ended, and while its account may not give it"),
     "Made": when_column(),
     "Ends": when_column(),
 }
@@ -78,7 +78,7 @@ def draw_users(visit: Visit) -> None:
     _new_user(visit)
     if chosen is not None:
         _user(visit, chosen)
-    _tokens(visit)
+    _tokens(visit, {str(row["id"]): str(row["email"]) for row in rows})
 
 
 def _spoken(role: str) -> str:
@@ -148,8 +148,8 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
                 if st.button("Keep out", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
                     ask_first(
                         "Keep this user out?",
-                        f"All sessions of {quoted(email)} end, and none begins until you let them in again. "
-                        f"{_TOKENS_STAY}",
+                        f"All sessions of {quoted(email)} end, and none begins until you let them in again; tokens of "
+                        "programs that the account made are refused until then.",
                         "Keep out",
                         lambda: visit.control.patch(path, {"is_active": False}),
                         f"{email} is kept out",
@@ -160,14 +160,15 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
             if st.button("Remove", icon=":material/delete:", disabled=not may, key=f"user_remove_{user['id']}"):
                 ask_first(
                     "Remove this account?",
-                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit. {_TOKENS_STAY}",
+                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit. Tokens "
+                    "of programs that it made end with it.",
                     "Remove",
                     lambda: visit.control.delete(path),
                     f"{email} removed",
                 )
 
 
-def _tokens(visit: Visit) -> None:
+def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
     rows = visit.control.get_all("/v1/tokens")
     frame = Table(
         [
@@ -177,7 +178,8 @@ def _tokens(visit: Visit) -> None:
                 "Ends in": row["hint"],
                 "Role": _spoken(row["role"]),
                 "Reaches": _reach(row),
-                "State": "revoked" if row["revoked_at"] is not None else "works",
+                "Account": emails.get(row["account_id"], row["account_id"] or None),
+                "State": f"✗ {row['refused']}" if row["refused"] else "✓ works",
                 "Made": moment(visit, row["created_at"]),
                 "Ends": moment(visit, row["expires_at"]),
             }

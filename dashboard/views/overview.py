@@ -54,6 +54,13 @@ def _caption(answer: Overview, visit: Visit) -> None:
     st.caption(f"{covered}, in whole {answer.scope.grain}s; {rhythm}")
 
 
+def _copies(count: int) -> str:
+    """Say of copies that requests, tokens and cost count them; nothing where there are none."""
+    if not count:
+        return ""
+    return f" {formats.count(count)} were a rollout's copies: they count in tokens and cost, not in errors and times."
+
+
 def _key_figures(visit: Visit, answer: Overview) -> None:
     formats = visit.formats
     total, speed = answer.total, answer.latency
@@ -66,13 +73,14 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
                 "Requests",
                 formats.count(total.requests),
                 f"{formats.count(total.rejected)} refused, {formats.count(total.cancelled)} cancelled",
-                "Every request recorded: answered, failed, refused by a limit or rule, and broken off by the client.",
+                "Every request recorded: answered, failed, refused by a limit or rule, and broken off by the client."
+                + _copies(total.copies),
             ),
             Figure(
                 "Error rate",
                 formats.percent(total.error_rate),
-                f"{formats.count(total.errors)} of {formats.count(total.admitted)} failed",
-                "Requests that failed, over all that were admitted (refused ones are not counted).",
+                f"{formats.count(total.seen_errors)} of {formats.count(total.seen)} failed",
+                "Requests that failed, over all that were admitted (refused ones and copies are not counted).",
             ),
             Figure(
                 "Input tokens",

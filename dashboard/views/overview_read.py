@@ -1,9 +1,8 @@
 """The overview as pages read it: sums at once, percentiles that take longer as soon as they are there."""
 
-from dataclasses import replace
 from typing import Final
 
-from analytics.overview import Overview, overview, with_latency
+from analytics.overview import LatencyQuestion, Overview, overview, overview_latency, with_latency
 from dashboard.slow_answers import Pending
 from dashboard.visit import Visit
 
@@ -14,10 +13,8 @@ _KEPT_SECONDS: Final = 60.0
 
 def read_overview(visit: Visit) -> Overview:
     """Give the overview of what is asked for; `has_latency` is false while its percentiles are still being read."""
-    scope = visit.scope
-    quick = visit.read(overview, scope, is_quick=True)
+    quick = visit.read(overview, visit.scope, is_quick=True)
     if quick.has_latency:
         return quick
-    covered = scope.covered  # the same for as long as these hours or days are, so that one answer does for all
-    whole = visit.read_slow(overview, replace(scope, start=covered.start, end=covered.end), keep_seconds=_KEPT_SECONDS)
-    return quick if isinstance(whole, Pending) else with_latency(quick, whole)
+    speed = visit.read_slow(overview_latency, LatencyQuestion.of(quick), keep_seconds=_KEPT_SECONDS)
+    return quick if isinstance(speed, Pending) else with_latency(quick, speed)

@@ -1,8 +1,10 @@
 """The planner page: what if there were more traffic, other GPUs or other replicas; and what would have saved money."""
 
+from datetime import datetime
+
 import streamlit as st
 
-from analytics.prices.card_list import card_list
+from analytics.prices.card_list import CardList, card_list
 from analytics.recommendations.question import recommended
 from contracts.control import Role
 from contracts.errors import InvalidRequest, TollkeeperError
@@ -97,11 +99,20 @@ def _progress(run: PlannerRun) -> None:
         st.button("Cancel", on_click=run.cancel, key="plan_cancel", icon=":material/stop:")
 
 
+def _begin(visit: Visit) -> None:
+    """Begin to look for recommendations, which takes seconds once an hour."""
+    visit.ahead_slow(recommended, *_question(visit), keep_seconds=_KEPT_SECONDS)
+
+
+def _question(visit: Visit) -> tuple[CardList, datetime, int, str | None]:
+    """Give what recommendations are asked with: the same for an hour, so that one answer does for all viewers."""
+    cards = visit.read_control(card_list, visit.viewer.tenant)
+    return cards, visit.now.replace(minute=0, second=0, microsecond=0), _DAYS, visit.scope.tenant
+
+
 def _recommendations(visit: Visit) -> None:
     with contained():
-        cards = visit.read_control(card_list, visit.viewer.tenant)
-        hour = visit.now.replace(minute=0, second=0, microsecond=0)  # one answer an hour for all viewers
-        found = visit.read_slow(recommended, cards, hour, _DAYS, visit.scope.tenant, keep_seconds=_KEPT_SECONDS)
+        found = visit.read_slow(recommended, *_question(visit), keep_seconds=_KEPT_SECONDS)
         if isinstance(found, Pending):
             with panel("Recommendations"):
                 note("The last week's records are being looked through.")
@@ -126,4 +137,5 @@ PLANNER = Page(
     is_live=False,
     roles=frozenset({Role.OWNER, Role.ADMIN, Role.FINANCE}),
     about=_ABOUT,
+    ahead=_begin,
 )

@@ -39,7 +39,7 @@ CAUSES: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None, formats: Formats) -> Plot:
+def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens, formats: Formats) -> Plot:
     """Draw a row per stage from the arrival on, one per try, the engine's steps, and a mark per token."""
     figure, rows = Plot(), []
     for span in fall.spans:
@@ -59,7 +59,7 @@ def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens | None,
             formats,
             f"{each.reason}, {each.outcome}",
         )
-    if slow is not None and slow.steps:
+    if slow.steps:
         rows.append("Engine steps")
         spans = [(step.begin_ns, step.end_ns) for step in slow.steps]
         shown = spans if len(spans) <= _MAX_STEPS else [(spans[0][0], spans[-1][1])]

@@ -8,12 +8,13 @@ import streamlit as st
 
 from analytics.explorer.cost_lines import cost_lines
 from analytics.explorer.single_request import SingleRequest, single_request
-from analytics.explorer.slowest import SlowTokens, slowest_tokens_of
+from analytics.explorer.slowest import SlowToken, SlowTokens
 from analytics.explorer.waterfall import waterfall
 from analytics.prices.card_list import card_list
 from contracts.errors import InvalidRequest
 from dashboard import address
 from dashboard.money_column import Money
+from dashboard.own_requests import slowest_of_own
 from dashboard.panels import Figure, note, panel, show_chart, show_figures, show_table
 from dashboard.states import escaped
 from dashboard.table import Table
@@ -53,7 +54,7 @@ def draw_request(visit: Visit, named: str) -> None:
     except ValueError as error:
         raise InvalidRequest(f"{named!r} is no request id; it is in the reply's header x-request-id") from error
     request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
-    slow = None if visit.viewer.reach.is_bound else visit.read(slowest_tokens_of, identifier)
+    slow = slowest_of_own(visit.viewer.reach, request)
     _heading(visit, request)
     _figures(visit, request)
     _draw_fall(visit, request, slow)
@@ -122,7 +123,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
     )
 
 
-def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens | None) -> None:
+def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     fall = waterfall(request)
     show_chart(
         "Where its time went",
@@ -147,17 +148,13 @@ def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens | None) ->
         )
 
 
-def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens | None) -> None:
+def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     title = "Why its slowest tokens were slow"
     help = (
         "The time before each of the five slowest tokens, by what the engine did meanwhile. Own: computing for this "
-        "request. Co-tenant prefill and decode: for others in the same steps. Preempted: steps without it after it had "
-        "begun. Host: the engine between steps. Outside: the way, the gateway, an engine that is not ours."
+        "request. Co-tenant prefill and decode: for other requests in the same steps. Preempted: steps without it "
+        "after it had begun. Host: the engine between steps. Outside: the way, the gateway, an engine that is not ours."
     )
-    if slow is None:
-        with panel(title, help=help):
-            note("What an engine did meanwhile concerns other tenants too: it is shown to who sees the whole platform.")
-        return
     if not slow.tokens:
         with panel(title, help=help):
             note("No token of it was timed.")
@@ -189,8 +186,17 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens | None) ->
     share = getattr(first.time, f"{first.main_cause}_ns") / first.waited_ns if first.waited_ns else None
     note(
         f"Token {first.token + 1} was waited for longest, {visit.formats.duration(first.waited_ns)}: "
-        f"{visit.formats.percent(share)} of it {name.lower()} ({said})."
+        f"{visit.formats.percent(share)} of it {name.lower()} ({said}). {_company(visit, first)}"
     )
+
+
+def _company(visit: Visit, token: SlowToken) -> str:
+    """Say with how many others the engine was busy meanwhile; whose they were is nobody's matter."""
+    if not token.others:
+        return "The engine computed for no other request meanwhile."
+    reading = f", up to {visit.formats.count(token.others_prefilling)} of them their prompts"
+    others = visit.formats.counted(token.others, "other request")
+    return f"It shared steps with up to {others}{reading if token.others_prefilling else ''}."
 
 
 def _draw_cost(visit: Visit, request: SingleRequest) -> None:

@@ -22,6 +22,7 @@ from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.theme import STATUS
 from dashboard.views.request_story import draw_request
+from dashboard.views.saved_views import draw_saved_views
 from dashboard.views.time_charts import Line, line_frame, stacked_bars
 from dashboard.visit import Visit
 
@@ -45,7 +46,7 @@ _SORT_NAMES: Final[dict[str, str]] = {
     "cost": "Most expensive",
     "tokens": "Most tokens",
 }
-# Views that are worth a name: what they put into the address. Any other is kept as a bookmark of the address itself.
+# Views that are worth a name for everybody: what they put into the address. Others are kept by whoever wants them.
 _VIEWS: Final[dict[str, dict[str, str | None]]] = {
     "All": {"q": None, "outcome": None, "sort": None},
     "Failed": {"q": None, "outcome": "error", "sort": None},
@@ -111,8 +112,9 @@ def _asked(visit: Visit) -> RequestQuestion:
                 type="tertiary",
                 on_click=address.change,
                 args=({**wanted, "p": None},),
-                help="Show this view; the address keeps it, and any other: bookmark or share it.",
+                help="Show this view",
             )
+        draw_saved_views(visit)
     scope = visit.scope
     if scope.grain != "minute":  # the same question for as long as the minute lasts, so that it need not be asked again
         end = scope.end.replace(second=0, microsecond=0) + timedelta(minutes=1)

@@ -1,14 +1,27 @@
-"""Rollouts on the routing page: which candidate takes which share of a route, and why it stands there."""
+"""Rollouts on the routing page: which candidate takes which share of a route and why, and how both arms did."""
 
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import streamlit as st
 
-from dashboard.panels import note, panel, show_table
+from analytics.comparison.arms import ReportLine, RolloutReport
+from dashboard import address
+from dashboard.control_plane import path_segment
+from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
+from dashboard.rollout_reports import compared_arms
+from dashboard.slow_answers import Pending
+from dashboard.states import escaped
 from dashboard.table import Table
 from dashboard.views.admin_parts import moment
 from dashboard.visit import Visit
 
+_TABLE: Final = "routing_rollouts"
+_CHOSEN: Final = "rollout"  # in the address
+_KEPT_SECONDS: Final = 120.0
 _STATES: Final = {
     "running": "▶ running",
     "paused": "❚❚ paused",
@@ -16,43 +29,216 @@ _STATES: Final = {
     "rolled_back": "✗ rolled back",
     "aborted": "✗ aborted",
 }
+_number, _text = st.column_config.NumberColumn, st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
+    "Rollout": _text(width="small"),
+    "Route": _text(width="small", help="The name that applications ask for"),
+    "Incumbent": _text(width="small", help="The model that answers there"),
+    "Candidate": _text(width="small", help="The model that is tried"),
+    "State": _text(width="small"),
     "Share": st.column_config.ProgressColumn(
         "Share %", format="%.1f", min_value=0, max_value=100, help="Of the route's requests that the candidate has now"
     ),
-    "Step": st.column_config.NumberColumn(format="%d", help="Of the rollout's steps, from 1"),
-    "Why": st.column_config.TextColumn(width="large", help="The reason of the last change"),
-    "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
+    "Step": _number(format="%d", width="small", help="Of the rollout's steps, from 1"),
+    "Of": _number(format="%d", width="small", help="How many steps it has"),
+    "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
+    "Why": _text(width="large", help="The reason of the last change"),
 }
+_ARMS: Final[dict[str, Any]] = {
+    "Arm": _text(width="small"),
+    "Model": _text(width="small"),
+    "Requests": _number(format="localized", help="In the guards' window"),
+    "Errors": _number(format="localized", help="Failures of the model; a client that left counts for nobody"),
+    "Refusals": _number(format="localized", help="Answers that decline to answer"),
+    "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="19 of 20 first tokens came sooner; within a twentieth"),
+    "Gap p95": _number("Gap p95 ms", format="%.4g", help="Time between two tokens; within a twentieth"),
+    "Duration p95": _number("Duration p95 ms", format="%.4g", help="Arrival to end; within a twentieth"),
+    "Cost": _number("Mean cost USD", format="%.3g", help="Of a request, for comparing; bills are exact"),
+    "Tokens": _number("Mean tokens out", format="%.4g", help="Of a request"),
+}
+_LINES: Final[dict[str, Any]] = {
+    "Measure": _text(width="small"),
+    "Incumbent": _text(width="small"),
+    "Candidate": _text(width="small"),
+    "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate less incumbent"),
+    "From": _text("95 % from", width="small", help="The interval in which the comparison lies, as far as can be told"),
+    "To": _text("to", width="small"),
+    "Seen in": _number(format="localized", help="Observations that the interval is told by"),
+}
+_HELP: Final = (
+    "A candidate takes a growing share of a route and is rolled back by itself where it is worse. Changed by "
+    "`tollkeeper rollout` and the control plane (docs/rollout.md)."
+)
 
 
 def draw_rollouts(visit: Visit) -> None:
-    """Draw all rollouts, the platform's own matter. Raises PermissionDenied where the role may not read them."""
+    """Draw all rollouts, the platform's own matter, and one of them from near where it is chosen.
+
+    Raises PermissionDenied where the role may not read them.
+    """
     rows = visit.control.get_all("/v1/rollouts")
     if not rows:
         with panel("Rollouts", help="A candidate that takes over a route step by step, judged at each."):
             note("No model is being rolled out. `tollkeeper rollout` begins one (docs/rollout.md).")
         return
+    ids = [str(row["id"]) for row in rows]
+    chosen = address.get(_CHOSEN)
+    place = ids.index(chosen) if chosen in ids else None
+    held, wanted = st.session_state.get(_TABLE), [] if place is None else [place]
+    if ([] if held is None else list(held["selection"]["rows"])) != wanted:
+        st.session_state[_TABLE] = {"selection": {"rows": wanted}}  # as the address says
     show_table(
         "Rollouts",
-        Table(
-            [
-                {
-                    "Rollout": row["id"],
-                    "Route": row["route"],
-                    "Incumbent": row["incumbent"],
-                    "Candidate": row["candidate"],
-                    "State": _STATES.get(row["state"], row["state"]),
-                    "Share": row["percent"],
-                    "Step": row["step"] + 1,
-                    "Why": row["reason"],
-                    "Changed": moment(visit, row["updated_at"]),
-                }
-                for row in rows
-            ]
-        ),
-        key="routing_rollouts",
+        Table([_row(visit, row) for row in rows], columns=list(_COLUMNS)),
+        key=_TABLE,
         columns=_COLUMNS,
-        help="A candidate takes a growing share of a route and is rolled back by itself where it is worse. Changed by "
-        "`tollkeeper rollout` and the control plane (docs/rollout.md).",
+        help=f"{_HELP} Choose a line to see how both arms did.",
+        on_select=partial(_choose, ids),
     )
+    if place is None:
+        return
+    with contained():
+        _standing(visit, rows[place])
+    with contained():
+        _report(visit, ids[place])
+
+
+def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
+    steps = row.get("rules", {}).get("steps") or ()
+    return {
+        "Rollout": row["id"],
+        "Route": row["route"],
+        "Incumbent": row["incumbent"],
+        "Candidate": row["candidate"],
+        "State": _STATES.get(row["state"], row["state"]),
+        "Share": row["percent"],
+        "Step": row["step"] + 1,
+        "Of": len(steps) or None,
+        "Changed": moment(visit, row["updated_at"]),
+        "Why": row["reason"],
+    }
+
+
+def _choose(ids: Sequence[str]) -> None:
+    """Name the chosen line in the address, by the lines as they were drawn."""
+    places = st.session_state[_TABLE].selection.rows
+    address.change({_CHOSEN: ids[places[0]] if places and places[0] < len(ids) else None})
+
+
+def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
+    """Draw what gateways see now, by which they judge."""
+    found = visit.control.get(f"/v1/rollouts/{path_segment(str(rollout['id']))}/standing")
+    guards = rollout.get("rules", {}).get("guards", {})
+    window = f"of the last {guards['window_seconds'] / 60:g} min" if "window_seconds" in guards else "of its window"
+    show_table(
+        f"{rollout['id']}: what gateways see now",
+        Table([_arm(arm, str(rollout[arm]), found[arm]) for arm in ("incumbent", "candidate")], columns=list(_ARMS)),
+        key="routing_rollout_standing",
+        columns=_ARMS,
+        help=f"Both arms {window}, summed over gateways: by this each of them judges every second. The same as "
+        f"`tollkeeper rollout show {rollout['id']}`.",
+    )
+    gateways = visit.formats.counted(found["gateways"], "gateway")
+    note(
+        f"{gateways} told of it; {visit.formats.count(found['step_requests'])} requests of the candidate since the "
+        "step began."
+    )
+    for breach in found["breaches"]:
+        st.markdown(f":red[● {escaped(breach)}]")
+
+
+def _arm(arm: str, model: str, seen: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "Arm": arm,
+        "Model": model,
+        "Requests": seen["requests"],
+        "Errors": seen["errors"],
+        "Refusals": seen["refusals"],
+        "TTFT p95": seen["ttft_p95_ms"],
+        "Gap p95": seen["inter_token_p95_ms"],
+        "Duration p95": seen["duration_p95_ms"],
+        "Cost": seen["mean_cost_usd"],
+        "Tokens": seen["mean_output_tokens"],
+    }
+
+
+def _report(visit: Visit, rollout: str) -> None:
+    """Draw what requests of the range say of both arms, with intervals, and of copies beside their originals."""
+    start, end = (each.replace(second=0, microsecond=0) for each in (visit.scope.start, visit.scope.end))
+    end += timedelta(minutes=1)  # one answer for as long as the minute lasts
+    found = visit.read_beside(compared_arms, rollout, start, end, keep_seconds=_KEPT_SECONDS)
+    if isinstance(found, Pending):
+        with panel(f"{rollout}: how both arms did"):
+            note("Their requests are being compared, which takes some seconds …")
+        return
+    count = visit.formats.count
+    show_figures(
+        [
+            Figure(
+                "Incumbent's requests",
+                count(found.incumbent_requests),
+                "in this range",
+                "Requests that took part in the rollout and were drawn for the incumbent.",
+            ),
+            Figure(
+                "Candidate's requests",
+                count(found.candidate_requests),
+                _share(visit, found),
+                "Requests that were drawn for the candidate, also those that the incumbent had to answer for it.",
+            ),
+            Figure(
+                "Copies",
+                count(found.copies),
+                "at the platform's expense",
+                "Requests of the incumbent that went to the candidate as well; nobody saw these answers.",
+            ),
+        ]
+    )
+    for of, title, help in (
+        ("arms", "how both arms did", "Requests of this range, drawn for one or the other."),
+        ("copies", "copies beside their originals", "The same requests, asked of both."),
+    ):
+        lines = [line for line in found.lines if line.of == of and (of == "arms" or found.copies)]
+        if lines:
+            show_table(
+                f"{rollout}: {title}",
+                Table([_line(line) for line in lines], columns=list(_LINES)),
+                key=f"routing_rollout_{of}",
+                columns=_LINES,
+                data=partial(_whole, lines),
+                help=f"{help} Each comparison with its 95 % interval: one that has 1 (ratio) or 0 (difference) in it "
+                f"may be chance. The same as `tollkeeper rollout report {rollout}`.",
+            )
+
+
+def _whole(lines: Sequence[ReportLine]) -> Table:
+    return Table([line.as_row() for line in lines])
+
+
+def _share(visit: Visit, found: RolloutReport) -> str:
+    both = found.incumbent_requests + found.candidate_requests
+    return f"{visit.formats.percent(found.candidate_requests / both if both else None)} of both"
+
+
+def _line(line: ReportLine) -> dict[str, object]:
+    is_share = "rate" in line.measure or line.measure == "same text"
+    told = line.comparison
+    ends = (None, None, None) if told is None else (told.value, told.low, told.high)
+    value, low, high = (_written(end, is_share=is_share and line.how != "ratio") for end in ends)
+    return {
+        "Measure": line.measure.replace("ttft", "TTFT"),
+        "Incumbent": _written(line.incumbent, is_share=is_share),
+        "Candidate": _written(line.candidate, is_share=is_share),
+        "Compared": None if value is None else f"{line.how} {value}",
+        "From": low,
+        "To": high,
+        "Seen in": None if told is None else told.count,
+    }
+
+
+def _written(value: float | None, *, is_share: bool) -> str | None:
+    """Write a figure to four digits; a share in percent. `None`, and an end that nothing tells, is not known."""
+    if value is None or value in (float("inf"), float("-inf")):
+        return None
+    digits = format(Decimal(f"{100 * value if is_share else value:.4g}"), "f")  # never 1e-05
+    return f"{digits} %" if is_share else digits

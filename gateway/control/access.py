@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.saved_views import INSTALLATION
 from backends.control.user_sessions import find_session, is_session_like
 from backends.web.replies import error_reply
 from contracts.control import Role
@@ -37,12 +38,17 @@ bearer = HTTPBearer(
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whose token was presented: the name that the audit gets, the role, and the tenant or team it is bound to."""
+    """Whose token was presented: the name that the audit gets, the role, and the tenant or team it is bound to.
+
+    `id` is the account's, or the token's; `account_id` the account's that stands behind either, if any.
+    """
 
     name: str
     role: Role
     tenant_id: str = ""
     team_id: str = ""
+    id: str = INSTALLATION
+    account_id: str = ""
 
     @property
     def standing(self) -> Standing:
@@ -52,9 +58,11 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class Caller(Author):
-    """The author of a request, with its role."""
+    """The author of a request, with its role. `id` and `account_id` are the bearer's."""
 
     role: Role = Role.TEAM_LEAD
+    id: str = INSTALLATION
+    account_id: str = ""
 
 
 class TokenBook:
@@ -79,13 +87,15 @@ class TokenBook:
             with self._database.session() as session:
                 token = find_token(session, presented, self._pepper, now)
                 if token is not None:
-                    return Bearer(f"{token.name} ({token.id})", token.role, token.tenant_id, token.team_id)
+                    name = f"{token.name} ({token.id})"
+                    return Bearer(name, token.role, token.tenant_id, token.team_id, token.id, token.user_id)
         elif is_session_like(presented):
             with self._database.session() as session:
                 found = find_session(session, presented, self._pepper, now)
                 if found is not None:
                     account = found.account
-                    return Bearer(account.user.email, account.role, account.tenant_id, account.team_id)
+                    user = account.user
+                    return Bearer(user.email, account.role, account.tenant_id, account.team_id, user.id, user.id)
         raise AuthenticationFailed(
             "the admin token is wrong, expired or revoked; the owner's lies in the data directory under "
             "secrets/admin_token",
@@ -144,7 +154,16 @@ def require_caller(
     """Give the author of this request's change, once the table allows it. Raises as `check_permission` does."""
     found = _bearer_in(request)
     address = request.client.host if request.client else ""
-    return Caller(found.name, datetime.now(UTC), address, found.tenant_id, found.team_id, found.role)
+    return Caller(
+        found.name,
+        datetime.now(UTC),
+        address,
+        found.tenant_id,
+        found.team_id,
+        role=found.role,
+        id=found.id,
+        account_id=found.account_id,
+    )
 
 
 Admin = Annotated[Caller, Depends(require_caller)]

@@ -40,6 +40,7 @@ from gateway.control import (
     alert_silences,
     alerts,
     audit,
+    audit_verification,
     budgets,
     guardrails,
     health,
@@ -54,6 +55,7 @@ from gateway.control import (
     rates,
     rollouts,
     routes,
+    saved_views,
     sessions,
     slos,
     stored_keys,
@@ -62,6 +64,7 @@ from gateway.control import (
     tokens,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
+from gateway.control.audit_verification import AuditVerifier
 from gateway.control.audit_witness import AuditWitness
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings
@@ -113,6 +116,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         await asyncio.gather(*running, return_exceptions=True)
         await webhooks.close()
         witness.close()
+        app.state.audit_verifier.close()
         if app.state.identity_provider is not None:
             await app.state.identity_provider.close()
         database.close()
@@ -133,10 +137,12 @@ def create_app(settings: ControlSettings) -> FastAPI:
         IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id) if settings.oidc_metadata_url else None
     )
     app.state.sealer = sealer
+    app.state.audit_verifier = AuditVerifier(database, settings.data)
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
         *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
-        *(accounts, sessions, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
+        audit_verification,
+        *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

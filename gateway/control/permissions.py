@@ -67,6 +67,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/tokens": Permission(_ADMINS, _ADMINS),
     "/v1/accounts": Permission(_ADMINS, _ADMINS),
     "/v1/sessions": Permission(frozenset(Standing), frozenset(Standing)),
+    "/v1/saved-views": Permission(frozenset(Standing), frozenset(Standing)),
     "/v1/issuers": Permission(_PLATFORM, _PLATFORM),
     "/v1/audit": Permission(_ADMINS | _FINANCE),
     "/v1/slos": Permission(frozenset(Standing), _ADMINS),

@@ -2,14 +2,14 @@
 
 import secrets
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Final, Self
 
 from fastapi import APIRouter, Path, Request
 from pydantic import Field, StringConstraints
 
 from backends.control import admin_tokens
-from backends.control.admin_tokens import TOKEN_PREFIX, NewToken
-from contracts.control import AdminToken, Role
+from backends.control.admin_tokens import TOKEN_PREFIX, ListedToken, NewToken
+from contracts.control import Role
 from contracts.keys import KEY_RANDOM_BYTES
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Moment, Page, Resource, Slug, Wanted, page_of
@@ -17,6 +17,7 @@ from gateway.control.fields import Body, Database, Moment, Page, Resource, Slug,
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
 TokenPath = Annotated[str, Path(max_length=40, description="The token's id, `tok_...`")]
+_OF_ROW: Final = (*("id", "name", "hint", "role", "tenant_id", "team_id", "created_at", "expires_at", "revoked_at"),)
 # It stands in the audit beside the token's id, so it is shorter than other names.
 TokenName = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]*$")
@@ -34,7 +35,11 @@ class TokenBody(Body):
 
 
 class TokenOut(Resource):
-    """A token, without its secret. `hint` is the last four characters of it."""
+    """A token, without its secret. `hint` is the last four characters of it.
+
+    `account_id` is the account that made it and with which it ends; empty: the installation's owner. `refused` says
+    why it does not work now; empty: it does.
+    """
 
     id: str
     name: str
@@ -45,6 +50,13 @@ class TokenOut(Resource):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    account_id: str
+    refused: str
+
+    @classmethod
+    def of(cls, listed: ListedToken) -> Self:
+        """Write a token."""
+        return cls.model_validate(_fields_of(listed))
 
 
 class NewTokenOut(TokenOut):
@@ -53,37 +65,45 @@ class NewTokenOut(TokenOut):
     secret: str
 
     @classmethod
-    def of(cls, token: AdminToken, secret: str) -> Self:
+    def with_secret(cls, listed: ListedToken, secret: str) -> Self:
         """Join a row with the secret that its caller alone knows."""
-        return cls(secret=secret, **TokenOut.model_validate(token).model_dump())
+        return cls.model_validate({**_fields_of(listed), "secret": secret})
 
 
 @router.post("", status_code=201, summary="Create an admin token; its secret is shown once")
 def create(body: TokenBody, author: Admin, database: Database, request: Request) -> NewTokenOut:
-    """No role above one's own, and from within a tenant only for that tenant."""
-    new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at)
+    """No role above one's own, and from within a tenant only for that. It ends with the account that makes it."""
+    new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at, author.account_id)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
     pepper: bytes = request.app.state.key_pepper
     with database.session() as session:
         made = admin_tokens.create_token(session, author, author.role, new, secret, pepper)
-        return NewTokenOut.of(made, secret)
+        return NewTokenOut.with_secret(ListedToken(made, refused=""), secret)
 
 
 @router.get("", summary="List admin tokens, revoked ones too")
 def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[TokenOut]:
     with database.session() as session:
-        rows = admin_tokens.list_tokens(session, tenant_id=author.tenant_id, after=wanted.after, limit=wanted.limit + 1)
-        return page_of(rows, wanted, TokenOut.model_validate)
+        rows = admin_tokens.list_tokens(
+            session, author.at, tenant_id=author.tenant_id, after=wanted.after, limit=wanted.limit + 1
+        )
+        return page_of(rows, wanted, TokenOut.of)
 
 
 @router.get("/{token}", summary="Get an admin token, without its secret")
 def get(token: TokenPath, author: Admin, database: Database) -> TokenOut:
     with database.session() as session:
-        return TokenOut.model_validate(admin_tokens.get_token(session, token, tenant_id=author.tenant_id))
+        return TokenOut.of(admin_tokens.get_token(session, token, author.at, tenant_id=author.tenant_id))
 
 
 @router.delete("/{token}", summary="Revoke an admin token at once")
 def revoke(token: TokenPath, author: Admin, database: Database) -> TokenOut:
     """The token stays listed with its `revoked_at`; it cannot be brought back."""
     with database.session() as session:
-        return TokenOut.model_validate(admin_tokens.revoke_token(session, author, author.role, token))
+        return TokenOut.of(admin_tokens.revoke_token(session, author, author.role, token))
+
+
+def _fields_of(listed: ListedToken) -> dict[str, Any]:
+    token = listed.token
+    row = {name: getattr(token, name) for name in _OF_ROW}
+    return {**row, "account_id": token.user_id, "refused": listed.refused}

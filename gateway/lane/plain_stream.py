@@ -175,9 +175,10 @@ class PlainStream:
         if is_usage_only and not self._request.wants_usage:
             return
         exchange = self._exchange
-        if not exchange.is_started:
-            exchange.start_lines(200, EVENT_STREAM, self._lines())
-        exchange.write(data)
+        if exchange.is_started:
+            exchange.write(data)
+        else:
+            exchange.start_lines(200, EVENT_STREAM, self._lines(), data)
         self.watch_growth()
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:

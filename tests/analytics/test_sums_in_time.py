@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import analytics.explorer.found
 import analytics.overview
 import analytics.percentiles
 from analytics.explorer.found import count_matches, find_requests
-from analytics.explorer.question import RequestQuestion
+from analytics.explorer.question import RequestQuestion, Sort
 from analytics.explorer.search import Search, read_search
 from analytics.explorer.summed import summed_parts
 from analytics.latency.over_time import latency_over_time
-from analytics.overview import overview
+from analytics.overview import LatencyQuestion, overview, overview_latency, with_latency
 from analytics.scope import Period, Scope
 from analytics.series import series
 from backends.store.client import StoreClient
@@ -209,6 +211,49 @@ def test_a_part_of_a_name_is_found_over_all_tenants_with_the_index_and_without(
         writer.close()
 
 
+def test_what_was_come_upon_in_a_search_is_not_counted_again(
+    reader: StoreClient, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, mark = START + timedelta(days=340), uuid4().hex[:8]
+    record(
+        [
+            request(
+                at + timedelta(minutes=number * 7.77),
+                who=Identity(f"tenant-{number % 3}", user=f"{mark}-{number}"),
+                outcome=("ok", "error")[number % 2],
+                duration_ns=number * MS,
+            )
+            for number in range(120)
+        ]
+    )
+    within = Period(at - timedelta(hours=3), at + timedelta(days=2))
+    sorts: tuple[Sort, ...] = ("newest", "duration")
+    asked: list[str] = []
+    query = reader.query
+
+    def noted(sql: str, *more: Any, **named: Any) -> Any:
+        asked.append(sql)
+        return query(sql, *more, **named)
+
+    monkeypatch.setattr(reader, "query", noted)
+    listed: list[list[UUID]] = []
+    for told in (5_000, 60):
+        monkeypatch.setattr(analytics.explorer.found, "_MATCHES_TOLD", told)
+        for sort in sorts:
+            questions = [RequestQuestion(within, search=Search(word=mark), sort=sort, page=page) for page in (1, 2, 3)]
+            pages = [find_requests(reader, question) for question in questions]
+            assert [(len(page.requests), page.has_more) for page in pages] == [(50, True), (50, True), (20, False)]
+            listed.append([each.request_id for page in pages for each in page.requests])
+            counted = count_matches(reader, questions[0])
+            for page in pages:
+                asked.clear()
+                assert count_matches(reader, page.question, page.searched) == counted
+                is_told = told == 5_000 or page.question.page == 3  # the last page has come upon all
+                assert (asked == []) is is_told
+            assert counted.total == 120 and sum(counted.outcomes["error"]) == 60
+    assert len(set(listed[0])) == 120 and all(found == listed[0] for found in listed)
+
+
 def test_an_overview_is_quick_where_percentiles_would_be_made_of_rows(
     reader: StoreClient, rows: list[RequestRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +263,10 @@ def test_an_overview_is_quick_where_percentiles_would_be_made_of_rows(
     quick, whole = overview(reader, cold, is_quick=True), overview(reader, cold)
     assert not quick.has_latency and quick.latency.ttft is None and quick.total == whole.total
     assert whole.has_latency and whole.latency.ttft is not None and whole.method == "sketch"
+    left_out = LatencyQuestion.of(quick)
+    assert with_latency(quick, overview_latency(reader, left_out)) == whole
+    later = replace(quick, ttft_samples=quick.ttft_samples + 1, lines=())
+    assert LatencyQuestion.of(later) == left_out, "one answer does for as long as the hours are the same"
     month = Scope(START, END, asked_at=END)
     assert overview(reader, month, is_quick=True) == overview(reader, month)
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -59,6 +60,34 @@ def test_a_page_of_other_roles_is_not_in_the_navigation(monkeypatch: pytest.Monk
     monkeypatch.setattr(frame, "arrive", lambda: lead)
     titles = {element.proto.label for element in opened().sidebar.get("page_link")}
     assert titles == {page.title for page in PAGES if Role.TEAM_LEAD in page.roles}
+
+
+def begins_ahead() -> None:
+    """What Streamlit runs: a page of everybody and one of owners alone, for a team's lead."""
+    import streamlit
+
+    from analytics.reach import Reach
+    from contracts.control import Role
+    from dashboard import frame
+    from dashboard.page import EVERYONE, Page
+    from dashboard.viewer import Viewer
+
+    begun: list[tuple[str, str | None]] = streamlit.session_state.setdefault("begun", [])
+    pages = [
+        Page(path, path, "", lambda visit: None, roles=roles, ahead=lambda v: begun.append((v.page.path, v.scope.team)))
+        for path, roles in (("everybody", EVERYONE), ("owners", frozenset({Role.OWNER})))
+    ]
+    frame._begin_others(pages, Viewer("lead", Role.TEAM_LEAD, Reach("acme", "search"), "token"))
+
+
+def test_what_holds_for_an_hour_is_begun_once_in_it_for_who_may_open_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [NOW]
+    monkeypatch.setattr(frame, "datetime", SimpleNamespace(now=lambda zone: clock[0].astimezone(zone)))
+    app = AppTest.from_function(begins_ahead, default_timeout=30).run()
+    assert not app.exception
+    assert app.run().session_state["begun"] == [("everybody", "search")]
+    clock[0] += timedelta(hours=1)
+    assert app.run().session_state["begun"] == [("everybody", "search")] * 2
 
 
 def test_who_is_signed_out_is_told_so_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """Slow answers are given on while the next is found, but never as figures of now when they are of long ago."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from analytics.reach import EVERYTHING
+from contracts.errors import StoreUnavailable
 from dashboard import slow_answers
 from dashboard.slow_answers import Pending, SlowAnswers
 
@@ -50,6 +52,37 @@ def test_an_old_answer_is_given_on_for_twice_its_time_or_a_minute(
     store.go.release()
     _settle(answers)
     assert answers.ask(question, EVERYTHING, keep) == 2
+
+
+def test_what_was_begun_ahead_is_there_when_a_page_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    monkeypatch.setattr(slow_answers, "_ask", store.ask)
+    answers = SlowAnswers()
+    for _ in range(2):
+        answers.begin_page()
+        answers.ahead(question, EVERYTHING, 300.0, 1)
+        assert not answers.page_waits
+    store.go.release()
+    _settle(answers)
+    assert answers.ask(question, EVERYTHING, 300.0, 1) == 1
+
+
+def test_a_page_is_not_told_of_a_failure_before_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise StoreUnavailable("it was away")
+
+    monkeypatch.setattr(slow_answers, "_ask", fail)
+    answers, store = SlowAnswers(), Store()
+    answers.ahead(question, EVERYTHING, 300.0)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while answers._kept and time.monotonic() < until:
+        time.sleep(0.001)
+    monkeypatch.setattr(slow_answers, "_ask", store.ask)
+    store.go.release()
+    answers.begin_page()
+    answers.ask(question, EVERYTHING, 300.0)
+    _settle(answers)
+    assert answers.ask(question, EVERYTHING, 300.0) == 1
 
 
 def _settle(answers: SlowAnswers) -> None:

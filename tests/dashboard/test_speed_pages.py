@@ -10,19 +10,24 @@ from uuid import UUID, uuid4
 
 import pytest
 import streamlit
+from msgspec import structs
 from streamlit.testing.v1 import AppTest
 
+from analytics.explorer.single_request import single_request
 from analytics.gpu.ledger import gpu_ledger
+from analytics.reach import Reach
 from analytics.scope import Period
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.slos import NewSlo, put_slo
 from backends.store.columns import arrow_batch
+from contracts.errors import PermissionDenied
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ENGINE_STEPS, REQUESTS
 from contracts.records import GpuShare, RequestRecord, StepRecord, pack_gaps
 from contracts.usage import Usage
+from dashboard.own_requests import slowest_of_own
 
 MS = 10**6
 NOW = datetime.now(UTC)
@@ -239,6 +244,41 @@ def test_one_request_shows_its_time_its_money_and_its_slowest_token(fill: Fill) 
     assert "Its alternatives were not noted" in said
     facts = next(each.value for each in app.dataframe if "Fact" in each.value)
     assert "llama" in facts["Value"].tolist()
+
+
+def test_a_lead_learns_why_their_request_was_slow_and_of_nobody_else(fill: Fill) -> None:
+    one, other = request(1), request(1, who=Identity("globex", "secret-team"))
+    beside = {"request_ids": [one.request_id, other.request_id], "tenants": ["acme", "globex"], "scheduled": [4, 4]}
+    idle, first, second = engine_steps(one)
+    shared = structs.replace(
+        first,
+        **beside,
+        cached=[4, 4],
+        phases=[0, 0],
+        gpu_ns=[8 * MS, 20 * MS],  # the other's prompt takes longer
+    )
+    fill([one, other], [idle, shared, second])
+    app = opened("requests", {"request": str(UUID(bytes=one.request_id))}, ("acme", "red"))
+    said = words(app)
+    assert "Token 1 was waited for longest, 40 ms: 50.0 % of it co-tenant prefill" in said
+    assert "It shared steps with up to 1 other request, up to 1 of them their prompts." in said
+    assert words(opened("requests", {"request": str(UUID(bytes=one.request_id))})) == said  # as the platform's owner
+    everything = said + "".join(str(each.value) for each in [*app.dataframe, *app.metric])
+    for foreign in ("globex", "secret-team", str(UUID(bytes=other.request_id))):
+        assert foreign not in everything
+    theirs = opened("requests", {"request": str(UUID(bytes=other.request_id))}, ("acme", "red"))
+    assert "is not here" in words(theirs) and "shared steps" not in words(theirs)
+
+
+def test_nothing_is_asked_about_a_request_outside_of_reach(fill: Fill, empty_store: Any) -> None:
+    one = request(1)
+    fill([one], engine_steps(one))
+    store = empty_store.client("reader")
+    found = single_request(store, UUID(bytes=one.request_id))
+    store.close()
+    for tenant, team in (("globex", None), ("acme", "blue")):
+        with pytest.raises(PermissionDenied, match="not yours"):
+            slowest_of_own(Reach(tenant, team), found)
 
 
 def test_another_team_s_request_is_not_shown(fill: Fill) -> None:

@@ -4,7 +4,6 @@ One browser and one installation for all of it; the rows are the showcase's, so 
 """
 
 import json
-import os
 import re
 import secrets
 import time
@@ -19,7 +18,6 @@ from typing import Any
 
 import openai
 import pytest
-from typer.testing import CliRunner
 
 from bench.showcase import fill_showcase
 from bench.showcase_rows import OWN, ShowcaseRows
@@ -27,63 +25,40 @@ from contracts.errors import ConfigurationError
 from dashboard import formats
 from dashboard.pages import PAGES
 from tests.e2e.installation import Installation, wait_until
-from tests.steady_time import poll_within
-from tollkeeper.cli import app
+from tests.e2e.walk import (
+    CHROMIUM,
+    FLAGS,
+    PATIENCE_MS,
+    Browsing,
+    assert_accessible,
+    choose,
+    exported,
+    figure,
+    fill,
+    require_chromium,
+)
 from tollkeeper.installation import Installation as Running
 
 playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+pytest.importorskip("axe_playwright_python.sync_playwright")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.service]
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE_MS = 30_000
-SETTLED = """() => {
-    const app = document.querySelector('[data-testid="stApp"]');
-    return app?.getAttribute('data-test-script-state') === 'notRunning' && document.querySelector('h1')
-        && !document.querySelector('[data-testid="stSkeleton"]');
-}"""
 IN_DARK_TOO = ("gpu", "admin")  # charts, figures and links; forms and tables
-OPTIONS = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 
 
 @dataclass
-class Walk:
-    """The browser, the installation and its rows; `acme` is a tenant with two teams, `globex` another."""
+class Walk(Browsing):
+    """The browser, the installation, and its rows; `acme` is a tenant with two teams, `globex` another."""
 
-    browser: Any
-    installation: Installation
     rows: ShowcaseRows
     acme: str
     globex: str
 
-    def visit(self, page: Any, path: str) -> Any:
-        page.goto(f"{self.installation.dashboard_url}/{path}")
-        page.wait_for_function(SETTLED, timeout=PATIENCE_MS)
-        return page
-
-    def told(self, *arguments: str) -> Any:
-        """Give what the command line says, as JSON."""
-        done = CliRunner().invoke(app, [*arguments, "--data", str(self.installation.data), "--json"])
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
 
 @pytest.fixture(scope="module")
 def walk(installation: Installation) -> Iterator[Walk]:
-    if not CHROMIUM.exists():
-        if os.environ.get("REQUIRE_SERVICES") == "1":
-            pytest.fail("Chromium is not installed; apt-get install chromium")
-        pytest.skip("Chromium is not installed; apt-get install chromium")
+    require_chromium()
     prefix = f"walk{time.time_ns() % 10**6}-"
     rows = fill_showcase(Running(installation.data), prefix=prefix, has_gpus=False)
     with playwright.sync_playwright() as driver:
@@ -97,6 +72,19 @@ def test_an_installation_is_filled_once(walk: Walk) -> None:
         fill_showcase(Running(walk.installation.data), prefix="again-", has_gpus=False)
 
 
+def test_the_showcases_budgets_are_spent_as_its_rows_cost(walk: Walk) -> None:
+    path = f"/v1/tenants/{walk.acme}/budgets"
+    budgets: Any = walk.installation.request("GET", path)
+    (budget,) = budgets["data"]
+    shown: Any = walk.installation.request("GET", f"{path}/{budget['id']}")
+    begin = datetime.fromisoformat(shown["state"]["period_start"]).timestamp() * 1e9
+    rows = [row for row in walk.rows.requests if row.who.tenant == walk.acme and row.started_at_ns >= begin]
+    spent = Decimal(sum(row.cost_pico_usd or 0 for row in rows)).scaleb(-12)
+    (told,) = shown["state"]["subjects"]
+    assert Decimal(told["spent"]) == spent
+    assert Decimal(budget["amount_usd"]) == max(round(spent / Decimal("0.86"), 2), 1)
+
+
 @pytest.fixture(scope="module")
 def tab(walk: Walk) -> Any:
     return walk.browser.new_page(viewport={"width": 1440, "height": 900}, locale="en-US", timezone_id="UTC")
@@ -106,12 +94,6 @@ def tab(walk: Walk) -> Any:
 def page(tab: Any) -> Iterator[Any]:
     yield tab
     tab.goto("about:blank")  # a page that refreshes takes time from the next
-
-
-def figure(page: Any, label: str) -> Any:
-    """The value of a key figure."""
-    card = page.get_by_test_id("stMetric").filter(has_text=re.compile(f"^{re.escape(label)}"))
-    return card.get_by_test_id("stMetricValue").first
 
 
 def shows(page: Any, **figures: str) -> None:
@@ -204,15 +186,6 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
     )
 
 
-def fill(page: Any, label: str, text: str) -> None:
-    """Write into a field and leave it, and wait until the page has taken it."""
-    field = page.get_by_label(label, exact=True).first
-    field.fill(text)
-    field.press("Tab")
-    page.wait_for_timeout(150)
-    page.wait_for_function(SETTLED, timeout=PATIENCE_MS)
-
-
 def test_a_budget_is_made_and_its_alert_is_seen(walk: Walk, page: Any) -> None:
     made: Any = walk.installation.request("POST", f"/v1/tenants/{walk.globex}/keys", {"name": "walk"})
     walk.visit(page, f"budgets?tenant={walk.globex}&new=budget")
@@ -238,11 +211,6 @@ def test_a_budget_is_made_and_its_alert_is_seen(walk: Walk, page: Any) -> None:
         summary = wait_until(raised, 60, "the budget's alert is raised")
     walk.visit(page, f"budgets?tenant={walk.globex}&tab=alerts")
     playwright.expect(page.locator("body")).to_contain_text(summary, timeout=PATIENCE_MS)
-
-
-def choose(page: Any, label: str, option: str) -> None:
-    page.get_by_role("combobox", name=re.compile(label)).first.click()
-    page.get_by_role("option", name=option, exact=True).click()
 
 
 def answers(client: openai.OpenAI) -> bool:
@@ -305,12 +273,9 @@ def test_a_team_lead_reaches_no_other_team(walk: Walk, lead: tuple[Any, str]) ->
         assert "Traceback" not in text
     # by export
     walk.visit(page, "requests?range=24h")
-    page.locator(".st-key-export_requests_list_1 button").first.click()
-    with page.expect_download(timeout=PATIENCE_MS) as download:
-        page.locator(".st-key-export_requests_list_1_csv button").click()
-    exported = Path(download.value.path()).read_text()
-    assert walk.acme in exported and "search" in exported
-    assert "support" not in exported and walk.globex not in exported
+    listed = exported(page, "requests_list_1")
+    assert walk.acme in listed and "search" in listed
+    assert "support" not in listed and walk.globex not in listed
     # by form: a budget of another team
     walk.visit(page, "budgets?new=budget")
     page.get_by_label("Amount", exact=True).fill("5")
@@ -349,24 +314,3 @@ def test_every_page_is_accessible(walk: Walk, page: Any, path: str) -> None:
     page.wait_for_function(f"{ground} !== '{light}'", timeout=PATIENCE_MS)
     page.wait_for_timeout(300)  # colours fade into one another
     assert_accessible(page, f"{path} in the dark")
-
-
-def assert_accessible(page: Any, where: str) -> None:
-    """Look again while something is wrong: what a page draws anew is pale for a moment, and too pale to read."""
-    found: list[tuple[str, list[str]]] = []
-
-    def is_accessible() -> bool:
-        found[:] = violations(page)
-        return not found
-
-    assert poll_within(is_accessible, 15), f"{where}: {found}"
-
-
-def violations(page: Any) -> list[tuple[str, list[str]]]:
-    """Give what axe finds serious or critical: each rule, and where it is broken."""
-    found = axe.Axe().run(page, options=OPTIONS).response["violations"]
-    return [
-        (one["id"], [node["html"][:160] for node in one["nodes"][:3]])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-    ]

@@ -191,6 +191,7 @@ def test_one_request_is_shown_whole(reader: StoreClient, record: Record, scope: 
     assert [each.token for each in slow.tokens] == [0, 2, 1] and len(slow.steps) == 2
     assert slow.tokens[1].time == TokenTime(own_ns=3 * MS, co_prefill_ns=27 * MS)
     assert slow.tokens[1].main_cause == "co_prefill"
+    assert [(each.others, each.others_prefilling) for each in slow.tokens] == [(0, 0), (1, 1), (0, 0)]
     card = price_card(
         "m", "card-1", {"input_text": Decimal("0.15"), "output_text": Decimal("0.6")}, valid_from=scope.start
     )

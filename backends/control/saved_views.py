@@ -1,0 +1,203 @@
+"""Named views of the dashboard, each its owner's; some shown to everybody who is bound to the same tenant."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from backends.control.changes import Author, begin_change
+from contracts.control import VIEW_PARAMETERS, SavedView, User
+from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.ids import uuid7
+from contracts.moments import unix_ns
+
+INSTALLATION: Final = "installation"  # owns the views of who needs no account
+MAX_VIEWS: Final = 100  # of one owner
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """A view to be kept: a page, and what its address is to say."""
+
+    name: str
+    page: str
+    parameters: Mapping[str, str]
+    is_shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownView:
+    """A view as somebody sees it: theirs, or one that `shared_by` shows them."""
+
+    view: SavedView
+    is_own: bool
+    shared_by: str = ""
+
+
+def create_view(session: Session, author: Author, owner_id: str, new: NewView) -> ShownView:
+    """Keep a view. Raises InvalidRequest on a page or parameter that has none, or one view too many, and Conflict where
+    the owner has one of that name.
+    """
+    view_id = f"view_{uuid7(unix_ns(author.at)).hex}"
+    # Neither name nor parameters: they may say whom the owner looks at.
+    begin_change(session, author, "saved_view.create", _subject(author, view_id), {"is_shared": new.is_shared})
+    parameters = _checked(new.page, new.parameters)
+    count = select(func.count()).select_from(SavedView).where(SavedView.owner_id == owner_id)
+    if session.scalars(count).one() >= MAX_VIEWS:
+        raise InvalidRequest(f"you have {MAX_VIEWS} views, the most; delete one first", param="name")
+    _check_name(session, owner_id, new.page, new.name)
+    view = SavedView(
+        id=view_id,
+        owner_id=owner_id,
+        tenant_id=author.tenant_id,
+        page=new.page,
+        name=new.name,
+        parameters=parameters,
+        is_shared=new.is_shared,
+        created_at=author.at,
+        updated_at=author.at,
+    )
+    session.add(view)
+    session.flush()
+    return ShownView(view, is_own=True)
+
+
+def list_views(
+    session: Session, author: Author, owner_id: str, *, page: str = "", after: str = "", limit: int = 100
+) -> list[ShownView]:
+    """Give up to `limit` views that an owner has or is shown, after an id; of one page where it is not empty."""
+    wanted = (
+        select(SavedView, User)
+        .outerjoin(User, User.id == SavedView.owner_id)
+        .where(_is_seen_by(author, owner_id), SavedView.id > after)
+        .order_by(SavedView.id)
+        .limit(limit)
+    )
+    if page:
+        wanted = wanted.where(SavedView.page == page)
+    return [_shown(view, user, owner_id) for view, user in session.execute(wanted)]
+
+
+def get_view(session: Session, author: Author, owner_id: str, view_id: str) -> ShownView:
+    """Give a view. Raises NotFound, also for one that is neither theirs nor shown to them."""
+    wanted = select(SavedView, User).outerjoin(User, User.id == SavedView.owner_id)
+    found = session.execute(wanted.where(SavedView.id == view_id, _is_seen_by(author, owner_id))).first()
+    if found is None:
+        raise NotFound(f"view {view_id!r} does not exist")
+    return _shown(found[0], found[1], owner_id)
+
+
+def change_view(
+    session: Session,
+    author: Author,
+    owner_id: str,
+    view_id: str,
+    *,
+    name: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    is_shared: bool | None = None,
+) -> ShownView:
+    """Rename a view, keep something else in it, or share it or not; `None` leaves a thing as it is.
+
+    Raises as `create_view` does, and NotFound on one that is not the owner's: who is shown a view keeps a copy.
+    """
+    entry = begin_change(session, author, "saved_view.update", _subject(author, view_id))
+    view = _own(session, owner_id, view_id)
+    if name is not None and name != view.name:
+        _check_name(session, owner_id, view.page, name)
+        view.name = name
+    if parameters is not None:
+        view.parameters = _checked(view.page, parameters)
+    if is_shared is not None:
+        view.is_shared = is_shared
+    entry.detail = {"is_shared": view.is_shared}
+    view.updated_at = author.at
+    session.flush()
+    return ShownView(view, is_own=True)
+
+
+def delete_view(session: Session, author: Author, owner_id: str, view_id: str) -> None:
+    """Remove a view. Raises NotFound on one that is not the owner's."""
+    begin_change(session, author, "saved_view.delete", _subject(author, view_id))
+    session.delete(_own(session, owner_id, view_id))
+    session.flush()
+
+
+def delete_views_of(session: Session, owner_id: str) -> None:
+    """Remove all views of an owner who goes."""
+    session.execute(delete(SavedView).where(SavedView.owner_id == owner_id))
+
+
+def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
+    """Take an owner's views along to another tenant; those whom they were shown to see them no more."""
+    moved = (SavedView.owner_id == owner_id, SavedView.tenant_id != tenant_id)
+    session.execute(update(SavedView).where(*moved).values(tenant_id=tenant_id, is_shared=False))
+
+
+def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
+    """Give the ids of views that ask for a tenant, or where `user` is not empty search for that end user of it.
+
+    A view of the platform that searches for such a user without naming a tenant is one of them.
+    """
+    found = []
+    for view in session.scalars(select(SavedView).order_by(SavedView.id)):
+        about = view.parameters.get("tenant", view.tenant_id)
+        if user:
+            if about in ("", tenant_id) and _searches_for(view.parameters.get("q", ""), user):
+                found.append(view.id)
+        elif about == tenant_id:
+            found.append(view.id)
+    return found
+
+
+def _searches_for(typed: str, user: str) -> bool:
+    """A name of several words stands in a search as it is; one of a single word is a word of it, or a term's value."""
+    words = typed.casefold().replace('"', " ").split()
+    wanted = user.casefold()
+    return (
+        wanted in typed.casefold()
+        if len(wanted.split()) > 1
+        else any(wanted in (word, word.partition(":")[2]) for word in words)
+    )
+
+
+def _own(session: Session, owner_id: str, view_id: str) -> SavedView:
+    view = session.get(SavedView, view_id)
+    if view is None or view.owner_id != owner_id:
+        raise NotFound(f"view {view_id!r} does not exist, or is somebody else's, who alone changes it")
+    return view
+
+
+def _is_seen_by(author: Author, owner_id: str) -> ColumnElement[bool]:
+    """Hold to one's own and what is shared among those bound alike: a view of the platform's may name any tenant."""
+    return or_(SavedView.owner_id == owner_id, and_(SavedView.is_shared, SavedView.tenant_id == author.tenant_id))
+
+
+def _shown(view: SavedView, user: User | None, owner_id: str) -> ShownView:
+    if view.owner_id == owner_id:
+        return ShownView(view, is_own=True)
+    return ShownView(view, is_own=False, shared_by=(user.name or user.email) if user is not None else view.owner_id)
+
+
+def _check_name(session: Session, owner_id: str, page: str, name: str) -> None:
+    taken = (SavedView.owner_id == owner_id, SavedView.page == page, SavedView.name == name)
+    if session.scalars(select(SavedView.id).where(*taken)).first() is not None:
+        raise Conflict(f"you have a view {name!r} already; choose another name", param="name")
+
+
+def _checked(page: str, parameters: Mapping[str, str]) -> dict[str, str]:
+    known = VIEW_PARAMETERS.get(page)
+    if known is None:
+        raise InvalidRequest(f"no views are kept of page {page!r}; of {', '.join(VIEW_PARAMETERS)}", param="page")
+    unknown = sorted(set(parameters) - known)
+    if unknown:
+        raise InvalidRequest(
+            f"a view of {page} does not keep {unknown[0]!r}; it keeps {', '.join(sorted(known))}", param="parameters"
+        )
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _subject(author: Author, view_id: str) -> str:
+    return f"{author.tenant_id}/{view_id}" if author.tenant_id else view_id

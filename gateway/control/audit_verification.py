@@ -1,0 +1,178 @@
+"""Whether the audit still is as it was written, over HTTP: what `tollkeeper audit verify` finds of this data directory.
+
+Verification walks every entry, so it runs beside requests, one at a time, and its finding is kept for a while.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from backends.audit.signing import AuditKeys, own_keys
+from backends.control.audit_checks import DATABASE, AuditFindings, check_audit
+from backends.control.database import ControlDatabase
+from backends.secret_files import SecretFiles
+from contracts.errors import TollkeeperError
+from gateway.control.access import Admin
+from gateway.control.fields import Resource
+
+_log = logging.getLogger(__name__)
+
+router = APIRouter(prefix="/v1/audit/verification", tags=["audit"])
+
+_KEPT_SECONDS: Final = 600
+_PATIENCE_SECONDS: Final = 1.0  # of who asks: a small log is verified by then, a large one is looked at again
+_WITNESS: Final = "control"  # the chain of files that vouches for the database
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification found. `problem` says why there is no finding, where that is so."""
+
+    checked_at: datetime
+    took_seconds: float
+    findings: AuditFindings | None
+    problem: str = ""
+
+
+class AuditVerifier:
+    """Verifies the audit of a data directory and its control database, when asked. Safe to share between threads."""
+
+    def __init__(
+        self,
+        database: ControlDatabase,
+        data: Path,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        check: Callable[[Path, AuditKeys, ControlDatabase], AuditFindings] = check_audit,
+    ) -> None:
+        self._database = database
+        self._data = data
+        self._clock = clock
+        self._check = check
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit-verification")
+        self._running: Future[Verification] | None = None
+        self._last: Verification | None = None
+
+    def look(
+        self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
+    ) -> tuple[Verification | None, bool]:
+        """Give the last finding, and whether one is under way: begun where the last is older than `max_age_seconds`.
+
+        Waits for that a moment; `None` where there is no finding yet.
+        """
+        with self._lock:
+            last = self._last
+            is_old = last is None or (self._clock() - last.checked_at).total_seconds() > max_age_seconds
+            if self._running is None and is_old:
+                self._running = self._thread.submit(self._verify)
+            running = self._running
+        if running is not None:
+            wait([running], patience_seconds)
+        with self._lock:
+            return self._last, self._running is not None
+
+    def close(self) -> None:
+        """Begin no more; one that is under way ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _verify(self) -> Verification:
+        began, at = time.monotonic(), self._clock()
+        findings, problem = None, ""
+        try:
+            findings = self._check(self._data, own_keys(SecretFiles(self._data / "secrets")), self._database)
+        except TollkeeperError as error:
+            problem = error.message
+        except OSError as error:
+            problem = f"{error.filename or 'the audit log'} cannot be read ({error.strerror})"
+        except Exception:  # the edge of the thread: who asks is told that there is no finding, and why is in the log
+            _log.exception("audit_not_verified")
+            problem = "verification failed; the control plane's log says why"
+        found = Verification(at, time.monotonic() - began, findings, problem)
+        with self._lock:
+            self._last, self._running = found, None
+        return found
+
+
+class FaultOut(BaseModel):
+    """The first thing that is wrong: `entry` is the number of the first wrong entry, where it is one."""
+
+    what: str
+    segment: str = ""
+    entry: int | None = None
+
+
+class PlaceOut(BaseModel):
+    """What was found in one place: a chain of files, or the control database.
+
+    `last` is the number of its last entry. A chain has checkpoints, of which the last signs all up to `signed_upto`;
+    for the database a chain vouches up to `vouched_upto`.
+    """
+
+    place: str
+    entries: int
+    last: int
+    checkpoints: int | None = None
+    signed_upto: int | None = None
+    vouched_upto: int | None = None
+    erased: int | None = None
+    notes: list[str] = []
+    fault: FaultOut | None = None
+
+
+class VerificationOut(Resource):
+    """Whether what was looked at is sound (null: not known), when, and whether it is being looked at now."""
+
+    is_sound: bool | None
+    checked_at: datetime | None
+    took_seconds: float | None
+    is_running: bool
+    problem: str
+    places: list[PlaceOut]
+
+
+class VerificationQuery(BaseModel):
+    """How old a finding may be."""
+
+    max_age_seconds: int = Field(default=_KEPT_SECONDS, ge=1, le=86_400, description="Else it is verified anew")
+
+
+@router.get("", summary="Say whether the audit is as it was written, up to which entry and checkpoint")
+def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, request: Request) -> VerificationOut:
+    """Answers within about a second; while `is_running`, ask again. Who is bound to a tenant is told of the changes'
+    log alone. A sink is verified by `tollkeeper audit verify --sink`.
+    """
+    verifier: AuditVerifier = request.app.state.audit_verifier
+    found, is_running = verifier.look(wanted.max_age_seconds)
+    if found is None or found.findings is None:
+        return VerificationOut(
+            is_sound=None,
+            checked_at=None if found is None else found.checked_at,
+            took_seconds=None if found is None else found.took_seconds,
+            is_running=is_running,
+            problem="" if found is None else found.problem,
+            places=[],
+        )
+    places = [place for place in found.findings.places if not author.tenant_id or _is_of_changes(place)]
+    return VerificationOut(
+        is_sound=all(place["fault"] is None for place in places),
+        checked_at=found.checked_at,
+        took_seconds=found.took_seconds,
+        is_running=is_running,
+        problem="",
+        places=[PlaceOut.model_validate(place) for place in places],
+    )
+
+
+def _is_of_changes(place: Mapping[str, Any]) -> bool:
+    """Say whether a place is about changes of the configuration; others count all tenants' requests."""
+    name = str(place["place"])
+    return name in (DATABASE, _WITNESS) or name.startswith(f"{_WITNESS}.restored")
