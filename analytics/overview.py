@@ -120,10 +120,8 @@ class LatencyQuestion:
     @classmethod
     def of(cls, quick: Overview) -> Self:
         """Ask of all that the overview covers, which stays the same for as long as its hours or days do."""
-        covered = quick.covered
-        scope = replace(quick.scope, start=covered.start, end=covered.end)
         shown = tuple((line.tenant, line.model) for line in quick.lines)
-        return cls(scope, quick.ttft_samples, quick.gap_samples, shown)
+        return cls(quick.scope.settled, quick.ttft_samples, quick.gap_samples, shown)
 
 
 def overview_latency(store: StoreClient, question: LatencyQuestion) -> LatencyTable:

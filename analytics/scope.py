@@ -4,7 +4,7 @@ Rollups hold whole minutes, hours or days, so an answer from them covers whole o
 everything on one page (totals, series, table, percentiles) covers the same, so that the parts add up.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self
 
@@ -156,6 +156,22 @@ class Scope:
         start = int(self.start.timestamp()) // seconds * seconds
         end = -(-self.end.timestamp() // seconds) * seconds
         return Period(_moment(start), _moment(int(end)))
+
+    @property
+    def settled(self) -> Self:
+        """Give the same question for as long as the minutes, hours or days last that it covers.
+
+        It is about all of these, where that is not too long for sums of this grain; else about as little of the first
+        and the last as still covers them.
+        """
+        covered = self.covered
+        if covered.end - covered.start <= MAX_RANGE:
+            whole = replace(self, start=covered.start, end=covered.end)
+            if whole.grain == self.grain:
+                return whole
+        within = timedelta(seconds=_GRAIN_SECONDS[self.grain], microseconds=-1)
+        start, end = covered.start + within, covered.end - within
+        return replace(self, start=start, end=end) if start < end else self
 
     @property
     def whole_days(self) -> Period:

@@ -23,10 +23,11 @@ WITH
     ) AS draws,
     200 AS gap_count
 SELECT
+    -- The engine keeps a UUID's first half in the lower bits.
     reinterpret(
         bitOr(
-            bitShiftLeft(toUInt128(bitOr(bitShiftLeft(toUInt64(intDiv(at_ns, 1000000)), 16), 28672 + h9 % 4096)), 64),
-            bitOr(toUInt128(9223372036854775808), toUInt128(bitShiftRight(cityHash64(row, 20), 2)))
+            toUInt128(bitOr(bitShiftLeft(toUInt64(intDiv(at_ns, 1000000)), 16), 28672 + h9 % 4096)),
+            bitShiftLeft(toUInt128(bitOr(9223372036854775808, bitShiftRight(cityHash64(row, 20), 2))), 64)
         ),
         'UUID'
     ) AS request_id,

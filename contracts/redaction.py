@@ -85,8 +85,9 @@ class Pattern:
 DEFAULT_PATTERNS: Final = (
     Pattern(
         "private_key",
+        # (?>...) and not {...}+: Python 3.11.2's forgets where a possessive repetition with a look-ahead began to fail.
         re.compile(
-            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.()]|-(?!----)){0,20000}+"
+            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?>(?:[A-Za-z0-9+/=\s\\:,.()]|-(?!----)){0,20000})"
             r"(?:-----END [A-Z ]{0,30}KEY(?: BLOCK)?-----)?"
         ),
     ),

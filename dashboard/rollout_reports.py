@@ -1,5 +1,6 @@
 """Reports of rollouts for pages: requests are read here, and compared in a process of its own, which ends with that."""
 
+import logging
 import subprocess
 import sys
 from datetime import datetime
@@ -11,7 +12,10 @@ from analytics.comparison.arms import RolloutReport, read_arms
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 
+log = logging.getLogger(__name__)
+
 _PATIENCE_SECONDS: Final = 120
+_MOST_SAID: Final = 300
 
 
 class ReportFailed(TollkeeperError):
@@ -36,4 +40,12 @@ def compared_arms(store: StoreClient, rollout: str, start: datetime, end: dateti
         )
         return msgspec.msgpack.decode(child.stdout, type=RolloutReport)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        log.warning("rollout_not_compared rollout=%s reason=%s", rollout, _reason(error))
         raise ReportFailed(f"the arms could not be compared; `tollkeeper rollout report {rollout}` says why") from error
+
+
+def _reason(error: Exception) -> str:
+    """Say in one line why the process did not answer: the last that it said, where it said anything."""
+    said = error.stderr if isinstance(error, subprocess.CalledProcessError) else b""
+    last = said.decode(errors="replace").strip().rpartition("\n")[2] if said else ""
+    return f"{error}: {last}"[:_MOST_SAID] if last else str(error)[:_MOST_SAID]

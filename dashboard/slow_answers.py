@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ALL_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import streamlit as st
 
@@ -32,6 +32,13 @@ class Pending:
     since: datetime
 
 
+class _Times(NamedTuple):
+    """By the clock: until when an answer holds, and until when it is given on as the next is found."""
+
+    holds: float
+    given_on: float
+
+
 class SlowAnswers:
     """Answers found by a few threads, kept for a while. `page_waits` says whether this thread's page waits for any.
 
@@ -43,7 +50,7 @@ class SlowAnswers:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="slow-answer")
         self._thread_beside = ThreadPoolExecutor(1, thread_name_prefix="late-answer")
-        self._kept: OrderedDict[Hashable, tuple[float, datetime, Future[Any]]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[_Times, datetime, Future[Any]]] = OrderedDict()
         # Answered, and given on for a while (until when, by the clock) as the next is found.
         self._before: dict[Hashable, tuple[float, Future[Any]]] = {}
         self._page = threading.local()
@@ -89,13 +96,17 @@ class SlowAnswers:
         will hold it, and what holds the one before it where that may be given on."""
         key = question_key(question, reach, arguments, options)
         with self._lock:
-            until, since, found = self._kept.get(key, (0.0, datetime.now(UTC), None))
-            if found is None or (found.done() and until <= self._clock()):
+            now = self._clock()
+            times, since, found = self._kept.get(key, (_Times(0.0, 0.0), datetime.now(UTC), None))
+            if found is None or (found.done() and times.holds <= now):
                 since = datetime.now(UTC)
                 if found is not None and found.exception() is None:
-                    self._before[key] = (until + max(keep_seconds, _GIVEN_ON_SECONDS - keep_seconds), found)
+                    self._before[key] = (times.given_on, found)
+                self._drop_old(now)
                 found = threads.submit(_ask, question, reach, arguments, options)
-                self._kept[key] = (self._clock() + keep_seconds, since, found)
+                holds = now + keep_seconds
+                given_on = holds + max(keep_seconds, _GIVEN_ON_SECONDS - keep_seconds)
+                self._kept[key] = (_Times(holds, given_on), since, found)
             self._kept.move_to_end(key)
             while len(self._kept) > _MAX_ANSWERS:
                 forgotten, _ = self._kept.popitem(last=False)
@@ -103,7 +114,14 @@ class SlowAnswers:
             if found.done():
                 self._before.pop(key, None)
             until, before = self._before.get(key, (0.0, None))
-            return key, since, found, before if self._clock() < until else None
+            return key, since, found, before if now < until else None
+
+    def _drop_old(self, now: float) -> None:
+        """Forget what is not given on any more: answers about an hour that is over are not asked for again."""
+        old = [key for key, (times, _, found) in self._kept.items() if times.given_on <= now and found.done()]
+        for key in old:
+            del self._kept[key]
+        self._before = {key: given for key, given in self._before.items() if now < given[0]}
 
     def _look(
         self,

@@ -13,6 +13,7 @@ from contracts.endpoints import Endpoint
 from contracts.errors import ConfigurationError
 from contracts.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.periods import zone_of
+from contracts.rollouts import PLATFORM_TENANT
 from contracts.rule_words import MetricWord
 from contracts.usage import Leaf
 from gateway.cache_fields import CacheFields
@@ -53,7 +54,14 @@ def _time_zone(name: str) -> str:
     return name
 
 
+def _payer(tenant: str) -> str:
+    if tenant == PLATFORM_TENANT:
+        raise ValueError("copies to a rollout's candidate are recorded under this name, and nobody is billed for them")
+    return tenant
+
+
 _Name = Annotated[str, Field(min_length=1)]
+_Payer = Annotated[str, AfterValidator(_payer)]
 _RuleId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@*=+-]*$", max_length=200)]
 _Network = Annotated[str, AfterValidator(_network)]
 _TimeZone = Annotated[str, AfterValidator(_time_zone)]
@@ -90,7 +98,7 @@ class ConfiguredKey(AccessEntry):
 
     key: str = Field(description="env:NAME, file:PATH, or the key itself")
     id: str = ""
-    tenant: _Name
+    tenant: Annotated[_Payer, Field(min_length=1)]
     team: str = ""
     project: str = ""
     expires_at: AwareDatetime | None = None
@@ -103,7 +111,7 @@ class ConfiguredIssuer(AccessEntry):
     audience: _Name
     keys_url: str = ""
     algorithms: list[str] = ["RS256", "ES256"]
-    tenant: str = ""
+    tenant: _Payer = ""
     tenant_claim: str = ""
     team_claim: str = ""
     project_claim: str = ""
@@ -113,7 +121,7 @@ class ConfiguredIssuer(AccessEntry):
 class ConfiguredTenant(Entry):
     """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
 
-    id: _Name
+    id: Annotated[_Payer, Field(min_length=1)]
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
     keeps_content: bool = False  # what its requests say, redacted

@@ -61,13 +61,13 @@ def accept_restore(
             f"the control database does not verify, which no backup explains: {vouching.rows.fault.what}"
         )
     wrong = vouching.first_wrong
-    last = vouching.rows.last if wrong is None else max((one for one in vouching.found if one < wrong), default=0)
+    last, last_hash = vouching.before
     facts = AcceptedFacts(
         at_ns=now_ns(),
         actor=restorer.actor,
         reason=reason,
         entry=last,
-        entry_hash=vouching.found.get(last, ""),
+        entry_hash=last_hash,
         voided=sum(1 for entry in vouching.vouched if entry > last),
         chains=() if sink is None else _ends(sink, keys, data, reports, is_shared=is_shared),
     )

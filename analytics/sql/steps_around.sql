@@ -1,5 +1,7 @@
 -- All steps in a stretch of time of the engines that one request ran on, its own row told from the others', which are
--- counted and not named.
+-- counted and not named. A request that wants several answers has a row for each and is one; rows that tell of no
+-- request are one each.
+WITH toUUID('00000000-0000-0000-0000-000000000000') AS nobody
 SELECT
     toUnixTimestamp64Nano(started_at) AS started_at_ns,
     busy_ns,
@@ -13,9 +15,13 @@ SELECT
         (ns, id, phase) -> id != {request_id:UUID} AND phase != 1,
         gpu_ns, arrayResize(request_ids, length(gpu_ns)), arrayResize(phases, length(gpu_ns), 1)
     )) AS prefill_sum,
-    arrayCount(id -> id != {request_id:UUID}, request_ids) AS others,
-    arrayCount(
-        (id, phase) -> id != {request_id:UUID} AND phase != 1,
+    arrayUniq(arrayFilter(id -> id != {request_id:UUID} AND id != nobody, request_ids))
+        + countEqual(request_ids, nobody) AS others,
+    arrayUniq(arrayFilter(
+        (id, phase) -> id != {request_id:UUID} AND id != nobody AND phase != 1,
+        request_ids, arrayResize(phases, length(request_ids), 1)
+    )) + arrayCount(
+        (id, phase) -> id = nobody AND phase != 1,
         request_ids, arrayResize(phases, length(request_ids), 1)
     ) AS others_prefilling
 FROM engine_steps

@@ -31,6 +31,7 @@ from backends.audit.entries import (
     kind_of,
     signed_text,
 )
+from backends.audit.entry_hashes import EntryHashes
 from backends.audit.places import HEAD, STUB, ChainPlace, first_seq_of
 from backends.audit.signing import AuditKeys
 
@@ -64,7 +65,7 @@ class ChainReport:
     signed_upto: int = 0
     fault: Fault | None = None
     notes: list[str] = field(default_factory=list)
-    witnessed: dict[int, str] = field(default_factory=dict)  # hashes of the control database's entries
+    witnessed: EntryHashes = field(default_factory=EntryHashes)  # hashes of the control database's entries
     witnessed_at_ns: int = 0  # when the last of them was vouched for
     accepted: list[AcceptedLine] = field(default_factory=list)  # backups put back, in their order
 
@@ -213,8 +214,7 @@ class _Walk:
 
     def _see_acceptance(self, accepted: AcceptedLine) -> None:
         witnessed = self._report.witnessed
-        for entry in [entry for entry in witnessed if entry > accepted.entry]:
-            del witnessed[entry]
+        witnessed.cut(accepted.entry)
         if accepted.entry:
             witnessed[accepted.entry] = accepted.entry_hash
         self._report.accepted.append(accepted)

@@ -9,7 +9,7 @@ from contracts.control import AuditEntry
 
 # Nouns whose subject begins with their tenant. A pool's target or a model may be called "acme/small" as well.
 _OF_TENANTS: Final = (
-    *("tenant", "team", "project", "key", "limit", "budget", "token", "user", "session"),
+    *("tenant", "team", "project", "key", "limit", "budget", "token", "user", "session", "saved_view"),
     *("slo", "alert_rule", "alert_channel", "alert_silence", "alert"),
 )
 

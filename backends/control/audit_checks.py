@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends.audit.entry_hashes import EntryHashes
 from backends.audit.options import audit_root
 from backends.audit.places import DirectoryPlace, chain_directories
 from backends.audit.shipping import verify_sink
@@ -77,12 +78,16 @@ def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
 
 @dataclass(frozen=True, slots=True)
 class Vouching:
-    """The database's entries beside what chains vouch for: `first_wrong` is the first that is gone or another one."""
+    """The database's entries beside what chains vouch for: `first_wrong` is the first that is gone or another one.
+
+    `before` is the number and hash of the last entry before it, or of all where there is none; 0 for no entry.
+    """
 
     rows: RowsReport
-    found: dict[int, str]
-    vouched: dict[int, str]
+    vouched: EntryHashes
     first_wrong: int | None
+    is_gone: bool
+    before: tuple[int, str]
 
     @property
     def fault(self) -> Fault | None:
@@ -91,29 +96,54 @@ class Vouching:
             return Fault(DATABASE, self.rows.fault.what, entry=self.rows.fault.entry)
         if self.first_wrong is None:
             return None
-        what = "is another one" if self.first_wrong in self.found else "is gone"
-        told = f"the entry {what}: a signed chain outside of the database vouches for it"
+        told = f"the entry {'is gone' if self.is_gone else 'is another one'}: a signed chain outside of the database"
         return Fault(
             DATABASE,
-            f"{told}; where a backup was put back, `tollkeeper audit accept-restore` says so",
+            f"{told} vouches for it; where a backup was put back, `tollkeeper audit accept-restore` says so",
             entry=self.first_wrong,
         )
+
+
+class _Comparison:
+    """Goes along the database's entries and what is vouched for, both ascending, so that neither is kept twice."""
+
+    def __init__(self, vouched: EntryHashes) -> None:
+        self._pairs = vouched.pairs()
+        self._next = next(self._pairs, None)
+        self.first_wrong: int | None = None
+        self.is_gone = False
+        self.before = (0, "")
+
+    def along(self, rows: Iterator[AuditRow]) -> Iterator[AuditRow]:
+        for row in rows:
+            self._look(row.id, row.hash)
+            yield row
+
+    def end(self) -> None:
+        """Take what is vouched for behind the last entry as gone."""
+        if self.first_wrong is None and self._next is not None:
+            self.first_wrong, self.is_gone = self._next[0], True
+
+    def _look(self, entry: int, digest: str) -> None:
+        if self.first_wrong is not None:
+            return
+        wanted = self._next
+        if wanted is not None and wanted[0] <= entry:
+            if wanted != (entry, digest):
+                self.first_wrong, self.is_gone = wanted[0], wanted[0] < entry
+                return
+            self._next = next(self._pairs, None)
+        self.before = (entry, digest)
 
 
 def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> Vouching:
     """Walk the database's chain, and compare it with what chains vouch for."""
     vouched = _vouched(reports)
-    found: dict[int, str] = {}
-
-    def seen(rows: Iterator[AuditRow]) -> Iterator[AuditRow]:
-        for row in rows:
-            found[row.id] = row.hash
-            yield row
-
+    compared = _Comparison(vouched)
     with database.session() as session:
-        rows = verify_rows(seen(read_rows(session)))
-    wrong = min((entry for entry, digest in vouched.items() if found.get(entry) != digest), default=None)
-    return Vouching(rows, found, vouched, wrong)
+        rows = verify_rows(compared.along(read_rows(session)))
+    compared.end()
+    return Vouching(rows, vouched, compared.first_wrong, compared.is_gone, compared.before)
 
 
 def check_sink(
@@ -151,14 +181,14 @@ def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
     return {end.chain: end.last for report in reports for one in report.accepted for end in one.chains}
 
 
-def _vouched(reports: list[ChainReport]) -> dict[int, str]:
+def _vouched(reports: list[ChainReport]) -> EntryHashes:
     """Give what all chains vouch for; an acceptance in one of them holds for what others had vouched for before."""
-    vouched: dict[int, str] = {}
+    parts = []
     for report in reports:
         later = [one.entry for other in reports for one in other.accepted if one.at_ns > report.witnessed_at_ns]
-        upto = min(later, default=None)
-        vouched |= {entry: of for entry, of in report.witnessed.items() if upto is None or entry <= upto}
-    return vouched
+        parts.append(report.witnessed.upto(min(later)) if later else report.witnessed)
+    told = [part for part in parts if part]
+    return told[0] if len(told) == 1 else EntryHashes(pair for part in told for pair in part.pairs())
 
 
 def _shown(report: ChainReport) -> dict[str, Any]:

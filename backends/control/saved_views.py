@@ -1,10 +1,11 @@
 """Named views of the dashboard, each its owner's; some shown to everybody who is bound to the same tenant."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
@@ -15,6 +16,7 @@ from contracts.moments import unix_ns
 
 INSTALLATION: Final = "installation"  # owns the views of who needs no account
 MAX_VIEWS: Final = 100  # of one owner
+_NAMING: Final = frozenset({"tenant", "team", "project", "key", "q"})  # parameters that name what is one tenant's
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,20 @@ def delete_views_of(session: Session, owner_id: str) -> None:
 
 
 def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
-    """Take an owner's views along to another tenant; those whom they were shown to see them no more."""
-    moved = (SavedView.owner_id == owner_id, SavedView.tenant_id != tenant_id)
-    session.execute(update(SavedView).where(*moved).values(tenant_id=tenant_id, is_shared=False))
+    """Take an owner's views along to another tenant; those whom they were shown to see them no more.
+
+    What names something of a former tenant is told from what names the same of another: who now sees all tenants keeps
+    it as a view of that one, and from elsewhere it is of no use, where an erasure would not find it.
+    """
+    of_owner = (SavedView.owner_id == owner_id, SavedView.tenant_id != tenant_id)
+    for view in session.scalars(select(SavedView).where(*of_owner)).all():
+        if _NAMING.isdisjoint(view.parameters):
+            view.tenant_id, view.is_shared = tenant_id, False
+        elif tenant_id:
+            session.delete(view)
+        else:
+            view.parameters = {"tenant": view.tenant_id, **view.parameters}
+            view.tenant_id, view.is_shared = tenant_id, False
 
 
 def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
@@ -154,13 +167,15 @@ def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
 
 def _searches_for(typed: str, user: str) -> bool:
     """A name of several words stands in a search as it is; one of a single word is a word of it, or a term's value."""
-    words = typed.casefold().replace('"', " ").split()
     wanted = user.casefold()
-    return (
-        wanted in typed.casefold()
-        if len(wanted.split()) > 1
-        else any(wanted in (word, word.partition(":")[2]) for word in words)
-    )
+    if len(wanted.split()) > 1:
+        return wanted in typed.casefold()
+    try:
+        terms = shlex.split(typed.casefold())  # as the search takes it apart, whichever quotes stand there
+    except ValueError:
+        terms = typed.casefold().split()
+    words = [word for term in terms for word in (*term.split(), *term.partition(":")[2].split())]
+    return wanted in words
 
 
 def _own(session: Session, owner_id: str, view_id: str) -> SavedView:

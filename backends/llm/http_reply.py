@@ -51,6 +51,7 @@ class ReplyReader(AnswerReader):
     _events: EventSplitter | None = None
     _collected = 0
     _shape: TextShape | None = None  # of the chunks that come next, as far as can be known
+    _is_guessed = False  # the shape, from a stream's first chunk and those of earlier streams
     _lessons = 0  # how often a shape was looked for, since one was of use
 
     def __init__(
@@ -101,6 +102,7 @@ class ReplyReader(AnswerReader):
             if not had_begun:
                 if self._known_shapes is not None and self._tokens and self._model:
                     self._take_shape(self._known_shapes.shape_for(data, is_whole=False))
+                    self._is_guessed = self._shape is not None
             elif self._shape is None or not self._shape.fits(data):
                 self._learn_shape(data)
         return self.advances != before
@@ -110,7 +112,8 @@ class ReplyReader(AnswerReader):
         self._forget_shape()
         self._lessons = 1 if was_of_use else self._lessons + 1
         known = self._known_shapes
-        shape = None if known is None else known.shape_for(event, is_whole=True)
+        # Chunks of an answer without a name are looked at for one.
+        shape = known.shape_for(event, is_whole=True) if known is not None and self._model else None
         if shape is None:
             shape = TextShape.learn(event, only_delta)
             if shape is not None and known is not None:
@@ -125,7 +128,9 @@ class ReplyReader(AnswerReader):
     def _forget_shape(self) -> None:
         if self._shape is not None:
             self._tokens += self._shape.count
-            self._shape = None
+            if self._is_guessed and self._shape.count and self._known_shapes is not None:
+                self._known_shapes.was_of_use()
+            self._shape, self._is_guessed = None, False
 
     def result(self) -> Result:
         """Conclude the reply once it has ended."""

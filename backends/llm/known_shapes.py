@@ -13,8 +13,10 @@ from contracts.generation import Delta
 _OWN: Final = re.compile(rb'"(?:id|created)":[ ]?("[^"\\]*"|[0-9]+(?=,))')
 _ANOTHER: Final = b'"of another stream"'
 _SAID: Final = "\x01"
+# What says the text again, or parts of it: no two chunks are alike then, and an answer would be kept.
+_SAID_AGAIN: Final = re.compile(rb'"(?:logprobs|token_ids)":[ ]?[{\[]')
 _LONGEST_OWN: Final = 256  # bytes, as the next
-_MOST_BEFORE: Final = 4096  # what is before a text; longer ones are learned for each stream
+_LONGEST_KEPT: Final = 4096  # of chunks; longer ones are learned from by each stream for itself
 _MOST_SHAPES: Final = 8  # of one target: models, reasoning and answer
 _MOST_IN_VAIN: Final = 64  # lessons in a row that no later stream had a use for
 
@@ -68,28 +70,34 @@ class KnownShapes:
     def shape_for(self, event: bytes, *, is_whole: bool) -> TextShape | None:
         """Give the shape that chunks after this event may have.
 
-        `is_whole`: the event is to have it as well, since its stream has shown that its first does not tell.
+        `is_whole`: the event is to have it as well, since its stream has shown that its first does not tell. Else it
+        is not known yet whether the shape is of use: `was_of_use` is to be told.
         """
         for outline in self._outlines:
             before = outline.before_of(event)
             if before:
                 shape = outline.shape.begun_with(before, outline.shape.delta)
                 if not is_whole or shape.fits(event):
-                    self._in_vain = 0
+                    if is_whole:
+                        self._in_vain = 0
                     if outline is not self._outlines[0]:
                         self._outlines.remove(outline)
                         self._outlines.insert(0, outline)
                     return shape
         return None
 
+    def was_of_use(self) -> None:
+        """Know that a shape that was given has taken a chunk."""
+        self._in_vain = 0
+
     def keep(self, shape: TextShape, event: bytes, read: Callable[[bytes], Delta | None]) -> None:
         """Keep the shape that was learned of an event for the streams that follow, without what the event says.
 
         `read` gives what an event carries where that is one delta and nothing else.
         """
-        before = shape.before
-        if self._in_vain >= _MOST_IN_VAIN or len(before) > _MOST_BEFORE:
+        if self._in_vain >= _MOST_IN_VAIN or len(event) > _LONGEST_KEPT or _SAID_AGAIN.search(event):
             return
+        before = shape.before
         self._in_vain += 1
         pieces: list[bytes] = []
         kinds: list[bool] = []

@@ -93,7 +93,7 @@ def _verification(visit: Visit) -> None:
     if found["is_sound"] is None:
         with panel("Is the log as it was written?", help=_HOW):
             note(
-                "It is being verified; this takes about three seconds for a million entries."
+                "It is being verified; this takes about twenty seconds for a million changes."
                 if found["is_running"]
                 else f"It cannot be verified: {escaped(str(found['problem']))}."
             )

@@ -1,6 +1,5 @@
 """The GPU page: where device time went, for whom, and how full and how busy engines and devices were."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -64,8 +63,7 @@ def _use(visit: Visit) -> GpuUse:
     scope = visit.scope
     if scope.grain != "day":
         return visit.read(gpu_use, scope)
-    covered = scope.covered
-    found = visit.read_slow(gpu_use, replace(scope, start=covered.start, end=covered.end), keep_seconds=_MONTH_SECONDS)
+    found = visit.read_slow(gpu_use, scope.settled, keep_seconds=_MONTH_SECONDS)
     return GpuUse(timedelta(days=1), (), {}, {}, is_complete=False) if isinstance(found, Pending) else found
 
 

@@ -1,6 +1,5 @@
 """The latency page: how long requests took, over time and by prompt length, and whether promises are kept."""
 
-from dataclasses import replace
 from typing import Any, Final, cast
 
 import streamlit as st
@@ -78,9 +77,7 @@ def _read(visit: Visit) -> LatencyOverTime | Pending:
     is_of_all = scope.tenant is None and scope.team is None and scope.model is None
     if scope.grain == "minute" or is_of_all or (scope.grain == "hour" and scope.team is None):
         return visit.read(latency_over_time, scope)
-    covered = scope.covered
-    whole = replace(scope, start=covered.start, end=covered.end)  # the same question for as long as hour or day last
-    return visit.read_slow(latency_over_time, whole, keep_seconds=_LONG_SECONDS)
+    return visit.read_slow(latency_over_time, scope.settled, keep_seconds=_LONG_SECONDS)
 
 
 def _nothing(visit: Visit) -> None:

@@ -1,7 +1,6 @@
 """The routing page: who answered, what was tried beside, what caches had, and what the router's choices were worth."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -81,10 +80,8 @@ def _board(visit: Visit) -> RoutingBoard | Pending:
     scope = visit.scope
     if scope.end - scope.start <= _AT_ONCE:
         return visit.read(routing_board, scope)
-    covered = scope.covered  # the same for as long as these hours or days are, so that one answer does for all
-    return visit.read_slow(
-        routing_board, replace(scope, start=covered.start, end=covered.end), keep_seconds=_KEPT_SECONDS
-    )
+    # One answer does for all who ask for as long as these hours or days last.
+    return visit.read_slow(routing_board, scope.settled, keep_seconds=_KEPT_SECONDS)
 
 
 def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> None:

@@ -30,6 +30,8 @@ router = APIRouter(prefix="/v1/audit/verification", tags=["audit"])
 
 _KEPT_SECONDS: Final = 600
 _PATIENCE_SECONDS: Final = 1.0  # of who asks: a small log is verified by then, a large one is looked at again
+_MOST_WAITING: Final = 4  # who asks beyond these is answered at once: each that waits holds a thread of the plane's
+_REST: Final = 10  # times as long as one took: whoever asks, however often, it is no more than a tenth of the time
 _WITNESS: Final = "control"  # the chain of files that vouches for the database
 
 
@@ -52,12 +54,15 @@ class AuditVerifier:
         data: Path,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         check: Callable[[Path, AuditKeys, ControlDatabase], AuditFindings] = check_audit,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._data = data
         self._clock = clock
         self._check = check
+        self._monotonic = monotonic
         self._lock = threading.Lock()
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit-verification")
         self._running: Future[Verification] | None = None
         self._last: Verification | None = None
@@ -65,18 +70,24 @@ class AuditVerifier:
     def look(
         self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
     ) -> tuple[Verification | None, bool]:
-        """Give the last finding, and whether one is under way: begun where the last is older than `max_age_seconds`.
+        """Give the last finding, and whether one is under way; `None` where there is no finding yet.
 
-        Waits for that a moment; `None` where there is no finding yet.
+        One is begun where the last is older than `max_age_seconds`, and than ten times what it took, and waited for a
+        moment.
         """
         with self._lock:
             last = self._last
-            is_old = last is None or (self._clock() - last.checked_at).total_seconds() > max_age_seconds
+            is_old = last is None or (self._clock() - last.checked_at).total_seconds() > max(
+                max_age_seconds, _REST * last.took_seconds
+            )
             if self._running is None and is_old:
                 self._running = self._thread.submit(self._verify)
             running = self._running
-        if running is not None:
-            wait([running], patience_seconds)
+        if running is not None and self._waiting.acquire(blocking=False):
+            try:
+                wait([running], patience_seconds)
+            finally:
+                self._waiting.release()
         with self._lock:
             return self._last, self._running is not None
 
@@ -85,7 +96,7 @@ class AuditVerifier:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _verify(self) -> Verification:
-        began, at = time.monotonic(), self._clock()
+        began, at = self._monotonic(), self._clock()
         findings, problem = None, ""
         try:
             findings = self._check(self._data, own_keys(SecretFiles(self._data / "secrets")), self._database)
@@ -96,7 +107,7 @@ class AuditVerifier:
         except Exception:  # the edge of the thread: who asks is told that there is no finding, and why is in the log
             _log.exception("audit_not_verified")
             problem = "verification failed; the control plane's log says why"
-        found = Verification(at, time.monotonic() - began, findings, problem)
+        found = Verification(at, self._monotonic() - began, findings, problem)
         with self._lock:
             self._last, self._running = found, None
         return found
@@ -152,16 +163,21 @@ def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, r
     """
     verifier: AuditVerifier = request.app.state.audit_verifier
     found, is_running = verifier.look(wanted.max_age_seconds)
+    is_bound = bool(author.tenant_id)
     if found is None or found.findings is None:
         return VerificationOut(
             is_sound=None,
             checked_at=None if found is None else found.checked_at,
             took_seconds=None if found is None else found.took_seconds,
             is_running=is_running,
-            problem="" if found is None else found.problem,
+            problem="" if found is None else _UNSAID if is_bound else found.problem,
             places=[],
         )
-    places = [place for place in found.findings.places if not author.tenant_id or _is_of_changes(place)]
+    places = (
+        [_bare(place) for place in found.findings.places if _is_of_changes(place)]
+        if is_bound
+        else [*found.findings.places]
+    )
     return VerificationOut(
         is_sound=all(place["fault"] is None for place in places),
         checked_at=found.checked_at,
@@ -170,6 +186,14 @@ def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, r
         problem="",
         places=[PlaceOut.model_validate(place) for place in places],
     )
+
+
+_UNSAID: Final = "it could not be read; who administers the platform is told why"
+
+
+def _bare(place: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what counts other tenants' requests and erasures, names other chains, or says who restored a backup."""
+    return {**place, "notes": [], "erased": None}
 
 
 def _is_of_changes(place: Mapping[str, Any]) -> bool:

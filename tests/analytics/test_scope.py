@@ -98,6 +98,24 @@ def test_what_is_covered_is_the_range_rounded_outward_by_less_than_a_grain(start
     assert covered.start_s % grain == 0 and covered.end_s % grain == 0
 
 
+WELL_KNOWN = st.sampled_from([timedelta(minutes=15), timedelta(hours=6), timedelta(days=14), MAX_RANGE])
+
+
+@given(moments, WELL_KNOWN | lengths, st.timedeltas(timedelta(0), timedelta(days=100)))
+def test_a_settled_range_covers_the_same_by_the_same_sums(start: datetime, length: timedelta, age: timedelta) -> None:
+    scope = Scope(start, start + length, "acme", asked_at=start + length + age)
+    settled = scope.settled
+    assert (settled.covered, settled.grain, settled.tenant) == (scope.covered, scope.grain, "acme")
+    assert settled.settled == settled
+
+
+@pytest.mark.parametrize("length", [timedelta(hours=6), timedelta(days=14), MAX_RANGE])
+def test_ranges_of_the_same_minutes_hours_or_days_settle_alike(length: timedelta) -> None:
+    now = NOON + timedelta(minutes=30, seconds=7)
+    first, later = (Scope(end - length, end, asked_at=end) for end in (now, now + timedelta(seconds=5)))
+    assert first != later and first.settled == later.settled
+
+
 @given(moments, lengths)
 def test_whole_days_lie_within_what_is_covered(start: datetime, length: timedelta) -> None:
     scope = Scope(start, start + length, asked_at=start + length)

@@ -271,6 +271,19 @@ def test_an_overview_is_quick_where_percentiles_would_be_made_of_rows(
     assert overview(reader, month, is_quick=True) == overview(reader, month)
 
 
+@pytest.mark.parametrize("length", [timedelta(hours=6), timedelta(days=14)])
+def test_percentiles_that_come_later_are_of_the_minutes_or_hours_that_were_counted(
+    reader: StoreClient, rows: list[RequestRecord], length: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it does not fill of its first and last, the longest range of minutes (hours) is longer than these."""
+    monkeypatch.setattr(analytics.overview, "EXACT_SAMPLES", 1)
+    end = END - timedelta(hours=9, minutes=17, seconds=23)
+    scope = Scope(end - length, end, asked_at=END)
+    quick, whole = overview(reader, scope, is_quick=True), overview(reader, scope)
+    assert not quick.has_latency and whole.latency.ttft is not None
+    assert with_latency(quick, overview_latency(reader, LatencyQuestion.of(quick))) == whole
+
+
 def test_what_is_typed_is_asked_for_as_it_stands() -> None:
     typed = read_search(r"'A_b%c\d' user:X_y")
     assert typed.word_pattern == r"%a\_b\%c\\d%" and typed.user_pattern == r"x\_y"

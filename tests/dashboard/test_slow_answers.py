@@ -85,6 +85,27 @@ def test_a_page_is_not_told_of_a_failure_before_it_came(monkeypatch: pytest.Monk
     assert answers.ask(question, EVERYTHING, 300.0) == 1
 
 
+def test_what_is_not_given_on_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, store = [100.0], Store()
+    monkeypatch.setattr(slow_answers, "_ask", store.ask)
+    answers = SlowAnswers(clock=lambda: now[0])
+    for hour in range(5):
+        for tenant in ("acme", "globex"):
+            answers.ahead(question, EVERYTHING, 3_600.0, tenant, hour)
+            store.go.release()
+        _settle(answers)
+        now[0] += 3_600.0
+    assert len(answers._kept) == 4, "of the last two hours: each may be given on for another"
+    answers.ask(question, EVERYTHING, 3_600.0, "acme", 4)
+    now[0] += 7_200.0
+    store.go.release()
+    _settle(answers)
+    answers.ask(question, EVERYTHING, 3_600.0, "acme", 9)
+    store.go.release()
+    _settle(answers)
+    assert (len(answers._kept), len(answers._before)) == (1, 0)
+
+
 def _settle(answers: SlowAnswers) -> None:
     for _, _, found in answers._kept.values():
         found.result(PATIENCE_SECONDS)

@@ -112,9 +112,11 @@ def ask(installation: Installation, who: Party, model: str, text: str, **more: A
     return answer
 
 
-def fetched(url: str, token: str) -> tuple[int, str]:
+def fetched(url: str, token: str, body: Any = None) -> tuple[int, str]:
     """Give an answer's status and text, whichever it is."""
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:
             return reply.status, reply.read().decode(errors="replace")
@@ -151,6 +153,10 @@ def both(installation: Installation) -> Iterator[Both]:
         "POST", f"{base}/limits", {"level": "tenant", "metric": "requests", "window": "minute", "amount": 5000}
     )
     owner.owned |= {"budget": str(budget["id"]), "limit": str(limit["id"])}
+    view = {"name": f"view {said}", "parameters": {"q": f"user:user{said}", "team": owner.team}, "is_shared": True}
+    status, text = fetched(f"{installation.control_url}/v1/saved-views", owner.token, view)
+    assert status == 201, text
+    owner.owned["view"] = json.loads(text)["id"]
     store = installation.store()
     question = "SELECT started_at FROM requests WHERE tenant = {tenant:String}"
     wait_until(lambda: len(store.query(question, {"tenant": owner.id})) >= 2, PATIENCE_SECONDS, "the rows are stored")
@@ -262,6 +268,9 @@ def test_the_owners_rows_are_the_owners(both: Both) -> None:
     """What the other is not shown is there: its owner is told of it under the same paths."""
     status, text = fetched(f"{both.installation.control_url}/v1/tenants/{both.owner.id}/keys", both.owner.token)
     assert status == 200 and both.owner.key_id in text and both.owner.key not in text
+    for path in ("/v1/saved-views", f"/v1/saved-views/{both.owner.owned['view']}"):
+        status, text = fetched(f"{both.installation.control_url}{path}", both.owner.token)
+        assert status == 200 and both.owner.owned["view"] in text and both.owner.said in text
     period = urllib.parse.urlencode(
         {"from": f"{date.today()}T00:00Z", "to": f"{date.today() + timedelta(days=1)}T00:00Z"}
     )

@@ -80,10 +80,11 @@ def key(browsing: Browsing, name: str) -> str:
     rates = {"input_text": "0.1", "output_text": "0.5"}
     ask("POST", "/v1/prices", {"model": f"{name}-new", "version": f"{name}/1", "usd_per_mtok": rates})
     ask("POST", "/v1/routes", {"id": name, "rules": {"choose": [{"model": "scripted-1", "weight": 1}]}})
-    ask("POST", "/v1/guardrails", {"name": name, "rules": {"tenants": [name], "stages": STAGES}})
     rules = {"steps": [{"percent": 50, "min_minutes": 60, "min_requests": 5000}, {"percent": 100}]}
     arms = {"incumbent": "scripted-1", "candidate": f"{name}-new"}
     ask("POST", "/v1/rollouts", {"id": name, "route": name, **arms, "rules": rules})
+    # Last: a gateway that knows it knows the rollout too, so that all who are asked for then take part.
+    ask("POST", "/v1/guardrails", {"name": name, "rules": {"tenants": [name], "stages": STAGES}})
     return str(made["secret"])
 
 

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analytics.attribution.slow_token import TokenTime
 from analytics.explorer.cost_lines import cost_lines
@@ -218,6 +219,22 @@ def step(of: RequestRecord, sequence: int, at_ms: int, busy_ms: int, ns: list[in
         phases=phases,
         gpu_ns=ns,
     )
+
+
+def test_who_else_was_in_a_step_is_counted_by_requests_and_not_by_answers(
+    reader: StoreClient, record: Record, scope: Scope, store: Any
+) -> None:
+    one, other, nobody = of_an_engine(scope, f"tenant-{uuid4()}"), uuid4().bytes, bytes(16)
+    record([one])
+    shared = step(one, 1, 20, 20, [5 * MS] + [3 * MS] * 5, [0, 0, 0, 1, 0, 1])
+    ids = [one.request_id, other, other, other, nobody, nobody]  # three answers of one, and two that no one asked for
+    writer: StoreClient = store.client("writer")
+    told = arrow_batch(ENGINE_STEPS, [structs.replace(shared, request_ids=ids)])
+    writer.insert_arrow("engine_steps", told, deduplication_token=str(uuid4()))
+    writer.close()
+    slow = slowest_tokens(reader, single_request(reader, UUID(bytes=one.request_id)))
+    (found,) = (each for each in slow.tokens if each.token == 0)
+    assert (found.others, found.others_prefilling) == (3, 2)
 
 
 def test_another_s_request_is_not_there(reader: StoreClient, record: Record, scope: Scope) -> None:

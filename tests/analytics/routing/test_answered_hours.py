@@ -19,8 +19,9 @@ from analytics.scope import Scope
 from backends.store.checks.parts import damaged_parts
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from backends.store.deletion import SYNC
 from backends.store.erasure import erase_tenant, erase_user
-from backends.store.retention import apply_rules, set_rule
+from backends.store.retention import apply_rules, set_rule, set_table_days
 from backends.store.row_policies import TEAM_READER, TENANT_READER, told
 from backends.store.tables import list_tables
 from backends.store.turns import StoreTurns
@@ -169,6 +170,43 @@ def test_what_leaves_the_store_leaves_the_hours(filled: Any, tmp_path: Path) -> 
     assert both() == (84, 84)
     assert erase_tenant(client, StoreTurns(tmp_path), "globex", lambda line: None)
     assert both() == (36, 36)
+    client.close()
+
+
+def test_what_expires_leaves_the_hours(new_store: Any) -> None:
+    """Rows of one part of which some have expired: whether a merge drops these alone is the engine's to decide."""
+    new_store.start()
+    new_store.migrate()
+    client = new_store.client("writer")
+    day = (datetime.now(UTC) - timedelta(days=900)).replace(day=15, hour=0, minute=0, second=0, microsecond=0)
+    scope = Scope(day, day + timedelta(days=2), asked_at=day + timedelta(days=900))
+
+    def both() -> tuple[int, int]:
+        assert "answered_hour" in plan(client, scope)
+        kept, rows = (
+            sum(
+                int(str(row["request_count"]))
+                for row in client.query(query("routing_answered_hours"), parameters(scope), settings={USE_KEPT: use})
+            )
+            for use in (1, 0)
+        )
+        return kept, rows
+
+    insert(client, [request(day + timedelta(minutes=10 * number), pool="chat") for number in range(200)])
+    assert both() == (200, 200)
+    client.command(
+        "ALTER TABLE requests UPDATE ingested_at = started_at WHERE started_at < {until:DateTime('UTC')}",
+        {"until": day + timedelta(minutes=1_000)},
+        settings=SYNC,
+    )
+    for change in (
+        lambda: client.command("OPTIMIZE TABLE requests FINAL"),
+        lambda: set_table_days(client, "requests", 30),
+        lambda: client.command("OPTIMIZE TABLE requests FINAL"),
+    ):
+        change()
+        kept, rows = both()
+        assert kept == rows >= 100
     client.close()
 
 

@@ -79,6 +79,75 @@ def test_a_key_that_is_gone_is_a_sentence(owner: TestClient, tmp_path: Path) -> 
     assert told["is_sound"] is None and told["problem"] and told["places"] == []
 
 
+def test_who_is_bound_to_a_tenant_is_not_told_of_paths_restores_and_erasures(
+    owner: TestClient, as_role: AsRole, control_database: ControlDatabase, tmp_path: Path
+) -> None:
+    def answered(findings: AuditFindings | OSError) -> tuple[Any, Any]:
+        def check(data: Path, keys: AuditKeys, database: ControlDatabase) -> AuditFindings:
+            if isinstance(findings, OSError):
+                raise findings
+            return findings
+
+        owner.app.state.audit_verifier.close()  # type: ignore[attr-defined]  # FastAPI's
+        owner.app.state.audit_verifier = AuditVerifier(control_database, tmp_path, check=check)  # type: ignore[attr-defined]
+        return said(owner), said(as_role("finance", "acme"), 600)
+
+    bare: dict[str, Any] = {"place": "control", "chain": "control", "entries": 3, "last": 3, "fault": None}
+    restored = {**bare, "checkpoints": 1, "signed_upto": 3, "notes": ["ann accepted: gateway-7 ends with entry 9123"]}
+    changes = {**bare, "place": "control database", "vouched_upto": 3, "erased": 2, "notes": []}
+    told, bound = answered(AuditFindings([restored, changes], []))
+    assert place(told, "control")["notes"] and place(told, "control database")["erased"] == 2
+    assert [(each["notes"], each["erased"]) for each in bound["places"]] == [([], None), ([], None)]
+    told, bound = answered(OSError(5, "Input/output error", str(tmp_path / "audit")))
+    assert str(tmp_path) in told["problem"]
+    assert bound["problem"] and str(tmp_path) not in bound["problem"] and bound["is_sound"] is None
+
+
+def test_a_log_that_takes_long_is_verified_a_tenth_of_the_time_however_often_it_is_asked_for(
+    control_database: ControlDatabase, tmp_path: Path
+) -> None:
+    AuditSigner.of(SecretFiles(tmp_path / "secrets"))
+    now, begun, ticks = [datetime(2026, 11, 2, tzinfo=UTC)], [], iter(range(0, 1000, 20))
+
+    def check(data: Path, keys: AuditKeys, database: ControlDatabase) -> AuditFindings:
+        begun.append(now[0])
+        return AuditFindings([], [])
+
+    verifier = AuditVerifier(control_database, tmp_path, lambda: now[0], check, lambda: next(ticks))  # 20 s each
+    try:
+        for _ in range(401):
+            verifier.look(1, 10)
+            now[0] += timedelta(seconds=1)
+        assert [(at - begun[0]).total_seconds() for at in begun] == [0, 201]
+    finally:
+        verifier.close()
+
+
+def test_many_who_ask_at_once_do_not_take_the_control_planes_threads(
+    control_database: ControlDatabase, tmp_path: Path
+) -> None:
+    AuditSigner.of(SecretFiles(tmp_path / "secrets"))
+    may_end = threading.Event()
+
+    def check(data: Path, keys: AuditKeys, database: ControlDatabase) -> AuditFindings:
+        assert may_end.wait(30)
+        return AuditFindings([], [])
+
+    verifier = AuditVerifier(control_database, tmp_path, check=check)
+    answered: list[bool] = []
+    asking = [threading.Thread(target=lambda: answered.append(verifier.look(60, 30)[1])) for _ in range(20)]
+    try:
+        for one in asking:
+            one.start()
+        assert poll_within(lambda: len(answered) == 16, 10), len(answered)  # four wait for it
+        assert all(answered)
+    finally:
+        may_end.set()
+        for one in asking:
+            one.join(30)
+        verifier.close()
+
+
 def test_a_finding_is_kept_and_one_verification_runs_at_a_time(
     control_database: ControlDatabase, tmp_path: Path
 ) -> None:

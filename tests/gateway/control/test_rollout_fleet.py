@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from backends.secret_files import SecretFiles
+from contracts.rollouts import RolloutSpec, unit_of
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings
 from tests.conftest import PostgresServer as PostgresServer
@@ -37,6 +38,15 @@ async def gateways(owner, control_database_url, tmp_path):
         await gateway.stop()
 
 
+def conversations(spec: RolloutSpec, of_each_arm: int) -> list[str]:
+    """Name as many conversations of each arm: chance alone may give an arm too few to be judged."""
+    drawn: dict[bool, list[str]] = {True: [], False: []}
+    for number in range(1000):
+        name = f"c{number}"
+        drawn[spec.draws("demo", unit_of(name, "", ""))].append(name)
+    return drawn[True][:of_each_arm] + drawn[False][:of_each_arm]
+
+
 async def test_a_slow_candidate_is_rolled_back_by_what_both_gateways_see(owner, gateways, tmp_path: Path):
     def prepare() -> None:
         owner.post("/v1/pools", json={"id": "slow"})
@@ -56,6 +66,7 @@ async def test_a_slow_candidate_is_rolled_back_by_what_both_gateways_see(owner, 
     async with asyncio.timeout(20):
         while not all(gateway.directory.snapshot.rollouts for gateway in gateways):
             await asyncio.sleep(0.05)
+    names = conversations(gateways[0].directory.snapshot.rollouts["assistant"], of_each_arm=6)
     key = SecretFiles(tmp_path / "secrets").get("demo_key")
     arms: dict[str, set[str]] = {}
     async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {key}"}) as client:
@@ -69,7 +80,6 @@ async def test_a_slow_candidate_is_rolled_back_by_what_both_gateways_see(owner, 
 
         for _ in range(2):  # of the candidate's, each gateway sees too few to judge alone
             for gateway in gateways:
-                names = [f"c{number}" for number in range(12)]
                 for name, model in zip(names, await asyncio.gather(*(ask(gateway, one) for one in names)), strict=True):
                     arms.setdefault(name, set()).add(model)
         assert {len(models) for models in arms.values()} == {1}, "both gateways lead a conversation to the same arm"

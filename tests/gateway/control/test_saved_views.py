@@ -14,7 +14,7 @@ from tests.gateway.control.accounts_of import sign_in_as
 from tests.gateway.control.conftest import AsRole
 
 ON_SQLITE = pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
-FAILED = {"name": "Failed of today", "parameters": {"outcome": "error", "range": "24h", "q": ""}}
+FAILED: dict[str, Any] = {"name": "Failed of today", "parameters": {"outcome": "error", "range": "24h", "q": ""}}
 
 
 def names(client: TestClient, **query: str) -> list[str]:
@@ -145,6 +145,53 @@ def test_views_go_with_their_account_and_stay_behind_with_none(owner: TestClient
     assert owner.delete(f"/v1/accounts/{account['id']}").status_code == 200
     again, ann = sign_in_as(owner, "ann@example.com", "admin", "globex")
     assert names(ann) == []
+
+
+@ON_SQLITE
+def test_a_view_that_names_what_is_a_tenants_does_not_come_to_another(
+    owner: TestClient, control_database: ControlDatabase
+) -> None:
+    """Else it would name whom an erasure there takes out, and the erasure would not find it."""
+    account, ann = sign_in_as(owner, "ann@example.com", "admin", "acme")
+    path = f"/v1/accounts/{account['id']}"
+    named: dict[str, Any] = {"name": "Alice's", "parameters": {"q": "user:alice", "team": "search"}, "is_shared": True}
+    for body in (FAILED, named):
+        assert ann.post("/v1/saved-views", json=body).status_code == 201
+    assert owner.patch(path, json={"role": "admin", "tenant": None}).status_code == 200
+    views = {view["name"]: view for view in ann.get("/v1/saved-views").json()["data"]}
+    assert views["Alice's"]["parameters"] == {**named["parameters"], "tenant": "acme"}  # what it showed, it shows
+    assert "tenant" not in views[FAILED["name"]]["parameters"]
+    assert not any(view["is_shared"] for view in views.values())
+    with control_database.session() as session:
+        assert len(dict(export_user(session, "acme", "alice"))["saved_views"]) == 1
+    assert owner.patch(path, json={"role": "admin", "tenant": "globex"}).status_code == 200
+    assert names(ann) == [FAILED["name"]]
+    with control_database.session() as session:
+        assert "saved_views" not in dict(export_user(session, "acme", "alice"))
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    "typed", ["user:'alice'", "'user:alice'", "user:al\\ice", 'ttft>1s "user":alice', "tag.of:Alice"]
+)
+def test_an_erasure_finds_a_user_however_the_search_writes_the_name(
+    owner: TestClient, control_database: ControlDatabase, typed: str
+) -> None:
+    for body in ({"name": "found", "parameters": {"q": typed}}, {"name": "not", "parameters": {"q": "user:'alices'"}}):
+        assert owner.post("/v1/saved-views", json=body).status_code == 201
+    with control_database.session() as session:
+        assert erase_user(session, Author("test", datetime.now(UTC)), "acme", "alice") == 1
+    assert names(owner) == ["not"]
+
+
+@ON_SQLITE
+def test_a_tenants_audit_tells_of_its_own_views_and_of_no_others(owner: TestClient) -> None:
+    _, ann = sign_in_as(owner, "ann@example.com", "admin", "acme")
+    _, other = sign_in_as(owner, "other@example.com", "admin", "globex")
+    view = ann.post("/v1/saved-views", json=FAILED).json()
+    for client, told in ((ann, [f"acme/{view['id']}"]), (other, []), (owner, [f"acme/{view['id']}"])):
+        shown = client.get("/v1/audit", params={"action": "saved_view"}).json()["data"]
+        assert [entry["subject"] for entry in shown] == told and FAILED["name"] not in str(shown)
 
 
 @ON_SQLITE

@@ -9,6 +9,7 @@ from contracts.records import unpack_gaps
 from gateway.chunk_relay import ChunkRelay
 from gateway.lane.plain_stream import PlainStream
 from gateway.lane.quick_stream import QuickStream
+from tests.gateway.conftest import KEY
 from tests.gateway.lane.pair import counters, facts, told
 
 TIMED = ("gaps", "ttft_ns", "response_bytes")  # the head tells of times
@@ -144,6 +145,36 @@ async def test_each_chunk_leaves_as_it_comes(streams, upstream, monkeypatch):
     pieces = [piece async for piece in client.pieces()]
     assert pieces == [*events[:7], b"data: [DONE]\n\n"]
     assert taken == [upstream.piece(event) for event in events[2:6]]
+
+
+async def test_a_stream_that_begins_with_a_text_is_known_by_the_streams_before_it(streams, upstream):
+    both = await streams()
+    events = good(upstream)[1:]
+    for created in (1, 2, 3):
+        told = [event.replace(b'"id": "x"', b'"id": "c%d", "created": %d' % (created, created)) for event in events]
+        upstream.always(*slowly(upstream, *told))
+        answer = await both.stream()
+        assert answer.body == b"".join(told[:-2]) + b"data: [DONE]\n\n"
+    assert both.taken == [True] * 3
+    both.compare_streams()
+
+
+async def test_a_client_of_http_1_0_is_sent_a_stream_without_framing(streams, upstream):
+    both = await streams(limits=[], budgets=[])  # which tell times in the head, that count among a stream's bytes
+    events = good(upstream)[1:]
+    upstream.always(*slowly(upstream, *events))
+    await both.stream()
+    body = both.short.request(model="mock", stream=True).partition(b"\r\n\r\n")[2]
+    head = b"POST /v1/chat/completions HTTP/1.0\r\nauthorization: Bearer %b\r\n" % KEY.encode()
+    for each in (both.short, both.long):
+        client = await each.connect()
+        await client.send(head + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        _, sent = await client.head()
+        assert sent["connection"] == "close" and "transfer-encoding" not in sent
+        assert await client.reader.read() == b"".join(events[:-2]) + b"data: [DONE]\n\n"
+        client.close()
+    assert both.taken == [True] * 2
+    both.compare_streams()
 
 
 ANSWERS = {
