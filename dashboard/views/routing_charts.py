@@ -16,6 +16,7 @@ from dashboard.table import Table
 from dashboard.theme import GROUP_COLORS, REST_COLOR, STATUS
 
 _NONE: Final = "(no target)"
+_FEW_TRIES: Final = 5
 _ROOM_FOR_WORDS: Final = 1.7  # behind the longest bar
 
 
@@ -41,7 +42,10 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
         )
     figure.update_layout(barmode="stack")
     figure = _over(board, charts.style(figure), zone)
-    figure.update_yaxes(tickformat=",d", nticks=4)
+    together = sum((Counter(steps) for steps in found.values()), Counter())
+    # Of a few, between whole numbers there would be ticks that read as one of these.
+    ticks = {"dtick": 1} if max(together.values(), default=0) < _FEW_TRIES else {"nticks": 4}
+    figure.update_yaxes(tickformat=",d", **ticks)
     if not found:
         _say(figure, "No try failed and was made up for")
     return _with_legend(figure)

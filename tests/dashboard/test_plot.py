@@ -11,6 +11,9 @@ import plotly.io
 import pytest
 
 from analytics.latency.histogram import BOUNDS_TENTHS_MS, Histogram
+from analytics.routing.board import RoutingBoard
+from analytics.routing.tries import Tries
+from analytics.scope import Scope
 from analytics.series import Point, Series
 from dashboard import charts
 from dashboard.formats import Formats
@@ -18,7 +21,7 @@ from dashboard.gateway_state import Change, GatewayState
 from dashboard.plot import Plot
 from dashboard.theme import GROUP_COLORS
 from dashboard.views.latency_charts import heat_map, prompt_ranges
-from dashboard.views.routing_charts import breaker_history, reasons
+from dashboard.views.routing_charts import breaker_history, failed_tries, reasons
 from dashboard.views.time_charts import Line, areas, lines, stacked_bars
 
 START = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
@@ -104,3 +107,15 @@ def test_a_breaker_that_is_open_still_lasts_until_the_range_ends() -> None:
 def test_amounts_are_numbers_to_the_browser() -> None:
     plot = Plot().add_waterfall(x=["Before"], y=[float(Decimal("0.1"))], measure=["absolute"])
     assert json.loads(plot.as_json())["data"][0]["y"] == [0.1]
+
+
+@pytest.mark.parametrize(("count", "step"), [(1, 1), (2, 1), (3, None), (400, None)])
+def test_few_tries_are_counted_one_by_one(count: int, step: int | None) -> None:
+    """Of two targets together: up to four a step there is a tick at each, and none between that reads as one."""
+    failed = [
+        Tries(START, "chat", target, "retry", "error", "timeout", number, Decimal(0))
+        for target, number in (("a", count), ("b", 2))
+    ]
+    board = RoutingBoard(Scope(START, START + timedelta(hours=1)), (), tuple(failed), (), (), ())
+    drawn = failed_tries(board, UTC_ZONE).figure(is_checked=True)
+    assert (drawn.layout.yaxis.dtick, drawn.layout.yaxis.tickformat) == (step, ",d")
