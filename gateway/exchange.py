@@ -146,7 +146,7 @@ class Exchange:
     def end(self, last: bytes = b"") -> None:
         """End an answer begun with `start`, its last piece and the terminator in one write."""
         if self.is_chunked:
-            self._write((b"%x\r\n%b\r\n" % (len(last), last) if last else b"") + b"0\r\n\r\n")
+            self._write((self._framed(last) if last else b"") + b"0\r\n\r\n")
         elif last:
             self._write(last)
         self.finish()

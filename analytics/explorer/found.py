@@ -121,11 +121,12 @@ def find_requests(store: StoreClient, question: RequestQuestion) -> FoundPage:
     columns = _searched(store, question)
     parameters = {**question.parameters(), **question.page_parameters(), **_flags(columns)}
     if question.is_of_a_name:
-        most = max((question.page - 1) * PAGE_ROWS + PAGE_ROWS, _MATCHES_TOLD) + 1
+        first = (question.page - 1) * PAGE_ROWS
+        most = max(first + PAGE_ROWS, _MATCHES_TOLD) + 1
         rows = store.query(query("requests_found"), {**parameters, "row_limit": most, "row_offset": 0})
         matches = tuple((number_of(row["started_at_ns"]), cast(Outcome, text_of(row["outcome_label"]))) for row in rows)
         searched = Searched(columns, matches if len(matches) < most else None)
-        rows = rows[(question.page - 1) * PAGE_ROWS :][: PAGE_ROWS + 1]
+        rows = rows[first : first + PAGE_ROWS + 1]
     else:
         searched = Searched(columns)
         narrowed = _narrowed(store, question)
