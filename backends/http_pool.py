@@ -12,6 +12,7 @@ from collections import deque
 from functools import partial
 from typing import Final, cast
 
+from backends.beat import until_beat
 from backends.http_connection import Connection, OnEnd, Receiver, Request, StaleConnection
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
@@ -22,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 # Below the 5 s after which uvicorn (and so vLLM) closes an idle connection, and loses what is just being sent into it.
 _IDLE_SECONDS: Final = 4.0
-_SWEEP_SECONDS: Final = 0.05
+_SWEEP_SECONDS: Final = 0.05  # between two looks at deadlines, at least
+_LOOKS_AT_IDLE: Final = 16  # at each connection, in the time that it is kept
 _MAX_IDLE: Final = 256
 
 
@@ -220,9 +222,10 @@ class HttpPool:
 
     async def _sweep(self) -> None:
         # One coarse timer for all connections: a timer per request would cost more than the parse.
-        next_due = 0.0
+        now = next_due = 0.0
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            until_due = max(next_due - now, _SWEEP_SECONDS)
+            await asyncio.sleep(min(until_due, until_beat(max(self._idle_seconds / _LOOKS_AT_IDLE, _SWEEP_SECONDS))))
             now = self.clock()
             if now >= next_due:
                 next_due = self._expire(now)

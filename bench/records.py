@@ -11,9 +11,10 @@ from typing import Final
 from backends.otlp import build_export_request, parse_export_request
 from backends.segments import SegmentLog
 from bench.report import Report, run_bench
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, decode_record, encode_record, pack_gaps
+from contracts.records import EVENT_NAMES, RequestRecord, decode_record, encode_record
 from contracts.usage import Usage
 
 GAPS: Final = 200

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from bench.showcase_gpus import GPU_SECONDS, charged, device_looks, engine_steps
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord, pack_gaps
+from contracts.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord
 from contracts.usage import Usage
 
 OWN, HOSTED, ROUTE = "chat-8b", "hosted-large", "assistant"

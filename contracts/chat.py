@@ -146,11 +146,6 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
         return self.stream is True
 
     @property
-    def wants_usage(self) -> bool:
-        """Say whether the caller asked for the usage chunk at a stream's end."""
-        return self.stream_options is not None and self.stream_options.include_usage is True
-
-    @property
     def stated_limits(self) -> tuple[int, ...]:
         """Give what the caller says of the most tokens one choice may have, in whichever fields."""
         return () if self.max_tokens is None else (self.max_tokens,)
@@ -202,11 +197,6 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     chat_body: bytes
     origin: msgspec.Struct
     marked_body: bytes = b""
-
-    @property
-    def wants_usage(self) -> bool:
-        """Say no: the other API has a place of its own for the usage, and chunks of the chat are not passed on."""
-        return False
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ from msgspec.structs import astuple
 
 from contracts.errors import ConfigurationError
 from contracts.money import pico_usd, pico_usd_per_token
-from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage, plain_counts
+from contracts.plain_counts import plain_counts
+from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
 
 CostBasis = Literal["price_card", "standard_card", "unpriced"]
 

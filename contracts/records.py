@@ -8,15 +8,13 @@ where records are read, by `decode_record`: making one is on a request's way and
 Names of table columns and `gen_ai.*` attributes are not here but in `contracts/names.py`.
 """
 
-import sys
-from array import array
-from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from contracts.errors import InvalidRecord, InvalidUsage
+from contracts.gaps import check_gaps
 from contracts.identity import ANONYMOUS, Identity
 from contracts.prices import CostBasis
 from contracts.usage import UNKNOWN_USAGE, Usage
@@ -29,11 +27,6 @@ StepKind = Literal["step", "idle", "load", "warmup", "sleep", "dead", "lost"]
 Arm = Literal["", "incumbent", "candidate", "shadow"]
 GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
-
-GAP_UNIT_NS: Final = 10_000  # gaps are counted in 10 us units
-_HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
-MAX_GAP_UNITS: Final = 2**32 - 1
-_GAP_BYTES: Final = 4
 
 RequestId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # UUIDv7
 Nanoseconds = Annotated[int, Meta(ge=0)]  # a duration
@@ -324,13 +317,8 @@ def decode_record(packed: bytes | memoryview) -> Record:
     if isinstance(record, StepRecord):
         _check_step(record)
     elif isinstance(record, _WITH_GAPS):
-        _check_gaps(record.gaps)
+        check_gaps(record.gaps)
     return record
-
-
-def _check_gaps(gaps: bytes) -> None:
-    if len(gaps) % _GAP_BYTES:
-        raise InvalidRecord(f"packed gaps have {len(gaps)} bytes; they must be a multiple of {_GAP_BYTES}")
 
 
 def _check_step(step: StepRecord) -> None:
@@ -354,45 +342,3 @@ def event_name_of(packed: bytes) -> str:
             if packed.startswith(tag, start):
                 return event_name
     raise InvalidRecord(f"a packed record of {len(packed)} bytes names no known kind")
-
-
-def gap_units(gap_ns: int) -> int:
-    """Convert a gap to 10 us units, rounded to the nearest and clamped to UInt32 (at most 11.9 hours)."""
-    units = (gap_ns + _HALF_UNIT_NS) // GAP_UNIT_NS
-    if 0 <= units <= MAX_GAP_UNITS:
-        return units
-    return 0 if units < 0 else MAX_GAP_UNITS
-
-
-def gaps_between(times_ns: list[int]) -> list[int]:
-    """Give the gaps between moments that follow each other, each as `gap_units` has it."""
-    first = times_ns[0]
-    if times_ns.count(first) == len(times_ns):  # as one step of an engine makes them
-        return [0] * (len(times_ns) - 1)
-    gaps = [(later - earlier + _HALF_UNIT_NS) // GAP_UNIT_NS for earlier, later in pairwise(times_ns)]
-    if min(gaps) >= 0 and max(gaps) <= MAX_GAP_UNITS:
-        return gaps
-    return [min(max(gap, 0), MAX_GAP_UNITS) for gap in gaps]
-
-
-def pack_gaps(gaps: list[int]) -> bytes:
-    """Pack gaps (10 us units) as little-endian UInt32: a record of 200 decodes five times as fast as with a list.
-
-    Each is clamped to UInt32, as `gap_units` does.
-    """
-    try:
-        units = array("I", gaps)
-    except OverflowError:  # gaps that were joined may together exceed what each alone was clamped to
-        units = array("I", [min(max(gap, 0), MAX_GAP_UNITS) for gap in gaps])
-    if sys.byteorder == "big":
-        units.byteswap()
-    return units.tobytes()
-
-
-def unpack_gaps(packed: bytes) -> list[int]:
-    """Give the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord on a broken length."""
-    _check_gaps(packed)
-    units = array("I", packed)
-    if sys.byteorder == "big":
-        units.byteswap()
-    return units.tolist()

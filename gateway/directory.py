@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from backends.beat import until_beat
 from contracts.configuration import EMPTY_SNAPSHOT, Snapshot
 from contracts.errors import ConfigurationError, TollkeeperError
 from gateway.clock import Clock
@@ -65,7 +66,7 @@ class Directory:
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(until_beat(_POLL_SECONDS))
             await self.refresh()
 
     async def refresh(self) -> None:

@@ -77,6 +77,7 @@ class Exchange:
         "bytes_sent",
         "head",
         "headers",
+        "held_back",
         "is_chunked",
         "is_gone",
         "is_started",
@@ -102,6 +103,7 @@ class Exchange:
         self.address = address
         self.read: AnyRequest | None = None  # the body, where it has been read already
         self.bytes_sent = 0
+        self.held_back = b""  # pieces that leave with the next one, in their framing
         self.is_started = False  # the answer's head has been written
         self.is_gone = False  # the client has left
 
@@ -143,11 +145,22 @@ class Exchange:
         if data:
             self._write(self._framed(data))
 
+    def hold_back(self, data: bytes) -> None:
+        """Send a piece of the answer together with the next, or with its end."""
+        framed = self._framed(data)
+        self.bytes_sent += len(framed)
+        self.held_back += framed
+
+    def send_held_back(self) -> None:
+        """Send what is held back now."""
+        if self.held_back:
+            self._write(b"")
+
     def end(self, last: bytes = b"") -> None:
         """End an answer begun with `start`, its last piece and the terminator in one write."""
         if self.is_chunked:
             self._write((self._framed(last) if last else b"") + b"0\r\n\r\n")
-        elif last:
+        elif last or self.held_back:
             self._write(last)
         self.finish()
 
@@ -175,6 +188,8 @@ class Exchange:
     def _write(self, data: bytes) -> None:
         if not self.is_gone and not self._is_finished:
             self.bytes_sent += len(data)
+            if self.held_back:
+                data, self.held_back = self.held_back + data, b""
             self.line.write(data)
 
     def _connection_line(self) -> bytes:

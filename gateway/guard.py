@@ -48,7 +48,7 @@ class Guard:
         model = snapshot.models.get(request.model)
         if model is None or (key.models is not None and model.id not in key.models):
             raise _unknown(request.model)
-        limit = request.output_limit
+        limit = None if model.context_tokens is None else request.output_limit
         if limit is not None and model.context_tokens is not None and limit > model.context_tokens:
             raise InvalidRequest(
                 f"max_tokens is {limit}; the context of {model.id!r} is {model.context_tokens} tokens",

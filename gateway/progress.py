@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
+from contracts.gaps import GAP_UNIT_NS, MAX_GAP_UNITS, gap_units, gaps_between
 from contracts.generation import Delta, Result
-from contracts.records import GAP_UNIT_NS, MAX_GAP_UNITS, CountMethod, gap_units, gaps_between
+from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, Usage
 
 # A target's word is taken for no more tokens than this beyond those that arrived: an absurd count in a broken

@@ -79,7 +79,7 @@ def read_score(content_type: str, body: bytes) -> ScoreRequest:
 
 
 def _check_stream_options(request: GenerationRequest) -> None:
-    if request.stream_options is not None and not request.is_streamed:
+    if request.stream_options is not None and request.stream is not True:
         raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
 
 

@@ -7,7 +7,8 @@ import msgspec
 
 from backends.native import mypyc_attr
 from contracts.errors import ClientGone, HedgeLost
-from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record, gap_units, pack_gaps
+from contracts.gaps import gap_units, pack_gaps
+from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
 from contracts.usage import Usage
 from gateway.content import ContentKeeper
 from gateway.journal import Journal

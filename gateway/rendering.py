@@ -12,7 +12,8 @@ import msgspec
 
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Vectors
-from contracts.usage import Usage, openai_usage
+from contracts.openai_usage import openai_usage
+from contracts.usage import Usage
 from contracts.wire import TokenLogprob
 from gateway.exchange import Headers
 

@@ -15,6 +15,7 @@ from contracts.generation import Delta, Result, Vectors
 from contracts.guardrails.finding import Verdict
 from contracts.records import CountMethod
 from contracts.usage import Usage
+from contracts.usage_wish import wants_usage
 from gateway.allowance import Allowance
 from gateway.answer_copy import AnswerCopy
 from gateway.answer_digest import AnswerDigest
@@ -233,7 +234,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._take(delta, now)
             if through is not None:
                 through.take(delta, now)
-        if is_usage_only and not self._request.wants_usage:
+        if is_usage_only and not wants_usage(self._request):
             return
         self._send_event(data)
         self.watch_growth()
@@ -346,8 +347,8 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
         if self._is_streamed:
-            wants_usage = self._renders_usage and self._request.wants_usage
-            self._body = self._renderer.closing(usage, wants_usage=wants_usage)
+            is_wanted = self._renders_usage and wants_usage(self._request)
+            self._body = self._renderer.closing(usage, wants_usage=is_wanted)
         elif self._body is None:
             self._body = self._renderer.whole(self._choices, usage)
         return len(self._body)

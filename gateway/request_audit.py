@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from backends.audit.entries import KIND_REQUEST, RequestFacts
 from backends.audit.keyed_hash import KeyedHash
 from backends.audit.options import AuditOptions
+from backends.beat import until_beat
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Unavailable
 from gateway.answer_digest import AnswerDigest
@@ -96,7 +97,7 @@ class RequestAudit:
     async def run(self) -> None:
         """Do what is due every second, until cancelled: checkpoints, segments to the sink."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(until_beat(_LOOK_SECONDS))
             await self.look()
 
     async def look(self) -> None:

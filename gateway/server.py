@@ -5,6 +5,7 @@ import errno
 import socket
 from typing import Final, cast
 
+from backends.beat import until_beat
 from contracts.errors import ConfigurationError
 from gateway.exchange import Handler
 from gateway.http import HttpConnection, ShapeAt
@@ -101,7 +102,7 @@ class HttpServer:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(until_beat(_SWEEP_SECONDS))
             now = asyncio.get_running_loop().time()
             if self._tls is not None:
                 self._tls.refresh(at_once=True)

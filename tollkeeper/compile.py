@@ -21,9 +21,11 @@ from backends.compiled import FOLDER, LIST, ROOT, digest_of, find_compiled
 
 _GROUP: Final = "tollkeeper"
 _PACKAGES: Final = ("contracts", "backends", "gateway", "analytics")
-# What -O1 finds out about pointers and pure functions takes a fifth of its time and changes no byte of what it makes.
+# What is found out so about pointers and pure functions takes a fifth of the time and changes hardly a byte.
 _LESS_ANALYSIS: Final = ("-fno-tree-pta", "-fno-ipa-pure-const", "-fno-ipa-reference")
-_FLAGS: Final = ("-O1", "-fPIC", "-pthread", "-w", "-DNDEBUG", "-fvisibility=hidden", "-fno-semantic-interposition")
+# -O2 puts what seldom happens aside: a request then runs through a tenth less of code, which counts where caches are
+# cold.
+_FLAGS: Final = tuple("-O2 -fno-plt -fPIC -pthread -w -DNDEBUG -fvisibility=hidden -fno-semantic-interposition".split())
 
 # Libraries that no hot module takes anything from, though what these import does: reading them takes twice as long as
 # all the rest, and the C is the same. Types are checked strictly, and with them, by `make check`.
@@ -37,7 +39,9 @@ HOT: Final = tuple(
     backends/chunk_taker backends/http_connection backends/http_head backends/http_pool backends/segment_frames
     backends/llm/answer_reader backends/llm/http_reply backends/llm/known_shapes backends/llm/openai_http
     backends/llm/sent_stream backends/llm/sse backends/llm/text_shape
-    contracts/ids
+    contracts/gaps contracts/ids contracts/leaf_counts contracts/openai_usage contracts/plain_counts
+    contracts/usage_wish
+    backends/llm/openai_body backends/segment_file backends/segments gateway/output_estimates gateway/routing/router
     gateway/admission gateway/allowance gateway/chunk_relay gateway/counting gateway/endpoints gateway/exchange
     gateway/guard gateway/http gateway/journal gateway/progress gateway/reading
     gateway/recorder gateway/secure_listener gateway/served gateway/steady_estimates

@@ -12,7 +12,7 @@ from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.attribution import split_exactly
 from contracts.errors import InvalidRequest, NotFound
-from contracts.records import GAP_UNIT_NS
+from contracts.gaps import GAP_UNIT_NS
 
 _REACH: Final = timedelta(seconds=60)  # a step that began before the token's time may reach into it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

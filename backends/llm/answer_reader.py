@@ -11,8 +11,9 @@ from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
+from contracts.openai_usage import usage_from_openai
 from contracts.records import CountMethod
-from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage, usage_from_openai
+from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 
 _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 
@@ -47,7 +48,8 @@ class AnswerReader:
 
     def result(self) -> Result:
         """Give the account of the answer once it has ended."""
-        if self._tokens and self._usage.output_tokens == 0:  # a placeholder, as what has passed shows
+        usage = self._usage
+        if self._tokens and not usage.output_text and usage.output_tokens == 0:  # a placeholder: something has passed
             self._usage = msgspec.structs.replace(self._usage, output_text=self._tokens)
             self._count_method = "estimate"
         return Result(
@@ -110,8 +112,11 @@ class AnswerReader:
             raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {form.name}") from error
         if getattr(reply, form.content) is None:
             raise UpstreamBroken(message_in(body) or f"target {self._target!r} sent a reply without {form.content}")
-        self._take(usage_in(reply))
-        if form is GENERATED and not self._usage.is_known:
+        if not isinstance(reply, ChatReply):
+            self._take(usage_in(reply))
+        elif reply.usage is not None:
+            self.take_usage(reply.usage)
+        if form is GENERATED and self._usage == UNKNOWN_USAGE:
             self._answer_bytes = answer_bytes(body)
         self._name(reply.model, reply.system_fingerprint)
         if isinstance(reply, ChatReply):
@@ -133,7 +138,7 @@ class AnswerReader:
         if usage is None:
             return
         self._usage = usage
-        self._count_method = "reported" if usage.is_known else "none"
+        self._count_method = "none" if usage == UNKNOWN_USAGE else "reported"
         self._sink.report(usage, self._count_method)
 
     def _name(self, model: str | None, version: str | None) -> None:

@@ -12,9 +12,10 @@ from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.known_shapes import KnownShapes
 from backends.llm.openai_errors import message_in
-from backends.llm.openai_replies import form_for
+from backends.llm.openai_replies import GENERATED, form_for
 from backends.llm.sse import EventSplitter, data_of
 from backends.llm.text_shape import TextShape
+from contracts.chat import ChatRequest, GenerationRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import (
     TargetMisconfigured,
@@ -58,9 +59,12 @@ class ReplyReader(AnswerReader):
         self, spec: TargetSpec, sink: Sink, request: AnyRequest, known_shapes: KnownShapes | None = None
     ) -> None:
         """`known_shapes` are those of the target's earlier streams."""
-        super().__init__(spec.id, sink, form_for(request), spec.model or request.model)
-        self._is_streamed = request.is_streamed
-        if request.choice_count > 1:  # they take turns
+        # Every reply comes this way: what a chat says is looked at, what other requests say is asked for.
+        form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
+        super().__init__(spec.id, sink, form, spec.model or request.model)
+        self._is_streamed = isinstance(request, GenerationRequest) and request.stream is True
+        choices = request.n if isinstance(request, ChatRequest) else request.choice_count
+        if choices is not None and choices > 1:  # they take turns
             self._lessons = _MAX_LESSONS
         self._known_shapes = known_shapes
         self._pieces: list[bytes] = []

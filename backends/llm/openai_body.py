@@ -9,6 +9,7 @@ import msgspec
 from backends.llm.base import ModelCall
 from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.completion import CompletionRequest
+from contracts.usage_wish import wants_usage
 
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -68,7 +69,7 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
         call = replace(call, body=_in_its_words(request, server))
     renamed = bool(server.model) and server.model != request.model
     generates = isinstance(request, GenerationRequest)
-    needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not request.wants_usage
+    needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not wants_usage(request)
     limit = _new_limit(request, call.max_output) if isinstance(request, GenerationRequest) else None
     effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
     ranks = generates and server.sends_priority
@@ -96,7 +97,7 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
 
 def with_usage(request: GenerationRequest, body: bytes) -> bytes:
     """Give a stream's body as `body_for` does where nothing else is to be changed."""
-    if request.wants_usage:
+    if wants_usage(request):
         return body
     if request.stream_options is None and b"stream_options" not in body:
         return body[: body.rindex(b"}")] + _USAGE_END

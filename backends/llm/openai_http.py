@@ -106,7 +106,7 @@ class OpenAIHttpTarget:
         on_end: Callable[[UpstreamError | None], None],
     ) -> SentWhole | None:
         """Send a request on a connection that is idle; `None` where none is."""
-        if isinstance(request, GenerationRequest) and request.is_streamed:
+        if isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
         head = self._head_of(path, "", request_id, len(body))
         # Of a sink's methods, such replies use these.

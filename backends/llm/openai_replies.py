@@ -9,9 +9,10 @@ import msgspec
 from contracts.chat import ChatReply
 from contracts.embedding import EmbeddingReply, EmbeddingRequest
 from contracts.errors import InvalidUsage
+from contracts.openai_usage import usage_from_openai
 from contracts.requests import AnyRequest
 from contracts.rerank import PairReply, RerankRequest, ScoreRequest
-from contracts.usage import Usage, usage_from_openai
+from contracts.usage import Usage
 
 AnyReply = ChatReply | EmbeddingReply | PairReply
 _AnyDecoder = msgspec.json.Decoder[ChatReply] | msgspec.json.Decoder[EmbeddingReply] | msgspec.json.Decoder[PairReply]

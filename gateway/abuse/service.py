@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from backends.beat import until_beat
 from contracts.abuse.incident import Incident
 from contracts.errors import TollkeeperError
 from gateway.abuse.incidents import IncidentBook
@@ -37,7 +38,7 @@ class AbuseService:
     async def run(self) -> None:
         """Publish until cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
             await self.tell()
 
     async def tell(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from backends.beat import until_beat
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, Playbook
 from gateway.attempts.breaker import Breaker
@@ -134,7 +135,7 @@ class HealthBook:
     async def run(self) -> None:
         """Look through the book once a second, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(until_beat(_LOOK_SECONDS))
             self.look()
 
     def look(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from backends.beat import until_beat
 from contracts.errors import CountersUnavailable
 from gateway.attempts.breaker import Breaker
 from gateway.attempts.health_book import HealthBook
@@ -48,7 +49,7 @@ class SharedHealth:
     async def run(self) -> None:
         """Leave and read notes once a second, until cancelled."""
         while True:
-            await asyncio.sleep(_TURN_SECONDS)
+            await asyncio.sleep(until_beat(_TURN_SECONDS))
             await self.turn()
 
     async def turn(self) -> None:

@@ -10,6 +10,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backends.beat import until_beat
 from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import (
     AddressNotAllowed,
@@ -136,7 +137,7 @@ class Authenticator:
                 if issuers or self._tokens is not None:
                     tokens = self._tokens or await self._load_token_issuers()
                     await tokens.refresh(issuers)
-                await asyncio.sleep(_TICK_SECONDS)
+                await asyncio.sleep(until_beat(_TICK_SECONDS))
         finally:
             if self._tokens is not None:
                 await self._tokens.close()

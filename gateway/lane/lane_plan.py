@@ -7,8 +7,10 @@ from msgspec.structs import replace
 from backends.llm.base import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.guardrails.policy import covering
-from contracts.prices import UNPRICED, AnyCard
+from contracts.plain_counts import plain_counts
+from contracts.prices import UNPRICED, AnyCard, bill
 from contracts.records import RequestRecord
+from contracts.usage import Usage
 from gateway.attempts.target_health import TargetHealth
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
@@ -71,6 +73,16 @@ class LaneTarget:
         self.template = template
         self.stream_template = stream_template
         self.alike = alike
+
+    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:
+        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known."""
+        plain, rates = plain_counts(usage), self.text_rates
+        if plain is None:
+            return usage.input_tokens, usage.output_tokens, bill(usage, CHAT.name, self.card).total_pico_usd
+        tokens_in, tokens_out = plain
+        if rates is None:
+            return tokens_in, tokens_out, bill(usage, CHAT.name, self.card).total_pico_usd
+        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1]
 
 
 class OpenLane:

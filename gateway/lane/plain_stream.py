@@ -8,10 +8,11 @@ from backends.llm.base import SendAgain, SentWhole
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
+from contracts.gaps import pack_gaps
 from contracts.generation import Delta, Result
-from contracts.prices import bill
-from contracts.records import CountMethod, pack_gaps
-from contracts.usage import Usage, plain_counts
+from contracts.records import CountMethod
+from contracts.usage import Usage
+from contracts.usage_wish import wants_usage
 from gateway.allowance import NEVER, Allowance
 from gateway.chunk_relay import ChunkRelay
 from gateway.exchange import Exchange
@@ -114,7 +115,7 @@ class PlainStream:
     @staticmethod
     def takes(request: ChatRequest, opened: OpenLane, to: LaneTarget) -> bool:
         """Say whether a request's stream can go without a task."""
-        is_alone = request.choice_count == 1 and opened.key.policy.max_thinking_tokens is None
+        is_alone = (request.n or 1) == 1 and opened.key.policy.max_thinking_tokens is None
         return is_alone and to.target is not None and to.health.is_plain
 
     def send(self) -> bool:
@@ -172,14 +173,22 @@ class PlainStream:
             self.progress.take(delta, now_ns)
             if delta.finish_reason is not None:
                 self._is_finished = True
-        if is_usage_only and not self._request.wants_usage:
+        if is_usage_only and not wants_usage(self._request):
             return
         exchange = self._exchange
-        if exchange.is_started:
+        if self._is_finished and exchange.is_started:  # to leave with the end, where that comes in the same turn
+            if not exchange.held_back:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            exchange.hold_back(data)
+        elif exchange.is_started:
             exchange.write(data)
         else:
             exchange.start_lines(200, EVENT_STREAM, self._lines(), data)
         self.watch_growth()
+
+    def _end_turn(self) -> None:
+        if not self.has_ended:  # else it leaves with the end
+            self._exchange.send_held_back()
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
         """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
@@ -233,13 +242,8 @@ class PlainStream:
         assert self._sent is not None
         result = self._sent.result(error)
         self._lane.stages.guard.after(result)
-        usage, rates = result.usage, self._to.text_rates
-        plain = plain_counts(usage)
-        tokens_in, tokens_out = plain or (usage.input_tokens, usage.output_tokens)
-        if plain is not None and rates is not None:
-            cost: int | None = plain[0] * rates[0] + plain[1] * rates[1]
-        else:
-            cost = bill(usage, CHAT.name, self._to.card).total_pico_usd
+        usage = result.usage
+        tokens_in, tokens_out, cost = self._to.priced(usage)
         is_known = cost is not None or self._to.card is None
         is_known = is_known and result.count_method == "reported" and self._exchange.is_started
         if not tokens_in or tokens_out is None or not is_known:
@@ -322,7 +326,7 @@ class PlainStream:
                 charged = paid[MONEY]
             offsets, tokens = charges_of(reservation, self.started_at_ns)
         lane.stages.admission.settle(let_in.ticket)
-        first_ns, gaps = progress.first_at_ns, progress.gaps_for(result.usage.output_tokens)
+        first_ns, gaps = progress.first_at_ns, progress.gaps_for(tokens_out)
         return self._to.stream_template.pack(
             (
                 self._id,
@@ -366,6 +370,7 @@ class PlainStream:
         lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
         tokens_out = let_in.tokens_out if self._allowance is None else self._allowance.reserved
         self._leave()
+        exchange.send_held_back()
         self._outcome = outcome
         life = life_of(opened, exchange, self._request, self._id, self.started_at_ns, self.began_ns, self._admitted_ns)
         life.limit = "" if self._purse is None else self._purse.lacking_rule

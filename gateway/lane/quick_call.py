@@ -9,9 +9,8 @@ from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamError
 from contracts.generation import Result
-from contracts.prices import bill
 from contracts.records import CountMethod
-from contracts.usage import Usage, plain_counts
+from contracts.usage import Usage
 from gateway.admission import Ticket
 from gateway.exchange import Exchange
 from gateway.lane.endings import Ending, Lesson
@@ -198,13 +197,8 @@ class QuickCall:
         assert self._sent is not None
         result = self._sent.result(error)
         self._lane.stages.guard.after(result)
-        usage, rates = result.usage, self._to.text_rates
-        plain = plain_counts(usage)
-        tokens_in, tokens_out = plain or (usage.input_tokens, usage.output_tokens)
-        if plain is not None and rates is not None:
-            cost: int | None = plain[0] * rates[0] + plain[1] * rates[1]
-        else:
-            cost = bill(usage, CHAT.name, self._to.card).total_pico_usd
+        usage = result.usage
+        tokens_in, tokens_out, cost = self._to.priced(usage)
         is_priced = cost is not None or self._to.card is None
         if not tokens_in or tokens_out is None or not is_priced or result.count_method != "reported":
             self.go_on(result)

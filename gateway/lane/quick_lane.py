@@ -166,7 +166,8 @@ class QuickLane:
 
         `counted` is its prompt's tokens, `None` where they are estimated.
         """
-        limit, choices = request.output_limit, request.n or 1
+        newer, choices = request.max_completion_tokens, request.n or 1
+        limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
         size = prompt_bytes(body)
         tokens_in = tokens_out = 0
         reservation: Reservation | None = None
@@ -215,6 +216,7 @@ def _read(exchange: Exchange) -> ChatRequest | None:
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request
-    if type(request) is not ChatRequest or request.user or facts_wanted(request) is not None:
+    if type(request) is not ChatRequest or request.user:
         return None
-    return request
+    is_looked_into = bool(request.tools or request.response_format) and facts_wanted(request) is not None
+    return None if is_looked_into else request

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from backends.beat import until_beat
 from contracts.errors import TollkeeperError
 from contracts.limits import BudgetSpec
 from gateway.limits.budget_ledger import BudgetCounter, BudgetLedger
@@ -98,7 +99,7 @@ class BudgetWatch:
     async def run(self) -> None:
         """Write and publish until cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
             await self.tell()
 
     async def tell(self) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from backends.beat import until_beat
 from contracts.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, Line, Shortage
 from gateway.limits.budget import BudgetCounter, OnSettled, OnSettledLate
@@ -20,7 +21,8 @@ _Name: TypeAlias = tuple[str, str]  # rule id, subject
 _SECOND_NS: Final = 1_000_000_000
 _MILLISECOND_NS: Final = 1_000_000
 _ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once
-_TURN_SECONDS: Final = 0.05
+_TURN_SECONDS: Final = 0.25
+_SHORT_TURN_SECONDS: Final = 0.05  # where there are many of them
 _MOST_A_TURN: Final = 1000  # counters looked at in one turn of the loop: below a millisecond
 _GENERATION_NS: Final = 600 * _SECOND_NS
 _UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
@@ -116,8 +118,10 @@ class MemoryStore:
     async def run(self) -> None:
         """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
         while True:
-            self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) * _TURN_SECONDS / _ROUND_SECONDS) + 1))
-            await asyncio.sleep(_TURN_SECONDS)
+            a_second = len(self._to_visit) / _ROUND_SECONDS
+            turn = _TURN_SECONDS if a_second * _TURN_SECONDS < _MOST_A_TURN else _SHORT_TURN_SECONDS
+            self.forget_idle(min(_MOST_A_TURN, int(a_second * turn) + 1))
+            await asyncio.sleep(until_beat(turn))
 
     async def close(self) -> None:
         """Nothing is leased, so nothing is given back."""

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from backends.beat import until_beat
 from contracts.limits import LimitSpec, Window
 
 _log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class WindowFile:
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
             await self.write()
 
     async def write(self) -> None:

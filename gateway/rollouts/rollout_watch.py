@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from backends.beat import until_beat
 from contracts.errors import TollkeeperError
 from contracts.rollout_tally import Observed, summed
 from contracts.rollout_verdict import breaches_of
@@ -42,7 +43,7 @@ class RolloutWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_SECONDS)
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
             for spec in tuple(self._live()):
                 try:
                     await self.look(spec)

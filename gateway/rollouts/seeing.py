@@ -3,7 +3,7 @@
 from typing import Final
 
 from contracts.errors import ClientGone, HedgeLost, UpstreamError
-from contracts.records import GAP_UNIT_NS
+from contracts.gaps import GAP_UNIT_NS
 from contracts.rollout_tally import Seen
 from gateway.life import Attempt, Life
 from gateway.routes.refusal import begins_as_refusal

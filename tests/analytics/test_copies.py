@@ -38,11 +38,12 @@ from analytics.recommendations.evidence import read_uses
 from analytics.scope import Period, Scope
 from analytics.series import series
 from backends.store.client import StoreClient
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.money import usd
 from contracts.objectives import TIMED
 from contracts.rates import BillingTerms, RateBook
-from contracts.records import GpuShare, RequestRecord, pack_gaps
+from contracts.records import GpuShare, RequestRecord
 from contracts.rollouts import PLATFORM_TENANT
 from contracts.usage import Usage
 from tests.analytics.cost.records import request

@@ -12,10 +12,11 @@ import pytest
 from analytics.slo.indicators import count_windows
 from analytics.slo.report import slo_report
 from backends.store.client import StoreClient
+from contracts.gaps import pack_gaps, unpack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.objectives import BURN_WINDOWS, STEPS_TENTHS_MS, Counts, Objective
-from contracts.records import RequestRecord, pack_gaps, unpack_gaps
+from contracts.records import RequestRecord
 from contracts.rollouts import PLATFORM_TENANT
 from contracts.usage import Usage
 

@@ -17,8 +17,9 @@ from analytics.scope import Period, Scope
 from analytics.series import series
 from analytics.volume import Volume
 from backends.store.client import StoreClient
+from contracts.gaps import pack_gaps, unpack_gaps
 from contracts.identity import Identity
-from contracts.records import Outcome, RequestRecord, pack_gaps, unpack_gaps
+from contracts.records import Outcome, RequestRecord
 from contracts.usage import Usage
 
 Record = Callable[[Sequence[RequestRecord]], None]

@@ -24,9 +24,10 @@ from analytics.overview import LatencyQuestion, overview, overview_latency, with
 from analytics.scope import Period, Scope
 from analytics.series import series
 from backends.store.client import StoreClient
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.objectives import TIMED
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.usage import Usage
 from tests.analytics.cost.records import request
 

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from backends.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record, pack_gaps
+from contracts.records import EVENT_NAMES, RequestRecord, encode_record
 from contracts.usage import Usage
 from tests.ports import find_free_port, find_free_ports
 

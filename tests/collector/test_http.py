@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from backends.otlp import TRACES_PATH, build_export_request, rejected_records
-from contracts.records import pack_gaps
+from contracts.gaps import pack_gaps
 
 Make = Callable[..., Any]
 

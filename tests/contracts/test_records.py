@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidRecord
+from contracts.gaps import MAX_GAP_UNITS, pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.records import (
     EVENT_NAMES,
     EVENT_PREFIX,
-    MAX_GAP_UNITS,
     AttemptRecord,
     ContentRecord,
     DeviceRecord,
@@ -28,7 +28,6 @@ from contracts.records import (
     decode_record,
     encode_record,
     event_name_of,
-    pack_gaps,
 )
 from contracts.usage import LEAVES, MAX_TOKENS_PER_LEAF, Usage
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidUsage
+from contracts.openai_usage import openai_usage, usage_from_openai
 from contracts.usage import (
     INPUT_LEAVES,
     LEAVES,
@@ -16,9 +17,7 @@ from contracts.usage import (
     OpenAIUsage,
     PromptTokensDetails,
     Usage,
-    openai_usage,
     usage_from_leaves,
-    usage_from_openai,
 )
 
 SOME = settings(max_examples=80, deadline=None)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidUsage
-from contracts.usage import OpenAIUsage, Usage, usage_from_openai
+from contracts.openai_usage import usage_from_openai
+from contracts.usage import OpenAIUsage, Usage
 
 COUNTS = st.integers(0, 1000)
 

@@ -14,9 +14,10 @@ from analytics.reach import EVERYTHING, Reach
 from backends.store.columns import arrow_batch
 from contracts.control import Role
 from contracts.errors import PermissionDenied
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.names import REQUESTS
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.usage import Usage
 from dashboard import frame, panels
 from dashboard.control_reach import require_within

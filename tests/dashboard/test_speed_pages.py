@@ -22,10 +22,11 @@ from backends.control.database import ControlDatabase
 from backends.control.slos import NewSlo, put_slo
 from backends.store.columns import arrow_batch
 from contracts.errors import PermissionDenied
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.records import GpuShare, RequestRecord, StepRecord, pack_gaps
+from contracts.records import GpuShare, RequestRecord, StepRecord
 from contracts.usage import Usage
 from dashboard.own_requests import slowest_of_own
 

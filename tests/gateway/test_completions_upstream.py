@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.records import unpack_gaps
+from contracts.gaps import unpack_gaps
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from backends.engine.settings import BUILTIN_PATH
-from contracts.records import StepRecord, unpack_gaps
+from contracts.gaps import unpack_gaps
+from contracts.records import StepRecord
 from tests.gateway.host_process import MODEL, HostProcess
 
 HELLO: Any = [{"role": "user", "content": "What is a bridge?"}]

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from contracts.records import AttemptRecord, KvRecord, StepRecord, encode_record, unpack_gaps
+from contracts.gaps import unpack_gaps
+from contracts.records import AttemptRecord, KvRecord, StepRecord, encode_record
 from contracts.usage import Usage
 from contracts.wire import Abort, Attach, KvEvents, Steps, StepsAck, Submit
 from tests.backends.llm.engine_fake import FakeHost, Play, builtin_hello

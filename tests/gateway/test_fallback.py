@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from contracts.records import unpack_gaps
+from contracts.gaps import unpack_gaps
 
 FAULTS = {
     "refused": {"fault": "refuse"},

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.gaps import GAP_UNIT_NS
 from contracts.generation import Delta
-from contracts.records import GAP_UNIT_NS
 from gateway.progress import Progress
 
 PIECES = st.lists(

@@ -12,10 +12,11 @@ import pytest
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import ConfigurationError, StoreRefused
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.usage import Usage
 from migrations.cluster import ClusterRendering
 from migrations.store import read_migrations

@@ -8,10 +8,11 @@ import pyarrow
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.rollouts import PLATFORM_TENANT
 from migrations.store import migrate_store, read_migrations
 

@@ -10,10 +10,11 @@ import pytest
 
 from backends.store.columns import arrow_batch
 from contracts.errors import StoreUnavailable
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.records import RequestRecord, StepRecord, pack_gaps
+from contracts.records import RequestRecord, StepRecord
 from contracts.usage import Usage
 
 # Rows of a past week would expire from the rollup by minutes, so the batches are of now.

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from backends.store.columns import arrow_batch
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import GpuShare, Outcome, RequestRecord, pack_gaps
+from contracts.records import GpuShare, Outcome, RequestRecord
 from contracts.usage import Usage
 
 # The last midnight: rows of a past week would expire from the rollup by minutes.

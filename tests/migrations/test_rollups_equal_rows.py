@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.store.columns import arrow_batch
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import GpuShare, Outcome, RequestRecord, pack_gaps
+from contracts.records import GpuShare, Outcome, RequestRecord
 from contracts.usage import Usage
 
 NOW_NS = time.time_ns()

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from backends.store.columns import arrow_batch
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import pack_gaps
 from contracts.usage import Usage
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app

@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from backends.store.columns import arrow_batch
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ATTEMPTS, ENGINE_STEPS, REQUESTS
-from contracts.records import AttemptRecord, RequestRecord, StepRecord, pack_gaps
+from contracts.records import AttemptRecord, RequestRecord, StepRecord
 from contracts.usage import Usage
 from tollkeeper.cli import app
 

@@ -18,10 +18,11 @@ from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import InvalidRequest, NotFound
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.names import ENGINE_STEPS
 from contracts.prices import PriceBook, price_card
-from contracts.records import RequestRecord, StepRecord, pack_gaps
+from contracts.records import RequestRecord, StepRecord
 from contracts.usage import Usage
 from tests.analytics.cost.records import request
 

@@ -10,8 +10,9 @@ import pytest
 from analytics.comparison.intervals import mean, mean_ratio, quantile_ratio, share, share_difference
 from analytics.comparison.rollout_report import rollout_report
 from backends.store.client import StoreClient
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
-from contracts.records import Arm, RequestRecord, pack_gaps
+from contracts.records import Arm, RequestRecord
 from contracts.rollouts import PLATFORM_TENANT
 from contracts.usage import Usage
 

@@ -27,11 +27,12 @@ from analytics.scope import Scope
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import NotFound
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ATTEMPTS, ENGINE_STEPS
 from contracts.prices import price_card
-from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord, pack_gaps
+from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
 from contracts.usage import Usage
 from tests.analytics.cost.records import request
 

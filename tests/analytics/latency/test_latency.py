@@ -15,8 +15,9 @@ from analytics.latency.over_time import latency_over_time
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.usage import Usage
 from tests.analytics.cost.records import request
 

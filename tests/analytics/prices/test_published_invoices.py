@@ -12,14 +12,9 @@ import pytest
 
 from analytics.prices.catalogue import catalogue_cards
 from contracts.money import usd
+from contracts.openai_usage import usage_from_openai
 from contracts.prices import PriceBook, PriceCard, cost_of, price_card
-from contracts.usage import (
-    CompletionTokensDetails,
-    OpenAIUsage,
-    PromptTokensDetails,
-    Usage,
-    usage_from_openai,
-)
+from contracts.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
 
 READ = datetime(2026, 11, 20, tzinfo=UTC)
 

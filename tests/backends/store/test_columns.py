@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from backends.store.columns import STORE_TYPES, arrow_batch
 from contracts.errors import InvalidRecord
+from contracts.gaps import pack_gaps, unpack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.money import MAX_PICO_USD, usd
 from contracts.names import TABLES
-from contracts.records import AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord, pack_gaps, unpack_gaps
+from contracts.records import AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord
 from contracts.usage import Usage
 
 NOW_NS = 1_793_707_200_123_456_789  # 3 November 2026

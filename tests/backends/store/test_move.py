@@ -19,10 +19,11 @@ from backends.store.tables import COPY_PREFIX, list_tables
 from backends.store.transfer import CopyDiffers, load_table
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, StoreUnavailable
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import REQUESTS
-from contracts.records import RequestRecord, pack_gaps
+from contracts.records import RequestRecord
 from contracts.usage import Usage
 
 PATIENCE_SECONDS = 120.0

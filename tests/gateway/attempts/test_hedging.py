@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from contracts.errors import UpstreamError, UpstreamRejected
-from contracts.records import unpack_gaps
+from contracts.gaps import unpack_gaps
 from gateway.attempts.retry_budget import RetryBudget
 
 HEDGED = {"hedge": {"least_seconds": 0.03, "share": 1.0}}

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from contracts.records import unpack_gaps
+from contracts.gaps import unpack_gaps
 from gateway.chunk_relay import ChunkRelay
 from gateway.lane.plain_stream import PlainStream
 from gateway.lane.quick_stream import QuickStream

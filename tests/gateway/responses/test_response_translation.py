@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from contracts.chat import TranslatedChat
 from contracts.errors import InvalidRequest
 from contracts.responses import InputItem
+from contracts.usage_wish import wants_usage
 from gateway.responses.reading import item_of, read_asked
 from gateway.responses.translation import chat_messages, chat_of, check_items
 
@@ -155,7 +156,7 @@ def test_every_field_has_its_place_in_the_chat():
         "prompt_cache_key": "k",
         "service_tier": "flex",
     }
-    assert chat.is_streamed and chat.output_limit == 5 and chat.user == "u" and not chat.wants_usage
+    assert chat.is_streamed and chat.output_limit == 5 and chat.user == "u" and not wants_usage(chat)
 
 
 def test_a_safety_identifier_stands_for_the_user_where_none_is_named():
