@@ -11,11 +11,12 @@ import fcntl
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar, cast
 
 from backends.disk_room import DISK_FULL
 from backends.segment_file import SegmentFile
@@ -40,6 +41,10 @@ class Position(NamedTuple):
 
     segment: int
     offset: int
+
+
+# As `Position(...)`, which is a function of the interpreter's: every record's way leads through it.
+_position: Final = cast("Callable[[tuple[int, int]], Position]", partial(tuple.__new__, Position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class SegmentLog:
                 else:
                     self._sizes[self._number] = current.written
                     self._pending += size
-                    return Position(self._number, current.written)
+                    return _position((self._number, current.written))
         return self.append_many((payload,))
 
     def append_many(self, payloads: Sequence[bytes]) -> Position:
@@ -228,30 +233,34 @@ class SegmentLog:
         if until is not None:
             limit = min(limit, until)
         found: list[Entry] = []
-        taken = 0
         for number, size in sizes:
             if not after.segment <= number <= limit.segment:
                 continue
-            for entry in self._entries(number, after.offset if number == after.segment else 0, size):
-                taken += len(entry.payload)
-                if entry.end > limit or len(found) >= max_entries or (found and taken > max_bytes):
-                    return found
-                found.append(entry)
+            start = after.offset if number == after.segment else 0
+            if start < size and not self._read_segment(number, start, size, limit, max_entries, max_bytes, found):
+                break
         return found
 
-    def _entries(self, number: int, start: int, size: int) -> Iterator[Entry]:
-        if start >= size:
-            return
+    def _read_segment(
+        self, number: int, start: int, size: int, limit: Position, max_entries: int, max_bytes: int, found: list[Entry]
+    ) -> bool:
+        """Read a segment's entries; say whether none of them was one too many."""
         try:
             file = open(self._path(number), "rb", buffering=0)
         except FileNotFoundError:
-            return  # released by another thread since the sizes were copied
+            return True  # released by another thread since the sizes were copied
+        taken = sum(len(entry.payload) for entry in found)
         with file:
             for begin, end, payload in frames(file.fileno(), start, size):
                 if payload is None:
                     self._count_damage(Position(number, end))
-                else:
-                    yield Entry(Position(number, begin), Position(number, end), payload)
+                    continue
+                taken += len(payload)
+                entry = Entry(Position(number, begin), Position(number, end), payload)
+                if entry.end > limit or len(found) >= max_entries or (found and taken > max_bytes):
+                    return False
+                found.append(entry)
+        return True
 
     def _count_damage(self, place: Position) -> None:
         if place > self._counted_upto:  # a second reading of the same place is not a second loss

@@ -22,6 +22,7 @@ from bench.load.result import Load, Mode, Quantiles
 from bench.load.rig import Patience, Rig
 from bench.load.rivals import RIVALS, start_rival
 from bench.load.sample import Sample, Series, lag_quantile, slope_per_million
+from bench.load.stalls import jitter_ns, stalls_of
 from bench.report import Report, run_bench
 
 GATEWAY: Final = "gateway"
@@ -254,6 +255,9 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
 
     seen = {name: series.median(name, jitter) for name in ("direct", *names)}
     _add_beside(report, "streams_jitter_p99", seen, "ms", n, (2.0, 1.2))
+    stalls = stalls_of(rig.cores.measured, plan.stream_seconds)
+    floor = jitter_ns(stalls, plan.stream_seconds, 0.99) / 1e6
+    report.add("streams_jitter_p99_stalls", floor, "ms, of the measured core", better="lower", n=len(stalls))
     costs = {name: series.median(name, lambda sample: sample.cpu_ms_per_1k_chunks) for name in names}
     _add_beside(report, "streams_cpu", costs, "ms CPU per 1,000 chunks", n, (35.0, 25.0))
     joined = series.median(GATEWAY, _coalesced)

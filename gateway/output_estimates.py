@@ -99,7 +99,7 @@ class Lengths:
             self.tokens, self.at_least = _BOUNDS[place], 0
             return
         cuts = self._cuts
-        at_risk = sum(self._ends) + sum(cuts)
+        at_risk = math.fsum(self._ends) + math.fsum(cuts)
         longer, place_of_longest = 1.0, 0
         wanted = 1 - self._quantile + _ROUNDING
         for place, (ended, cut) in enumerate(zip(self._ends, cuts, strict=True)):

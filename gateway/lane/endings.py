@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from gateway.exchange import Exchange
 from gateway.lane.forecast import Forecast
@@ -82,8 +83,10 @@ class Endings:
     what is sent within a turn leaves at its end in any case.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, prepare_next: Callable[[], None]) -> None:
+        """`prepare_next` does what those that follow would else have to wait for."""
         self._recorder = recorder
+        self._prepare_next = prepare_next
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
         self._uncounted: list[WholeRequest] = []
@@ -129,5 +132,6 @@ class Endings:
             self._recorder.count_whole(records)
             for lesson in lessons:
                 lesson.teach()
+            self._prepare_next()
         except Exception:  # what is on disk is not written twice, and the answers are good ones
             _log.exception("requests could not be counted", extra={"requests": len(records)})

@@ -139,7 +139,6 @@ class PlainStream:
 
     def _make_ready(self) -> None:
         lane = self._lane
-        lane.freshen(self._exchange.headers[b"authorization"], self._request.model, self.started_at_ns)
         reservation, told = self._let_in.reservation, self._open.limits_told
         if reservation is not None:
             if told is not None:  # as it stands at this moment

@@ -152,11 +152,10 @@ class QuickCall:
 
     def _prepare(self) -> None:
         """Get ready for the reply, once the request is on its way: what is sent in a turn leaves at its end."""
-        lane, reservation, told = self._lane, self._let_in.reservation, self._open.limits_told
+        reservation, told = self._let_in.reservation, self._open.limits_told
         if reservation is not None and told is not None:  # as it stood when it was let in
             first = reservation.portions[0]
             self._limits_told = told.told(first.at_ns, first.left or ())
-        lane.freshen(self._exchange.headers[b"authorization"], self._request.model, self.started_at_ns)
 
     def cancel(self) -> None:
         """End it: the client has left."""

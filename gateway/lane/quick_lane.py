@@ -48,12 +48,13 @@ class QuickLane:
         self.clock = clock
         self.start = start
         self.ids = IdSource()
-        self.endings = Endings(stages.recorder)
+        self.endings = Endings(stages.recorder, self._prepare_next)
         self.hits = QuickHits(stages, clock, self.ids, self.endings)
         self.open_grants = 0  # held by requests under way
         # By Authorization header and model, of one snapshot and one generation of the counters.
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
         self._plans_of: tuple[Snapshot, int] | None = None
+        self._stale: tuple[bytes, str] | None = None  # a plan that is better made again
 
     def take(self, exchange: Exchange) -> QuickCall | PlainStream | QuickStream | Answered | None:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
@@ -128,11 +129,19 @@ class QuickLane:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = self._plans[sent, model] = plan_lane(self.stages, key, model, now_ns)
+        elif now_ns >= plan.stale_ns:
+            self._stale = (sent, model)
         return plan
 
-    def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
-        """Make again what the next requests would have to make first, while one is with its target."""
+    def _prepare_next(self) -> None:
+        """Do what the next requests would have to do first, while nobody waits."""
         self.ids.refill()
+        stale, self._stale = self._stale, None
+        if stale is not None:
+            self.freshen(*stale, self.clock.wall_ns())
+
+    def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
+        """Make a plan again that is stale by now."""
         plan = self._plans.get((sent, model))
         if plan is None or now_ns < plan.stale_ns or self._plans_of is None:
             return

@@ -99,15 +99,21 @@ def duration(seconds: float) -> bytes:
     return _written(-(-round(seconds * 1e9) // 1_000_000))
 
 
-@lru_cache(maxsize=4096)  # what a window says lies within the one second of its newest bucket, most of the time
 def _written(milliseconds: int) -> bytes:
-    if milliseconds < 1000:
-        return b"%dms" % milliseconds if milliseconds else b"0s"
     whole, rest = divmod(milliseconds, 1000)
-    hours, whole = divmod(whole, 3600)
-    minutes, whole = divmod(whole, 60)
-    fraction = (b".%03d" % rest).rstrip(b"0") if rest else b""
-    text = b"%d%bs" % (whole, fraction)
+    if whole:
+        return _whole_seconds(whole) + _FRACTIONS[rest]
+    return b"%dms" % rest if rest else b"0s"
+
+
+@lru_cache(maxsize=4096)  # as many as there are seconds that the windows in use have left
+def _whole_seconds(seconds: int) -> bytes:
+    """Write whole seconds, without the unit that they end with."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
     if hours:
-        return b"%dh%dm%b" % (hours, minutes, text)
-    return b"%dm%b" % (minutes, text) if minutes else text
+        return b"%dh%dm%d" % (hours, minutes, rest)
+    return b"%dm%d" % (minutes, rest) if minutes else b"%d" % rest
+
+
+_FRACTIONS: Final = [b"s", *((b".%03d" % rest).rstrip(b"0") + b"s" for rest in range(1, 1000))]

@@ -87,12 +87,12 @@ async def test_an_answers_end_does_not_wait_for_what_comes_long_after_it(start_g
         body["stream_options"] = {"include_usage": True}
     async with httpx.AsyncClient(base_url=running.base_url, headers={"authorization": f"Bearer {KEY}"}) as client:
         for _ in range(2):  # the second goes the short way
-            read, at_finish = b"", None
+            read = at_finish = b""
             async with client.stream("POST", "/chat/completions", json=body) as answer:
                 async for piece in answer.aiter_raw():
                     read += piece
-                    if at_finish is None and b"stop" in read:
+                    if not at_finish and b"stop" in read:
                         at_finish = read
-            assert b"[DONE]" not in at_finish and b"usage" not in at_finish
+            assert at_finish and b"[DONE]" not in at_finish and b"usage" not in at_finish
             assert read.endswith(b"data: [DONE]\n\n")
             assert (b"usage" in read) is wants_usage

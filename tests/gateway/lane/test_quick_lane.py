@@ -216,3 +216,17 @@ async def test_what_a_second_of_requests_share_is_made_again_before_one_has_to_w
     lane._plans.clear()
     lane.freshen(*name, fresh.stale_ns)
     assert not lane._plans, "nobody has asked since the configuration changed"
+
+
+async def test_a_stale_plan_is_made_again_once_a_request_that_met_it_has_ended(pair, upstream, eventually):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion("Hello")))
+    assert (await both.ask()).status == 200
+    lane = both.short.gateway._lane
+    [(name, plan)] = lane._plans.items()
+    assert (await both.ask()).status == 200
+    assert lane._plans[name] is plan or plan.until_ns <= lane.clock.wall_ns()
+    lane._plans[name].stale_ns = 0
+    met = lane._plans[name]
+    assert (await both.ask()).status == 200
+    await eventually(lambda: lane._plans[name] is not met)
