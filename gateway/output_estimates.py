@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
+from backends.native import mypyc_attr
+
 DEFAULT_TOKENS: Final = 512
 MAX_PAIRS: Final = 8192
 ENOUGH_ANSWERS: Final = 20
@@ -114,6 +116,7 @@ class Lengths:
         self.tokens, self.at_least = None, _BOUNDS[place_of_longest]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests bring their own
 class OutputEstimator:
     """Learns from settled requests; all calls take constant time. `quantile` is between 0 and 1.
 

@@ -170,16 +170,16 @@ async def test_it_backs_off_while_the_collector_is_away_and_catches_up(road, in_
     sleep = asyncio.sleep
 
     async def noted(seconds, result=None):
-        pauses.append(seconds)
+        pauses.append((asyncio.current_task(), seconds))
         await sleep(min(seconds, 0.002))
 
     monkeypatch.setattr("gateway.shipper.asyncio.sleep", noted)
     road.collector.always(refusal(503))
     road.write(3)
     shipper = road.shipper()
-    in_background(shipper)
+    shipping = in_background(shipper)
     await eventually(lambda: shipper.failures_in_a_row >= 9)
-    waits = [seconds for seconds in pauses if seconds >= 0.1][:9]
+    waits = [seconds for task, seconds in pauses if task is shipping and seconds >= 0.1][:9]
     for failures, seconds in enumerate(waits, start=1):
         ceiling = min(0.1 * 2**failures, 5.0)
         assert ceiling / 2 <= seconds <= ceiling
