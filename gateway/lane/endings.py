@@ -75,29 +75,51 @@ class Lesson:
 
 
 class Endings:
-    """Writes records and then sends answers, for all requests that end before the loop looks at its sockets again.
+    """Writes a request's record and then sends its answer; what nobody waits for, counts and lessons, follows.
 
-    What nobody waits for, counts and lessons, follows in the next turn.
-
-    One write on disk costs a twentieth of an answer and serves as many as there are; nobody waits longer for it, since
-    what is sent within a turn leaves at its end in any case.
+    Requests that end before the loop looks at its sockets again share one write: on disk it costs a twentieth of an
+    answer and serves as many as there are. Nobody waits longer for it, since what is sent within a turn leaves at its
+    end in any case. While turns have one ending each, as where requests are few, a whole answer is not put off to the
+    turn's end.
     """
 
     def __init__(self, recorder: Recorder, prepare_next: Callable[[], None]) -> None:
         """`prepare_next` does what those that follow would else have to wait for."""
         self._recorder = recorder
         self._prepare_next = prepare_next
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
         self._uncounted: list[WholeRequest] = []
         self._lessons: list[Lesson] = []
+        self._ended = 0  # in this turn
+        self._ended_many = False  # in the turn before
+
+    def answer(self, ending: Ending) -> None:
+        """End a request whose whole answer is waited for: now, or with others at the end of this turn."""
+        if self._ended or self._ended_many:
+            self.add(ending)
+            return
+        self._ended = 1
+        self._unwritten.append(ending.record)
+        self.soon(self._end_turn)
+        self.write()
+        self._send(ending)
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._end_all)
-        self._waiting.append(ending)
+        if not self._ended:
+            self.soon(self._end_turn)
+        self._ended += 1
         self._unwritten.append(ending.record)
+        self._waiting.append(ending)
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Have something done at the end of this turn."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        loop.call_soon(do)
 
     def learn(self, lesson: Lesson) -> None:
         """Keep a lesson of a request that is about to end for after its answer."""
@@ -114,15 +136,22 @@ class Endings:
         except Exception:  # the answers are good ones
             _log.exception("records could not be written", extra={"requests": len(records)})
 
-    def _end_all(self) -> None:
-        self.write()
+    def _end_turn(self) -> None:
+        self._ended_many, self._ended = self._ended > 1, 0
         waiting, self._waiting = self._waiting, []
+        if not waiting:  # what was sent has left
+            self._follow_up()
+            return
+        self.write()
         for ending in waiting:
-            try:
-                ending.send()
-            except Exception:  # one connection's fault must not keep the others' answers
-                _log.exception("an answer could not be sent")
-        asyncio.get_running_loop().call_soon(self._follow_up)
+            self._send(ending)
+        self.soon(self._follow_up)
+
+    def _send(self, ending: Ending) -> None:
+        try:
+            ending.send()
+        except Exception:  # one connection's fault must not keep the others' answers
+            _log.exception("an answer could not be sent")
 
     def _follow_up(self) -> None:
         """Count and learn, now that what was sent has left."""

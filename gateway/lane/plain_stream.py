@@ -126,7 +126,7 @@ class PlainStream:
         self._sent = target.send_at_once(CHAT.path, self._request, exchange.body, self._id_text, self, self._on_end)
         if self._sent is None:
             return False
-        asyncio.get_running_loop().call_soon(self._prepare)
+        self._lane.endings.soon(self._prepare)
         return True
 
     def _prepare(self) -> None:
@@ -177,7 +177,7 @@ class PlainStream:
         exchange = self._exchange
         if self._is_finished and exchange.is_started:  # to leave with the end, where that comes in the same turn
             if not exchange.held_back:
-                asyncio.get_running_loop().call_soon(self._end_turn)
+                self._lane.endings.soon(self._end_turn)
             exchange.hold_back(data)
         elif exchange.is_started:
             exchange.write(data)
@@ -299,7 +299,7 @@ class PlainStream:
         """End the answer here: it has used up what it may have. What called this is still taking a chunk."""
         if self._ended_by is None and not self.has_ended:
             self._ended_by = why
-            asyncio.get_running_loop().call_soon(self._end_cut)
+            self._lane.endings.soon(self._end_cut)
 
     def _end_cut(self) -> None:
         if self._is_finished:  # meanwhile: what is complete needs no end of ours

@@ -147,7 +147,7 @@ class QuickCall:
         )
         if self._sent is None:
             return False
-        asyncio.get_running_loop().call_soon(self._prepare)
+        self._lane.endings.soon(self._prepare)
         return True
 
     def _prepare(self) -> None:
@@ -219,7 +219,7 @@ class QuickCall:
         )
         self._to.health.succeeded(duration_ns)
         self._leave()
-        self._lane.endings.add(Ending(record, self._exchange, self._body, lines))
+        self._lane.endings.answer(Ending(record, self._exchange, self._body, lines))
 
     # what tells a task of the first try
 

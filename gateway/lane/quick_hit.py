@@ -128,8 +128,10 @@ class QuickHits:
                 exchange.start_lines(200, EVENT_STREAM, lines)
                 exchange.write(answer.begun)
             record = self._record(shelf, exchange, named.request, answer, paid, made, started_at_ns, began_ns, now_ns)
-            ending = StreamEnding if answer.is_stream else Ending
-            self._endings.add(ending(record, exchange, answer.end, lines))
+            if answer.is_stream:
+                self._endings.add(StreamEnding(record, exchange, answer.end, lines))
+            else:
+                self._endings.answer(Ending(record, exchange, answer.end, lines))
         except BaseException:
             if paid.reservation is not None:
                 paid.reservation.settle(NOTHING, self._clock.wall_ns())

@@ -6,10 +6,16 @@ import os
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import backends.segment_file
+from contracts.usage import Usage
+from gateway.exchange import Exchange, RequestHead
 from gateway.journal import RECORD_ROOM_BYTES, Journal
+from gateway.lane.endings import Ending, Endings
 from gateway.lane.quick_call import QuickCall
+from gateway.recorder import Recorder, WholeRequest
 
 
 @pytest.fixture
@@ -82,3 +88,109 @@ def test_room_that_a_failed_write_has_cost_is_not_promised(tmp_path, monkeypatch
     assert journal.append(1, b"x" * 400)
     assert not journal.promise(90 * RECORD_ROOM_BYTES)
     journal.close()
+
+
+class _Books(Recorder):
+    """Keeps what it is told, in order, beside what is sent."""
+
+    def __init__(self):
+        self.told = []
+
+    def record_whole(self, requests):
+        self.told.append(("written", [request.started_at_ns for request in requests]))
+
+    def count_whole(self, requests):
+        self.told.append(("counted", [request.started_at_ns for request in requests]))
+
+
+class _Line:
+    def __init__(self, books, number):
+        self._books, self._number = books, number
+
+    def write(self, data):
+        self._books.told.append(("sent", [self._number]))
+
+    def writer(self):
+        return self.write
+
+    def finished(self, *, keep_alive):
+        pass
+
+    def hold(self, pause, resume):
+        pass
+
+    async def drained(self):
+        pass
+
+
+def ending(books, number):
+    head = RequestHead("POST", "/v1/chat/completions", "", "1.1", {}, True)
+    alike = ("openai", "chat", "mock", "m", "p", "ok", 200)
+    record = WholeRequest(number, b"", alike, "acme", 1, Usage(), None)
+    return Ending(record, Exchange(_Line(books, number), head, b"{}", "127.0.0.1"), b"{}", b"")
+
+
+async def turn():
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares_a_write():
+    books = _Books()
+    endings = Endings(books, lambda: books.told.append(("prepared", [])))
+
+    async def told_by(*numbers):
+        books.told.clear()
+        for number in numbers:
+            endings.answer(ending(books, number))
+        at_once = [(what, which) for what, which in books.told]
+        await turn()
+        return at_once, books.told[len(at_once) :]
+
+    alone = [("written", [1]), ("sent", [1])]
+    assert await told_by(1) == (alone, [("counted", [1]), ("prepared", [])])
+    first, rest = await told_by(2, 3, 4)  # that others follow the first is not known yet
+    assert first == [("written", [2]), ("sent", [2])]
+    assert rest == [("written", [3, 4]), ("sent", [3]), ("sent", [4]), ("counted", [2, 3, 4]), ("prepared", [])]
+    first, rest = await told_by(5, 6)  # now it is
+    assert first == []
+    assert rest == [("written", [5, 6]), ("sent", [5]), ("sent", [6]), ("counted", [5, 6]), ("prepared", [])]
+    first, rest = await told_by(7)
+    assert first == [] and rest[:2] == [("written", [7]), ("sent", [7])]
+    assert (await told_by(8))[0] == [("written", [8]), ("sent", [8])]
+
+
+async def test_the_end_of_a_stream_waits_for_the_turns_end_and_makes_others_wait_with_it():
+    books = _Books()
+    endings = Endings(books, lambda: None)
+    endings.add(ending(books, 1))
+    endings.answer(ending(books, 2))
+    assert books.told == []
+    await turn()
+    assert books.told == [("written", [1, 2]), ("sent", [1]), ("sent", [2]), ("counted", [1, 2])]
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=4), max_size=12))
+def test_every_request_is_written_before_it_is_answered_and_counted_after_it_once_each(turns):
+    books = _Books()
+
+    async def go():
+        endings = Endings(books, lambda: None)
+        number = 0
+        for ends in turns:
+            for is_stream in ends:
+                number += 1
+                (endings.add if is_stream else endings.answer)(ending(books, number))
+            await asyncio.sleep(0)
+        await turn()
+        return number
+
+    total = asyncio.run(go())
+    places: dict[str, dict[int, int]] = {"written": {}, "sent": {}, "counted": {}}
+    for place, (what, numbers) in enumerate(books.told):
+        for number in numbers:
+            assert number not in places[what]
+            places[what][number] = place
+    assert {len(each) for each in places.values()} == {total}
+    for number in range(1, total + 1):
+        assert places["written"][number] < places["sent"][number] < places["counted"][number]
