@@ -299,7 +299,8 @@ class Connection:
         self.abort()
 
     def _end(self, error: UpstreamError | None) -> None:
-        """Tell how the reply ended, the first time."""
+        """Tell how the reply ended, the first time. What comes after it nobody asked for."""
+        self._is_awaited = False
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             self._has_ended_well = error is None

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from backends.disk_room import reserve_blocks
-from backends.native import mypyc_attr
 
 _RESERVE_BYTES: Final = 1 << 20  # reserved at a time, beyond what was asked for: one call serves many entries
 
 
-@mypyc_attr(native_class=False)  # one at a time, whose parts tests replace
 class SegmentFile:
     """A file that grows at its end. Every method may raise OSError; after a failed write nothing of it is kept."""
 

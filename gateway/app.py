@@ -98,7 +98,7 @@ class Gateway:
         self.rollouts.shadows.serve_with(self._dispatcher.serve_shadow)
         self._serving = ServingTasks()
         self._lane = QuickLane(stages, self._dispatcher, self._clock, self._serving.start)
-        self.ledger.before_flush = self._lane.endings.write
+        self.ledger.before_flush = self._lane.endings.close
         self.kept = KeptObjects(settings.objects_address)
         self._responses = ResponseKeeper(
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes

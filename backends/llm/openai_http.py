@@ -20,7 +20,6 @@ from backends.llm.known_shapes import KnownShapes
 from backends.llm.openai_body import BodyFields, body_for, with_usage
 from backends.llm.openai_settings import OpenAISettings
 from backends.llm.sent_stream import HeldReply, SentStream
-from backends.native import mypyc_attr
 from backends.tls import LiveContext
 from contracts.chat import GenerationRequest
 from contracts.configuration import TargetSpec
@@ -32,7 +31,6 @@ from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
 
 
-@mypyc_attr(native_class=False)  # a few of them, whose parts tests replace
 class OpenAIHttpTarget:
     """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
 

@@ -44,6 +44,15 @@ class StreamEnding(Ending):
         self.exchange.end(self.body)
 
 
+class Following:
+    """What a request is still owed once its answer has left."""
+
+    __slots__ = ()
+
+    def conclude(self) -> None:
+        """Charge it, and give back what it holds."""
+
+
 class Lesson:
     """What a request has taken, for the forecast of those that follow; see `Forecast.learn`."""
 
@@ -91,19 +100,25 @@ class Endings:
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
         self._uncounted: list[WholeRequest] = []
+        self.owes: list[Following] = []  # to be concluded before another chat is let in
         self._lessons: list[Lesson] = []
         self._ended = 0  # in this turn
         self._ended_many = False  # in the turn before
 
-    def answer(self, ending: Ending) -> None:
-        """End a request whose whole answer is waited for: now, or with others at the end of this turn."""
+    def answer(self, ending: Ending, following: Following | None = None) -> None:
+        """End a request whose whole answer is waited for: now, or with others at the end of this turn.
+
+        `following` is concluded after it, and before another chat is let in.
+        """
+        if following is not None:
+            self.owes.append(following)
         if self._ended or self._ended_many:
             self.add(ending)
             return
         self._ended = 1
         self._unwritten.append(ending.record)
         self.soon(self._end_turn)
-        self.write()
+        self._write()
         self._send(ending)
 
     def add(self, ending: Ending) -> None:
@@ -122,12 +137,16 @@ class Endings:
         loop.call_soon(do)
 
     def learn(self, lesson: Lesson) -> None:
-        """Keep a lesson of a request that is about to end for after its answer."""
+        """Keep a lesson of a request that ends in this turn for after its answer."""
         self._lessons.append(lesson)
 
-    def write(self) -> None:
-        """Write what is not written yet. What they were charged is on the counters already: whoever takes these down
-        together with the journal's end has the records written first."""
+    def close(self) -> None:
+        """Write what is not written yet and charge what is not charged: for whoever takes the counters down together
+        with the journal's end."""
+        self._write()
+        self.conclude()
+
+    def _write(self) -> None:
         records, self._unwritten = self._unwritten, []
         try:
             if records:
@@ -142,10 +161,19 @@ class Endings:
         if not waiting:  # what was sent has left
             self._follow_up()
             return
-        self.write()
+        self._write()
         for ending in waiting:
             self._send(ending)
         self.soon(self._follow_up)
+
+    def conclude(self) -> None:
+        """Charge those that are answered, and give back what they held."""
+        owes, self.owes = self.owes, []
+        for following in owes:
+            try:
+                following.conclude()
+            except Exception:  # one request's fault must not leave the others uncharged
+                _log.exception("a request could not be concluded")
 
     def _send(self, ending: Ending) -> None:
         try:
@@ -154,7 +182,8 @@ class Endings:
             _log.exception("an answer could not be sent")
 
     def _follow_up(self) -> None:
-        """Count and learn, now that what was sent has left."""
+        """Charge, count and learn, now that what was sent has left."""
+        self.conclude()
         records, self._uncounted = self._uncounted, []
         lessons, self._lessons = self._lessons, []
         try:

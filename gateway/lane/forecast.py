@@ -1,4 +1,4 @@
-"""What requests of one kind are expected to take, and what their ends teach: both as fresh as some milliseconds."""
+"""What requests of one kind are expected to take, and what their ends teach: fresh within a tenth of a second."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ from gateway.counting import TokenEstimator, learn_ratio
 from gateway.output_estimates import learn_length
 from gateway.steady_estimates import SteadyEstimates
 
+_FRESH_NS: Final = 100_000_000  # others teach the same estimators
 _EVERY_NS: Final = 20_000_000  # fifty lessons a second renew averages of twenty to two hundred requests soon enough
 _FIRST_REPORTS: Final = 64  # of a tenant's requests for a model are all learned from, however fast they come
 
@@ -18,6 +19,7 @@ class Forecast:
         "_factor",
         "_inputs",
         "_lengths",
+        "_look_at_ns",
         "_model",
         "_outputs",
         "_ratios",
@@ -33,15 +35,16 @@ class Forecast:
         self._model = model
         self._ratios = inputs.ratios(model, tenant)
         self._lengths = outputs.lengths(tenant, model)
-        self._until_ns = 0  # what is known is used, and nothing learned, up to here
+        self._until_ns = 0  # nothing is learned before
+        self._look_at_ns = 0  # what is known is used until then
         self._bytes_per_token = self._factor = 1.0
         self.output_tokens = 0  # of one choice that nobody bounds
-        self._look()
+        self._look(0)
 
     def input_tokens(self, prompt_bytes: int, now_ns: int) -> int:
         """Give the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
-        if now_ns >= self._until_ns:
-            self._look()
+        if now_ns >= self._look_at_ns:
+            self._look(now_ns)
         return round(prompt_bytes / self._bytes_per_token * self._factor) or 1
 
     def learn(
@@ -52,10 +55,11 @@ class Forecast:
             return
         learn_ratio(self._ratios, prompt_bytes, tokens_in)
         learn_length(self._lengths, tokens_out, finish_reason, choices)
-        if self._ratios[-1].reports >= _FIRST_REPORTS:
+        self._look(now_ns)
+        if self._look_at_ns:
             self._until_ns = now_ns + _EVERY_NS
-        self._look()
 
-    def _look(self) -> None:
+    def _look(self, now_ns: int) -> None:
+        self._look_at_ns = now_ns + _FRESH_NS if self._ratios[-1].reports >= _FIRST_REPORTS else 0
         self._bytes_per_token, self._factor = self._inputs.scale(self._tenant, self._model)
         self.output_tokens = self._outputs.estimate(self._tenant, self._model)

@@ -13,11 +13,11 @@ from contracts.records import CountMethod
 from contracts.usage import Usage
 from gateway.admission import Ticket
 from gateway.exchange import Exchange
-from gateway.lane.endings import Ending, Lesson
+from gateway.lane.endings import Ending, Following, Lesson
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.life import Life
-from gateway.limits.demand import MONEY, TOKENS
+from gateway.limits.demand import MONEY, NOTHING, TOKENS, Amounts
 from gateway.limits.headers import rate_headers
 from gateway.limits.reservation import Reservation
 from gateway.operations import CHAT
@@ -57,7 +57,7 @@ class LetIn:
         self.choices = choices
 
 
-class QuickCall:
+class QuickCall(Following):
     """A request under way. What is out of the ordinary goes on in a task, as any other request does.
 
     It is also the sink that its target gives the answer to, and tells the task what became of the first try.
@@ -86,6 +86,9 @@ class QuickCall:
         "_is_left",
         "_outcome",
         "_again",
+        "_used",
+        "_finish_reason",
+        "_duration_ns",
     )
 
     def __init__(
@@ -112,6 +115,9 @@ class QuickCall:
         is_left: bool = False,  # by the client, before the task had begun
         outcome: Result | BaseException | None = None,  # of the first try, once it has ended
         again: SendAgain | None = None,
+        used: Amounts = NOTHING,  # of what is counted
+        finish_reason: str = "",
+        duration_ns: int = 0,
     ) -> None:
         self._lane = lane
         self._exchange = exchange
@@ -135,6 +141,9 @@ class QuickCall:
         self._is_left = is_left
         self._outcome = outcome
         self._again = again
+        self._used = used
+        self._finish_reason = finish_reason
+        self._duration_ns = duration_ns
 
     def send(self) -> bool:
         """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""
@@ -202,10 +211,10 @@ class QuickCall:
         if not tokens_in or tokens_out is None or not is_priced or result.count_method != "reported":
             self.go_on(result)
             return
-        duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
+        self._duration_ns = duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
         record = WholeRequest(
             self.started_at_ns,
-            self._settle(result, cost, tokens_in, tokens_out, duration_ns),
+            self._packed(result, cost, tokens_in, tokens_out),
             self._to.alike,
             self._open.key.identity.tenant,
             duration_ns,
@@ -217,9 +226,8 @@ class QuickCall:
             self._limits_told,
             served_lines(*self._answered_by),
         )
-        self._to.health.succeeded(duration_ns)
-        self._leave()
-        self._lane.endings.answer(Ending(record, self._exchange, self._body, lines))
+        self._is_over = True
+        self._lane.endings.answer(Ending(record, self._exchange, self._body, lines), self)
 
     # what tells a task of the first try
 
@@ -246,39 +254,42 @@ class QuickCall:
         reply.whole(self._body)
         return outcome
 
-    def _settle(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
-        """Charge what was used, and give the packed record."""
-        lane, request, let_in, to = self._lane, self._request, self._let_in, self._to
-        now_ns = lane.clock.wall_ns()
-        size, reason = let_in.prompt_bytes, result.finish_reason
-        lane.endings.learn(Lesson(self._open.forecast, now_ns, size, tokens_in, tokens_out, reason, let_in.choices))
+    def _packed(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int) -> bytes:
+        """Give the packed record. What was reserved of all that was used is charged just that, and so can wait."""
+        self._finish_reason = result.finish_reason
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []
-        reservation = let_in.reservation
+        used: Amounts = (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, 0, 0)
+        reservation = self._let_in.reservation
         if reservation is not None:
-            money = reservation.reserved(MONEY) if charged is None else charged
-            used = (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, 0, money)
-            paid = reservation.settle(used, now_ns)
-            reserved, overdraft = reservation.reserved(TOKENS), reservation.overdraft[TOKENS]
             if reservation.lines.counts_money:
-                charged = paid[MONEY]
-            offsets, tokens = charges_of(reservation, self.started_at_ns)
-        lane.stages.admission.settle(let_in.ticket)
-        return to.template.pack(
+                charged = reservation.reserved(MONEY) if cost is None else cost
+                used = (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, 0, charged)
+            if reservation.covers(used):
+                overdraft = 0
+                offsets, tokens = _AT_ONCE, [used[TOKENS]]
+            else:
+                paid = reservation.settle(used, self._lane.clock.wall_ns())
+                overdraft = reservation.overdraft[TOKENS]
+                charged = paid[MONEY] if reservation.lines.counts_money else charged
+                offsets, tokens = charges_of(reservation, self.started_at_ns)
+            reserved = reservation.reserved(TOKENS)
+        self._used = used
+        return self._to.template.pack(
             (
                 self._id,
                 self.started_at_ns,
-                duration_ns,
+                self._duration_ns,
                 result.finish_reason,
                 result.model,
                 self._admitted_ns - self.began_ns,
                 result.usage,
                 cost,
                 charged,
-                let_in.output_limit,
-                let_in.choices,
-                request.temperature,
+                self._let_in.output_limit,
+                self._let_in.choices,
+                self._request.temperature,
                 len(self._exchange.body),
                 len(self._body),
                 reserved,
@@ -288,14 +299,30 @@ class QuickCall:
             )
         )
 
+    def conclude(self) -> None:
+        """Charge what was used, give back what it held, and tell of it."""
+        lane, let_in, used = self._lane, self._let_in, self._used
+        now_ns = lane.clock.wall_ns()
+        if let_in.reservation is not None:
+            let_in.reservation.settle(used, now_ns)
+        lane.stages.admission.settle(let_in.ticket)
+        self._give_back()
+        self._to.health.succeeded(self._duration_ns)
+        _, tokens_in, tokens_out, *_ = used
+        size, reason = let_in.prompt_bytes, self._finish_reason
+        lane.endings.learn(Lesson(self._open.forecast, now_ns, size, tokens_in, tokens_out, reason, let_in.choices))
+
     def _leave(self) -> None:
         """Give the connection back; what the target still says is no longer listened to."""
         if not self._is_over:
             self._is_over = True
-            self._lane.open_grants -= self._let_in.reservation is not None
-            sent, self._sent = self._sent, None  # it holds the reader, which holds this
-            if sent is not None:
-                sent.release()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._lane.open_grants -= self._let_in.reservation is not None
+        sent, self._sent = self._sent, None  # it holds the reader, which holds this
+        if sent is not None:
+            sent.release()
 
     def go_on(self, outcome: Result | BaseException | None) -> None:
         """Leave the rest to a task; `outcome` is the first try's, `None` where it did not take place."""

@@ -113,6 +113,7 @@ async def test_in_drop_mode_requests_are_served_and_lost_records_are_counted(sta
     assert (ready.status, ready.json["dropped_records"]) == (200, dropped + 3)
 
 
+@pytest.mark.interpreted
 async def test_a_disk_that_fails_stops_admission_until_a_write_succeeds(gateway, monkeypatch):
     working = SegmentFile.write
 

@@ -252,6 +252,7 @@ async def test_a_fault_of_the_gateway_itself_is_a_500_that_shows_nothing(gateway
     assert not record.usage.is_known and record.cost_pico_usd is None
 
 
+@pytest.mark.interpreted
 async def test_a_record_that_cannot_be_written_does_not_leave_the_client_waiting(gateway, monkeypatch):
     def broken(life):
         raise RuntimeError("no record")

@@ -2,7 +2,13 @@
 
 import pytest
 
-from tests.gateway.lane.pair import RULES, Pair
+from tests.gateway.lane.pair import RULES, Pair, WatchedLane
+
+
+@pytest.fixture(autouse=True)
+def watched_lane(monkeypatch):
+    """Let every gateway have a lane that a test can watch."""
+    monkeypatch.setattr("gateway.app.QuickLane", WatchedLane)
 
 
 @pytest.fixture

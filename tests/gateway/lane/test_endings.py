@@ -90,19 +90,17 @@ def test_room_that_a_failed_write_has_cost_is_not_promised(tmp_path, monkeypatch
     journal.close()
 
 
-class _Books:
+class _Books(Recorder):
     """Keeps what a recorder is told, in order, beside what is sent."""
 
     def __init__(self):
         self.told = []
-        self.recorder = Recorder.__new__(Recorder)
-        vars(self.recorder).update(
-            record_whole=lambda requests: self._tell("written", requests),
-            count_whole=lambda requests: self._tell("counted", requests),
-        )
 
-    def _tell(self, what, requests):
-        self.told.append((what, [request.started_at_ns for request in requests]))
+    def record_whole(self, requests):
+        self.told.append(("written", [request.started_at_ns for request in requests]))
+
+    def count_whole(self, requests):
+        self.told.append(("counted", [request.started_at_ns for request in requests]))
 
 
 class _Line:
@@ -139,7 +137,7 @@ async def turn():
 
 async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares_a_write():
     books = _Books()
-    endings = Endings(books.recorder, lambda: books.told.append(("prepared", [])))
+    endings = Endings(books, lambda: books.told.append(("prepared", [])))
 
     async def told_by(*numbers):
         books.told.clear()
@@ -164,7 +162,7 @@ async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares
 
 async def test_the_end_of_a_stream_waits_for_the_turns_end_and_makes_others_wait_with_it():
     books = _Books()
-    endings = Endings(books.recorder, lambda: None)
+    endings = Endings(books, lambda: None)
     endings.add(ending(books, 1))
     endings.answer(ending(books, 2))
     assert books.told == []
@@ -177,7 +175,7 @@ def test_every_request_is_written_before_it_is_answered_and_counted_after_it_onc
     books = _Books()
 
     async def go():
-        endings = Endings(books.recorder, lambda: None)
+        endings = Endings(books, lambda: None)
         number = 0
         for ends in turns:
             for is_stream in ends:

@@ -19,7 +19,7 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.quick_call.Lesson", broken)
+    monkeypatch.setattr("gateway.lane.quick_call.served_lines", broken)
     answer = await both.short.chat(model="mock")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert both.short.requests()[-1].outcome == "error"
@@ -83,6 +83,7 @@ async def test_a_reply_at_the_readers_end_of_depth_has_an_answer(pair, upstream,
     assert len(both.short.requests()) == 2
 
 
+@pytest.mark.interpreted
 async def test_what_cannot_be_sent_is_given_back_before_the_long_way_takes_it(pair, upstream, monkeypatch):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))

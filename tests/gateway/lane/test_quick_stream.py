@@ -333,6 +333,7 @@ async def test_an_answer_that_is_complete_as_its_limit_is_reached_has_one_end(st
     assert (record.outcome, record.finish_reason, record.usage.output_tokens) == ("ok", "stop", 512)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("fault", "choices"), [("send_ahead", 2), ("rate_headers", 2), ("send_at_once", 1)])
 async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(
     streams, upstream, monkeypatch, fault, choices, caplog
