@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from bench.load.gateway_process import Books, MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
-from bench.load.peers import BARE_RELAY, MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
+from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_least_gateway, start_nginx
 from bench.load.probed_gateway import STEP_NS, read_beats
 from bench.load.processes import PinnedProcess, free_ports
 from bench.load.result import Load, Mode, Quantiles
@@ -137,6 +137,8 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         stack.callback(process.stop)
         process, relay = start_bare_relay(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
+        process, least = start_least_gateway(rig.cores.measured, home, rig.mock_port)
+        stack.callback(process.stop)
         rivals = _start_rivals(plan, rig, home, stack)
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
@@ -145,7 +147,7 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         loaded = [
             _measure_rate(report, plan, rig, peers, rivals, size, must) for size, must in ((1024, 0.30), (16384, 0.33))
         ]
-        _measure_added(report, plan, rig, [nginx, relay, gateway.peer])
+        _measure_added(report, plan, rig, [nginx, relay, least, gateway.peer])
         loaded += _measure_streams(report, plan, rig, [nginx, relay, gateway.peer])
         _measure_memory(report, plan, rig, gateway, loaded)
         audit.close(gateway)
@@ -209,8 +211,8 @@ def _measure_added(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> N
                 continue
             bounds = (must, stretch) if is_ours else (None, None)
             ratios = {"nginx": ours / nginxs}
-            if is_ours and added[BARE_RELAY] > 0:
-                ratios[BARE_RELAY] = ours / added[BARE_RELAY]
+            if is_ours:
+                ratios |= {other: ours / theirs for other, theirs in added.items() if other != name and theirs > 0}
             report.add(
                 metric, ratios["nginx"], unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n
             )

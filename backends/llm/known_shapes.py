@@ -124,7 +124,7 @@ def _end_of_string(event: bytes, place: int) -> int:
     if not event.startswith(b'"', place):
         return place
     end = event.find(b'"', place + 1, place + _LONGEST_OWN) + 1
-    return end if end and b"\\" not in event[place:end] else place
+    return end if end and event.find(b"\\", place, end) < 0 else place
 
 
 def _end_of_number(event: bytes, place: int) -> int:

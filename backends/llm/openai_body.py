@@ -99,7 +99,7 @@ def with_usage(request: GenerationRequest, body: bytes) -> bytes:
     """Give a stream's body as `body_for` does where nothing else is to be changed."""
     if wants_usage(request):
         return body
-    if request.stream_options is None and b"stream_options" not in body:
+    if request.stream_options is None and body.find(b"stream_options") < 0:
         return body[: body.rindex(b"}")] + _USAGE_END
     changed = _Body(body)
     _ask_for_usage(changed)

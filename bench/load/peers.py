@@ -1,5 +1,6 @@
-"""What is asked: the mock itself, nginx, a bare relay, a gateway, a rival; and how nginx and the relay are started."""
+"""What is asked: the mock itself, nginx, a bare relay, the least gateway, a gateway, a rival; and how they start."""
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Mapping
@@ -9,11 +10,21 @@ from string import Template
 from typing import Final
 
 from bench.load.processes import PinnedProcess, answers_chat, free_ports
+from tollkeeper.compile import CannotCompile, compile_modules
 
 MODEL: Final = "mock-model"
 BARE_RELAY: Final = "bare_relay"
+LEAST_GATEWAY: Final = "least_gateway"
 _CONFIGURATION: Final = Path(__file__).resolve().parent / "nginx.conf"
 _RELAY: Final = Path(__file__).resolve().parents[1] / "bare_relay.py"
+_LEAST: Final = """
+import sys
+from pathlib import Path
+from backends.compiled import CompiledFinder, find_compiled
+sys.meta_path.insert(0, CompiledFinder(find_compiled(Path(sys.argv.pop(1))).files))
+from bench.least_gateway import main
+main()
+"""
 
 
 class NotInstalled(RuntimeError):
@@ -53,3 +64,18 @@ def start_bare_relay(core: int, home: Path, upstream_port: int) -> tuple[PinnedP
     process = PinnedProcess(BARE_RELAY, [sys.executable, _RELAY, port, upstream_port], core, home)
     process.wait_for(lambda: answers_chat(port, MODEL, {}))
     return process, Peer(BARE_RELAY, port, process.pid)
+
+
+def start_least_gateway(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
+    """Start the least that a gateway does in Python, compiled where that can be, before the mock.
+
+    Raises RuntimeError where it does not start.
+    """
+    folder = home / LEAST_GATEWAY
+    with contextlib.suppress(CannotCompile):
+        compile_modules(["bench/least_gateway"], folder)
+    port = free_ports()
+    command = [sys.executable, "-c", _LEAST, folder, port, upstream_port, home / f"{LEAST_GATEWAY}.journal"]
+    process = PinnedProcess(LEAST_GATEWAY, command, core, home)
+    process.wait_for(lambda: answers_chat(port, MODEL, {}))
+    return process, Peer(LEAST_GATEWAY, port, process.pid, headers={"Authorization": "Bearer tk-least"})

@@ -57,5 +57,13 @@ class Rates:
         return amount // rate if rate else None
 
 
+def fits(amounts: Amounts, into: Amounts) -> bool:
+    """Say whether no amount is above what it has to fit into."""
+    for place, amount in enumerate(amounts):
+        if amount > into[place]:
+            return False
+    return True
+
+
 FREE: Final = Rates()
 NOTHING: Final[Amounts] = (0,) * len(METRICS)

@@ -1,8 +1,7 @@
 """Which counters a request passes: worked out once for a key and a model, and kept while the rules stay the same."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
 from contracts.configuration import Snapshot
@@ -10,7 +9,7 @@ from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
 from gateway.limits.budget import BudgetCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
 from gateway.limits.sliding import SlidingCounter
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
@@ -28,7 +27,7 @@ class Lines:
         "in_turn",
         "budgets",
         "others",
-        "pick",
+        "places",
         "windows",
         "capping",
         "counts_gpu",
@@ -52,10 +51,8 @@ class Lines:
         self.budgets = [(counter, place) for counter, place in lines if isinstance(counter, BudgetCounter)]
         rest = lines[len(self.windows) + len(self.budgets) :]
         self.others = [(cast(LoneQuickCounter, counter), place) for counter, place in rest]
-        in_order = tuple(place for _, place in lines)
-        # Picks out of the amounts what each counter is asked for, in turn.
-        self.pick: Callable[[Amounts], tuple[int, ...]] = itemgetter(*in_order) if len(lines) > 1 else _each(in_order)
-        places = set(in_order)
+        self.places = tuple([place for _, place in lines])
+        places = set(self.places)
         # The least that any rule allows of each metric: what is within needs no further look.
         bounds = [_NO_BOUND] * len(METRICS)
         for counter, place in lines:
@@ -158,10 +155,6 @@ class PlanBook:
 def _kind(line: Line) -> int:
     counter = line[0]
     return 0 if isinstance(counter, SlidingCounter) else 1 if isinstance(counter, BudgetCounter) else 2
-
-
-def _each(places: Sequence[int]) -> Callable[[Amounts], tuple[int, ...]]:
-    return lambda amounts: tuple(amounts[place] for place in places)
 
 
 def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]:

@@ -1,11 +1,10 @@
 """What one request holds of every counter it passes: taken whole or not at all, extended, settled once."""
 
 from collections.abc import Sequence
-from operator import ge, le
 
 from gateway.limits.base import Mark
 from gateway.limits.budget import reserve_each
-from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts
+from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
 from gateway.limits.plan import Lines
 from gateway.limits.sliding import settle_each, take_each
 
@@ -79,8 +78,15 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
             return None
         left.append(taken[0])
         marks.append(taken[1])
-    has_more = more is not None and all(map(ge, left, lines.pick(more)))
-    return Portion(amounts, marks, now_ns, amounts[TOKENS], has_more, left)
+    return Portion(amounts, marks, now_ns, amounts[TOKENS], more is not None and _leaves(left, lines, more), left)
+
+
+def _leaves(left: Sequence[int], lines: Lines, more: Amounts) -> bool:
+    """Say whether every counter has as much left."""
+    for number, place in enumerate(lines.places):
+        if left[number] < more[place]:
+            return False
+    return True
 
 
 def _undo(lines: Lines, marks: Sequence[Mark | None], amounts: Amounts) -> None:
@@ -151,7 +157,7 @@ class Reservation:
 
     def covers(self, used: Amounts) -> bool:
         """Say whether what was used was all reserved at admission: `settle` then charges just that."""
-        return len(self.portions) == 1 and all(map(le, used, self.portions[0].amounts))
+        return len(self.portions) == 1 and fits(used, self.portions[0].amounts)
 
     def settle_covered(self, used: Amounts, now_ns: int) -> None:
         """Settle what is covered."""
