@@ -60,6 +60,7 @@ class Endpoints:
         """Answer an exchange; what goes to a model goes on in what is returned."""
         operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
+            self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
             if operation is CHAT:
                 call = self._take_at_once(exchange)
                 if call is not None:

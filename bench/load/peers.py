@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from backends.compiled import find_compiled
 from bench.load.processes import PinnedProcess, answers_chat, free_ports
 from tollkeeper.compile import CannotCompile, compile_modules
 
@@ -67,13 +68,14 @@ def start_bare_relay(core: int, home: Path, upstream_port: int) -> tuple[PinnedP
 
 
 def start_least_gateway(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
-    """Start the least that a gateway does in Python, compiled where that can be, before the mock.
+    """Start the least that a gateway does in Python, compiled where the gateway is, before the mock.
 
     Raises RuntimeError where it does not start.
     """
     folder = home / LEAST_GATEWAY
-    with contextlib.suppress(CannotCompile):
-        compile_modules(["bench/least_gateway"], folder)
+    if find_compiled().state == "compiled":
+        with contextlib.suppress(CannotCompile):
+            compile_modules(["bench/least_gateway"], folder)
     port = free_ports()
     command = [sys.executable, "-c", _LEAST, folder, port, upstream_port, home / f"{LEAST_GATEWAY}.journal"]
     process = PinnedProcess(LEAST_GATEWAY, command, core, home)

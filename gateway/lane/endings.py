@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from backends.native import mypyc_attr
 from gateway.exchange import Exchange
 from gateway.lane.forecast import Forecast
 from gateway.recorder import Recorder, WholeRequest
@@ -44,6 +45,7 @@ class StreamEnding(Ending):
         self.exchange.end(self.body)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
 class Following:
     """What a request is still owed once its answer has left."""
 
@@ -84,7 +86,7 @@ class Lesson:
 
 
 class Endings:
-    """Writes a request's record and then sends its answer; what nobody waits for, counts and lessons, follows.
+    """Writes a request's record and then sends its answer; what nobody waits for, charges, counts and lessons, follows.
 
     Requests that end before the loop looks at its sockets again share one write: on disk it costs a twentieth of an
     answer and serves as many as there are. Nobody waits longer for it, since what is sent within a turn leaves at its
@@ -100,7 +102,7 @@ class Endings:
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
         self._uncounted: list[WholeRequest] = []
-        self.owes: list[Following] = []  # to be concluded before another chat is let in
+        self._owes: list[Following] = []
         self._lessons: list[Lesson] = []
         self._ended = 0  # in this turn
         self._ended_many = False  # in the turn before
@@ -108,10 +110,10 @@ class Endings:
     def answer(self, ending: Ending, following: Following | None = None) -> None:
         """End a request whose whole answer is waited for: now, or with others at the end of this turn.
 
-        `following` is concluded after it, and before another chat is let in.
+        `following` is concluded after it, and before another request is let in.
         """
         if following is not None:
-            self.owes.append(following)
+            self._owes.append(following)
         if self._ended or self._ended_many:
             self.add(ending)
             return
@@ -167,8 +169,10 @@ class Endings:
         self.soon(self._follow_up)
 
     def conclude(self) -> None:
-        """Charge those that are answered, and give back what they held."""
-        owes, self.owes = self.owes, []
+        """Charge those that have ended, answered or about to be, and give back what they held."""
+        if not self._owes:
+            return
+        owes, self._owes = self._owes, []
         for following in owes:
             try:
                 following.conclude()

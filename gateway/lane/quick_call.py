@@ -1,4 +1,4 @@
-"""One whole chat on its short way: sent as it came, its reply read, settled, recorded and passed on in one turn."""
+"""One whole chat on its short way: sent as it came, its reply read, recorded, passed on and settled in one turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -303,10 +303,12 @@ class QuickCall(Following):
         """Charge what was used, give back what it held, and tell of it."""
         lane, let_in, used = self._lane, self._let_in, self._used
         now_ns = lane.clock.wall_ns()
-        if let_in.reservation is not None:
-            let_in.reservation.settle(used, now_ns)
-        lane.stages.admission.settle(let_in.ticket)
-        self._give_back()
+        try:
+            if let_in.reservation is not None:
+                let_in.reservation.settle(used, now_ns)
+        finally:
+            lane.stages.admission.settle(let_in.ticket)
+            self._give_back()
         self._to.health.succeeded(self._duration_ns)
         _, tokens_in, tokens_out, *_ = used
         size, reason = let_in.prompt_bytes, self._finish_reason

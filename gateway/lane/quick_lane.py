@@ -62,8 +62,6 @@ class QuickLane:
             head.is_plain = _is_plain(head)
         if not head.is_plain:
             return None
-        if self.endings.owes:  # it came with a request that has just been answered
-            self.endings.conclude()
         started_at_ns, began_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
         sent = head.headers[b"authorization"]
         question = self.hits.known(sent, exchange.body)

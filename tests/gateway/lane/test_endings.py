@@ -13,7 +13,7 @@ import backends.segment_file
 from contracts.usage import Usage
 from gateway.exchange import Exchange, RequestHead
 from gateway.journal import RECORD_ROOM_BYTES, Journal
-from gateway.lane.endings import Ending, Endings
+from gateway.lane.endings import Ending, Endings, Following
 from gateway.lane.quick_call import QuickCall
 from gateway.recorder import Recorder, WholeRequest
 
@@ -130,6 +130,18 @@ def ending(books, number):
     return Ending(record, Exchange(_Line(books, number), head, b"{}", "127.0.0.1"), b"{}", b"")
 
 
+class Owed(Following):
+    """Tells when it is concluded, and may fail then."""
+
+    def __init__(self, books, number, *, fails=False):
+        self._books, self._number, self._fails = books, number, fails
+
+    def conclude(self):
+        self._books.told.append(("concluded", [self._number]))
+        if self._fails:
+            raise RuntimeError("a bug")
+
+
 async def turn():
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -158,6 +170,39 @@ async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares
     first, rest = await told_by(7)
     assert first == [] and rest[:2] == [("written", [7]), ("sent", [7])]
     assert (await told_by(8))[0] == [("written", [8]), ("sent", [8])]
+
+
+async def test_what_an_answer_does_not_wait_for_follows_it_once_and_before_anybody_counts_on_it(caplog):
+    books = _Books()
+    endings = Endings(books, lambda: None)
+
+    def end(*numbers, failing=()):
+        books.told.clear()
+        for number in numbers:
+            endings.answer(ending(books, number), Owed(books, number, fails=number in failing))
+
+    end(1)
+    assert books.told == [("written", [1]), ("sent", [1])]
+    await turn()
+    assert books.told[2:] == [("concluded", [1]), ("counted", [1])]
+
+    end(2, 3)
+    endings.conclude()  # as before another request is let in
+    endings.conclude()
+    assert books.told == [("written", [2]), ("sent", [2]), ("concluded", [2]), ("concluded", [3])]
+    await turn()
+    assert books.told[4:] == [("written", [3]), ("sent", [3]), ("counted", [2, 3])]
+
+    end(4, 5)
+    endings.close()  # as before the counters are written down: no record is missing then that they hold
+    assert books.told == [("written", [4, 5]), ("concluded", [4]), ("concluded", [5])]
+    await turn()
+    assert books.told[3:] == [("sent", [4]), ("sent", [5]), ("counted", [4, 5])]
+
+    end(6, 7, failing=[6])
+    await turn()
+    assert [what for what in books.told if what[0] == "concluded"] == [("concluded", [6]), ("concluded", [7])]
+    assert "a request could not be concluded" in caplog.text
 
 
 async def test_the_end_of_a_stream_waits_for_the_turns_end_and_makes_others_wait_with_it():
