@@ -7,6 +7,7 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 
 import logging
 from collections.abc import Awaitable, Callable
+from operator import le
 from typing import Final
 
 from contracts.chat import GenerationRequest
@@ -20,20 +21,7 @@ from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.grant import Grant, Size
 from gateway.life import Life
 from gateway.limits.base import Counter, CounterStore, Shortage
-from gateway.limits.demand import (
-    CONCURRENCY,
-    FREE,
-    GPU,
-    INPUT,
-    MONEY,
-    NOTHING,
-    PLACE,
-    REQUESTS,
-    TOKENS,
-    Amounts,
-    Rates,
-    fits,
-)
+from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, NOTHING, PLACE, REQUESTS, TOKENS, Amounts, Rates
 from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
@@ -103,7 +91,7 @@ class Limiter:
             tokens_out = self.outputs.estimate(life.who.tenant, model.id, limit, choices)
             more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
-        if not fits(wanted, lines.bounds):
+        if not all(map(le, wanted, lines.bounds)):
             tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
