@@ -21,6 +21,7 @@ def test_whole_answers_and_streams_pass_as_they_came(tmp_path: Path) -> None:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
+            self.close_connection = False  # whoever waits for the relay asks to; the next could then lose its reply
             ports.add(self.client_address[1])
             body = self.rfile.read(int(self.headers["content-length"]))
             self.send_response(200)
