@@ -90,12 +90,12 @@ class CompiledFinder(MetaPathFinder):
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
 
 
-def use_compiled() -> CompiledModules:
+def use_compiled(folder: Path = FOLDER) -> CompiledModules:
     """Let what is imported from now on be the compiled modules, where they may be used; say what was found.
 
     To be called before anything of them is imported; a second call changes nothing.
     """
-    found = find_compiled()
+    found = find_compiled(folder)
     if found.files and not any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, CompiledFinder(found.files))
     return found

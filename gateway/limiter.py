@@ -7,7 +7,6 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 
 import logging
 from collections.abc import Awaitable, Callable
-from operator import le
 from typing import Final
 
 from contracts.chat import GenerationRequest
@@ -91,7 +90,7 @@ class Limiter:
             tokens_out = self.outputs.estimate(life.who.tenant, model.id, limit, choices)
             more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
-        if not all(map(le, wanted, lines.bounds)):
+        if not lines.allow(wanted):
             tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id

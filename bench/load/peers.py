@@ -21,8 +21,8 @@ _RELAY: Final = Path(__file__).resolve().parents[1] / "bare_relay.py"
 _LEAST: Final = """
 import sys
 from pathlib import Path
-from backends.compiled import CompiledFinder, find_compiled
-sys.meta_path.insert(0, CompiledFinder(find_compiled(Path(sys.argv.pop(1))).files))
+from backends.compiled import use_compiled
+use_compiled(Path(sys.argv.pop(1)))
 from bench.least_gateway import main
 main()
 """

@@ -27,7 +27,7 @@ from gateway.lane.prepared_call import PreparedCall, prepare_at_once
 from gateway.lane.quick_call import LetIn, QuickCall
 from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
-from gateway.limits.demand import Amounts, fits
+from gateway.limits.demand import Amounts
 from gateway.limits.reservation import Reservation, take_at_once
 from gateway.operations import CHAT
 from gateway.stages import Stages
@@ -192,7 +192,7 @@ class QuickLane:
                 tokens_out = (each if limit is None or each < limit else limit) * choices
                 more = opened.rates.of_more(most_output(request, opened.model) if limit is None else limit * choices)
             wanted = opened.rates.at_start(tokens_in, tokens_out)
-            portion = take_at_once(lines, wanted, now_ns, more) if fits(wanted, lines.bounds) else None
+            portion = take_at_once(lines, wanted, now_ns, more) if lines.allow(wanted) else None
             if portion is None:
                 return None
             reservation = Reservation(lines, [portion])

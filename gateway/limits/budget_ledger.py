@@ -81,9 +81,7 @@ class BudgetLedger:
         self.note = self._changed.add  # remembers that a counter's settled total has moved
         self._known_to = Position(0, 0)  # the journal up to here is contained in the totals
         self._whole_bytes = 0
-        self.before_flush: Callable[[], None] | None = (
-            None  # makes the counters and the journal tell of the same requests
-        )
+        self.before_flush: Callable[[], None] | None = None  # lets counters and journal tell of the same requests
         self.is_broken = False  # the disk refused the last write
         self._read()
 

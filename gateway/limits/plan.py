@@ -9,7 +9,7 @@ from contracts.identity import Identity
 from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
 from gateway.limits.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
 from gateway.limits.budget import BudgetCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, fits
 from gateway.limits.sliding import SlidingCounter
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
@@ -23,7 +23,7 @@ class Lines:
 
     __slots__ = (
         "all",
-        "bounds",
+        "_bounds",
         "in_turn",
         "budgets",
         "others",
@@ -57,7 +57,7 @@ class Lines:
         bounds = [_NO_BOUND] * len(METRICS)
         for counter, place in lines:
             bounds[place] = min(bounds[place], counter.rule.amount)
-        self.bounds = tuple(bounds)
+        self._bounds = tuple(bounds)
         self.most_input = min(bounds[TOKENS], bounds[INPUT])  # that can ever be allowed
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
@@ -67,6 +67,10 @@ class Lines:
         # Which of the lines replies tell of.
         self.requests = _windows_of(lines, (REQUESTS,))
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
+
+    def allow(self, amounts: Amounts) -> bool:
+        """Say whether no amount is above what a rule could ever allow."""
+        return fits(amounts, self._bounds)
 
     def without(self, place: int) -> "Lines":
         """Leave out the counters of one metric."""

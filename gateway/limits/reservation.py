@@ -159,12 +159,6 @@ class Reservation:
         """Say whether what was used was all reserved at admission: `settle` then charges just that."""
         return len(self.portions) == 1 and fits(used, self.portions[0].amounts)
 
-    def settle_covered(self, used: Amounts, now_ns: int) -> None:
-        """Settle what is covered."""
-        if not self._is_settled:
-            self._is_settled = True
-            self._charge(self.portions[0], used, now_ns)
-
     def settle(self, used: Amounts, now_ns: int) -> Amounts:
         """Charge what was used and give back the rest, each to the window it was taken in; give what was charged.
 
@@ -173,10 +167,10 @@ class Reservation:
         """
         if self._is_settled:
             return NOTHING
-        if self.covers(used):
-            self.settle_covered(used, now_ns)
-            return used
         self._is_settled = True
+        if self.covers(used):
+            self._charge(self.portions[0], used, now_ns)
+            return used
         left: Amounts = (*used[:CONCURRENCY], 0, *used[CONCURRENCY + 1 :])
         for portion in self.portions:
             self._charge(portion, left, now_ns)
