@@ -7,6 +7,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
+from backends.asker import Asker
 from backends.chunk_taker import ChunkTaker
 from backends.http_head import LastHead
 from backends.http_origin import Origin
@@ -40,10 +41,6 @@ class ChunkReceiver(Receiver, Protocol):
 
         What is taken gets the reply on.
         """
-
-
-OnEnd = Callable[[UpstreamError | None], None]
-"""Told once how a reply ended: well, or with what went wrong."""
 
 
 class Request:
@@ -82,12 +79,16 @@ class Connection:
         # two and can do without those that are known; and when the next is due.
         self._chunks: ChunkTaker | None = None
         self._time = time or pool.clock
-        self._between = pool.timeouts.between
+        self._first_byte, self._between, self._total = (
+            pool.timeouts.first_byte,
+            pool.timeouts.between,
+            pool.timeouts.total,
+        )
         self.deadline = 0.0
         self.pool = pool
         self.transport: asyncio.Transport | None = None
         self.receiver: Receiver | None = None
-        self._on_end: OnEnd | None = None
+        self._asker: Asker | None = None
         self._has_ended_well = False
         self.idle_since = 0.0
         self.expires = 0.0
@@ -104,6 +105,7 @@ class Connection:
         self._has_body = False
         self._keep = False
         self._is_paused = False
+        self.is_closing = False  # as far as is known: a connection that breaks tells of it in the next turn
 
     # asyncio's side
 
@@ -171,6 +173,7 @@ class Connection:
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closing = True
         self.pool.forget(self)
         was_awaited, self._is_awaited = self._is_awaited, False
         if was_awaited and self._has_head and exc is None and self._ends_with_connection():
@@ -185,6 +188,7 @@ class Connection:
 
     def eof_received(self) -> None:
         """Let the transport close: what was not yet sent is for nobody."""
+        self.is_closing = True
 
     def pause_writing(self) -> None:
         """Go on: a request is written in one piece."""
@@ -216,7 +220,7 @@ class Connection:
         assert self.receiver is not None
         if self.receiver.on_body(data) is not False:
             self._has_body = True
-            self.deadline = self._time() + self.pool.timeouts.between
+            self.deadline = self._time() + self._between
 
     def on_chunk_header(self) -> None:
         self._chunks = None
@@ -236,27 +240,27 @@ class Connection:
 
     # the pool's side
 
-    def send(self, request: "Request", on_end: OnEnd, *, is_reused: bool) -> None:
-        """Begin an exchange, whose end is told to `on_end`."""
+    def send(self, request: "Request", asker: Asker, *, is_reused: bool) -> None:
+        """Begin an exchange, whose end `asker` is told of."""
         assert self.transport is not None
         now = self._time()
-        self.receiver, self._on_end = request.receiver, on_end
+        self.receiver, self._asker = request.receiver, asker
         self._is_awaited = True
         self._headers = {}
         self._head_bytes = 0
         self._has_head = self._has_body = self._keep = self._is_complete = self._has_ended_well = False
-        self.deadline = now + self.pool.timeouts.first_byte
-        self.expires = now + self.pool.timeouts.total
+        self.deadline = now + self._first_byte
+        self.expires = now + self._total
         self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
         self.transport.writelines((request.head, request.body))
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""
-        self.receiver = self._on_end = self._chunks = None
+        self.receiver = self._asker = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
             self.resume()
-        if self._has_ended_well and self._keep and self.transport is not None and not self.transport.is_closing():
+        if self._has_ended_well and self._keep and not self.is_closing:
             self.pool.keep(self)
         else:
             self.pool.forget(self)
@@ -277,20 +281,21 @@ class Connection:
         """Read again."""
         if self._is_paused and self.transport is not None and not self.transport.is_closing():
             self._is_paused = False
-            self.deadline = self._time() + self.pool.timeouts.between
+            self.deadline = self._time() + self._between
             self.transport.resume_reading()
 
     def expire(self, now: float) -> None:
         """End the exchange where one of its deadlines has passed."""
         if now >= self.expires:
-            self._fail(UpstreamTimeout(f"the target took more than {self.pool.timeouts.total:g} s in total"))
+            self._fail(UpstreamTimeout(f"the target took more than {self._total:g} s in total"))
         elif now >= self.deadline and not self._is_paused:
-            waited = self.pool.timeouts.between if self._has_body else self.pool.timeouts.first_byte
+            waited = self._between if self._has_body else self._first_byte
             where = "between two pieces of its reply" if self._has_body else "before it replied"
             self._fail(UpstreamTimeout(f"the target was silent for {waited:g} s {where}"))
 
     def abort(self) -> None:
         """Close at once, without waiting for unsent bytes."""
+        self.is_closing = True
         if self.transport is not None:
             self.transport.abort()
 
@@ -301,10 +306,10 @@ class Connection:
     def _end(self, error: UpstreamError | None) -> None:
         """Tell how the reply ended, the first time. What comes after it nobody asked for."""
         self._is_awaited = False
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
+        asker, self._asker = self._asker, None
+        if asker is not None:
             self._has_ended_well = error is None
-            on_end(error)
+            asker.reply_ended(error)
 
     def _was_stale(self, exc: Exception | None) -> bool:
         closed_by_target = exc is None or isinstance(exc, ConnectionError)

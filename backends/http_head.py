@@ -4,7 +4,6 @@ import re
 from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r\n)", re.IGNORECASE)
-_MAX_DIGITS: Final = 10
 _MAX_MISSES: Final = 4
 
 
@@ -39,16 +38,20 @@ class LastHead:
 
     def body_of(self, message: bytes) -> bytes | None:
         """Give the body of a message that has the same head and is whole; `None` for any other: it is to be parsed."""
-        before = self._before
-        if not before or not message.startswith(before):
+        if not self._before:
             return None
-        start = len(before)
-        stop = message.find(b"\r", start, start + _MAX_DIGITS + 1)
-        digits = message[start:stop]
-        if stop < 0 or not digits.isdigit() or not message.startswith(self._after, stop):
+        # What is left is the body and the digits of its length, mostly as many as there are of both together.
+        left = len(message) - len(self._before) - len(self._after)
+        size = left - len(str(left))
+        digits = str(size)
+        if size + len(digits) != left:
+            size += 1
+            digits = str(size)
+        if size < 0:
             return None
-        body = message[stop + len(self._after) :]
-        if len(body) != int(digits):
+        head = self._before + digits.encode() + self._after
+        start = len(head)
+        if message[:start] != head or len(message) - start != size:
             return None
         self._misses = 0
-        return body
+        return message[start:]

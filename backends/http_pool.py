@@ -9,11 +9,11 @@ import contextlib
 import logging
 import ssl
 from collections import deque
-from functools import partial
 from typing import Final, cast
 
+from backends.asker import Asker
 from backends.beat import until_beat
-from backends.http_connection import Connection, OnEnd, Receiver, Request, StaleConnection
+from backends.http_connection import Connection, Receiver, Request, StaleConnection
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls, tls_refusal
@@ -129,15 +129,15 @@ class HttpPool:
         request = Request(head, body, receiver)
         return Exchange(self, request, connection, self._begin_on(connection, request, is_reused=True))
 
-    def send_at_once(self, head: bytes, body: bytes, receiver: Receiver, on_end: OnEnd) -> Connection | None:
-        """Send a request where a connection is idle, and tell `on_end` how it ended; `None`: there is no such one.
+    def send_at_once(self, head: bytes, body: bytes, receiver: Receiver, asker: Asker) -> Connection | None:
+        """Send a request where a connection is idle, and tell `asker` how it ended; `None`: there is no such one.
 
         Whoever sends gives the connection back by its `release`, which aborts it before the reply's end.
         """
         connection = self._take_idle()
         if connection is not None:
             self._busy.add(connection)
-            connection.send(Request(head, body, receiver), on_end, is_reused=True)
+            connection.send(Request(head, body, receiver), asker, is_reused=True)
         return connection
 
     async def begin(self, request: Request, idle: Connection | None) -> tuple[Connection, asyncio.Future[None]]:
@@ -154,7 +154,7 @@ class HttpPool:
     def _begin_on(self, connection: Connection, request: Request, *, is_reused: bool) -> asyncio.Future[None]:
         self._busy.add(connection)
         done: asyncio.Future[None] = self.loop.create_future()
-        connection.send(request, partial(_conclude, done), is_reused=is_reused)
+        connection.send(request, _Waiting(done), is_reused=is_reused)
         return done
 
     def keep(self, connection: Connection) -> None:
@@ -192,7 +192,7 @@ class HttpPool:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()  # the most recently used is the least likely to be closing
-            if connection.transport is not None and not connection.transport.is_closing():
+            if not connection.is_closing:
                 return connection
         return None
 
@@ -245,9 +245,18 @@ class HttpPool:
         return next_due
 
 
-def _conclude(done: asyncio.Future[None], error: UpstreamError | None) -> None:
-    if not done.done():  # who waited may have left
+class _Waiting(Asker):
+    """A task that awaits a reply's end."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self._done = done
+
+    def reply_ended(self, error: UpstreamError | None) -> None:
+        if self._done.done():  # who waited may have left
+            return
         if error is None:
-            done.set_result(None)
+            self._done.set_result(None)
         else:
-            done.set_exception(error)
+            self._done.set_exception(error)

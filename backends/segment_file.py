@@ -59,7 +59,8 @@ class SegmentFile:
             self._reserved_upto = self.written
             raise
         self.written += written
-        self._reserved_upto = max(self._reserved_upto, self.written)
+        if self.written > self._reserved_upto:
+            self._reserved_upto = self.written
 
     def close(self) -> None:
         """Close the file and give back what was reserved and not used. Calling it again does nothing."""

@@ -1,7 +1,7 @@
 """A bounded log on disk: appended by one process, read in order, released when the reader is done.
 
 The gateway's journal and the collector's spool are both this. An entry is a little-endian header (length and
-CRC-32 of length and payload, 4 bytes each) and the payload, appended to a numbered segment file by one write;
+checksum of length and payload, 4 bytes each) and the payload, appended to a numbered segment file by one write;
 what has been written survives `kill -9`, and with fsync="always" also a power cut. Positions are never reused:
 every opening begins a new segment. Reading and releasing need no free block, so that a full disk can be drained.
 What the entries mean is their owner's business.
@@ -14,9 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeVar, cast
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from backends.disk_room import DISK_FULL
 from backends.segment_file import SegmentFile
@@ -28,6 +27,7 @@ WhatT = TypeVar("WhatT")
 Fsync = Literal["never", "always"]
 
 _CURSOR: Final = struct.Struct("<QQ")  # segment, offset
+_HEADER_BYTES: Final = HEADER.size
 _MAX_PAYLOAD_BYTES: Final = (1 << 31) - 1  # one write() moves at most this much on Linux
 _SUFFIX: Final = ".segment"
 
@@ -41,10 +41,6 @@ class Position(NamedTuple):
 
     segment: int
     offset: int
-
-
-# As `Position(...)`, which is a function of the interpreter's: every record's way leads through it.
-_position: Final = cast("Callable[[tuple[int, int]], Position]", partial(tuple.__new__, Position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +77,7 @@ class SegmentLog:
         self._fsync = fsync == "always"
         self._retain_bytes = retain_bytes
         self._lock = threading.Lock()
+        self._take_lock, self._give_lock = self._lock.acquire, self._lock.release
         self._counted_upto = Position(0, 0)
         self._open_files = ExitStack()
         self._is_reserving = False
@@ -92,8 +89,8 @@ class SegmentLog:
             self._cursor_file = SlotFile(directory / "cursor")
             self._open_files.callback(self._cursor_file.close)
             cursor = decode_cursor(self._cursor_file.value)
-            number = max([*self._sizes, cursor.segment]) + 1
-            self._enter(number, self._segment(number))
+            self._number = max([*self._sizes, cursor.segment]) + 1
+            self._current = self._segment(self._number)
             self._open_files.callback(lambda: self._current.close())
             self._cursor = self._settled(cursor)
             self._pending = self._bytes_from(self._cursor)
@@ -109,8 +106,14 @@ class SegmentLog:
 
     def append(self, payload: bytes) -> Position:
         """Append one entry and give the place after it. Raises LogFull; see `append_many`."""
-        with self._lock:
-            current, size = self._current, len(payload) + HEADER.size
+        return self.append_many((payload,))
+
+    def put(self, payload: bytes) -> int:
+        """Append one entry as `append` does, for less; give the number of the segment that it stands in."""
+        size = len(payload) + _HEADER_BYTES
+        self._take_lock()
+        try:
+            current = self._current
             fits = current.written + size <= self._segment_bytes and current.has_room_for(size)
             if fits and self._pending + size <= self.max_bytes:
                 try:
@@ -119,10 +122,11 @@ class SegmentLog:
                     if error.errno not in DISK_FULL:
                         raise
                 else:
-                    self._sizes[self._number] = current.written
                     self._pending += size
-                    return _position((self._number, current.written))
-        return self.append_many((payload,))
+                    return self._number
+        finally:
+            self._give_lock()
+        return self.append_many((payload,)).segment
 
     def append_many(self, payloads: Sequence[bytes]) -> Position:
         """Append entries by one write and give the place after the last; all are kept or none.
@@ -142,7 +146,6 @@ class SegmentLog:
                 if error.errno in DISK_FULL:
                     raise LogFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
                 raise
-            self._sizes[self._number] = self._current.written
             self._pending += len(block)
             return self._end
 
@@ -192,17 +195,15 @@ class SegmentLog:
             if error.errno in DISK_FULL:
                 return  # a segment that is too long is better than a record that is lost
             raise
-        self._current.close()
         self._enter(self._number + 1, following)
 
     def _give_up_released(self) -> bool:
         """Where everything is released, leave all segments, retained ones too: their blocks may be the disk's last."""
-        if self._cursor != self._end or not any(self._sizes.values()):
+        if self._cursor != self._end or not any(self._sizes_now().values()):
             return False
         if self._current.written:
             number = self._number + 1
             self._save_cursor(Position(number, 0))
-            self._current.close()
             self._enter(number, self._segment(number))
             self._cursor, self._pending = self._end, 0
         self._drop_released(retain_bytes=0)
@@ -212,8 +213,16 @@ class SegmentLog:
         return SegmentFile(self._path(number), is_synced=self._fsync)
 
     def _enter(self, number: int, segment: SegmentFile) -> None:
+        """Leave the segment that was written to, and write to another."""
+        self._sizes_now()
+        self._current.close()
         self._number, self._current = number, segment
         self._sizes[number] = 0
+
+    def _sizes_now(self) -> dict[int, int]:
+        """Give each segment's size in bytes. That of the one being written is noted when somebody asks."""
+        self._sizes[self._number] = self._current.written
+        return self._sizes
 
     @property
     def _end(self) -> Position:
@@ -229,7 +238,7 @@ class SegmentLog:
         """
         with self._lock:
             limit = self._end
-            sizes = list(self._sizes.items())
+            sizes = list(self._sizes_now().items())
         if until is not None:
             limit = min(limit, until)
         found: list[Entry] = []
@@ -353,7 +362,7 @@ class SegmentLog:
 
     def _settled(self, place: Position) -> Position:
         """Move a place at the end of a finished segment, or in a lost one, to the start of the next there is."""
-        for number, size in self._sizes.items():
+        for number, size in self._sizes_now().items():
             if number == place.segment and (place.offset < size or number == self._number):
                 return place
             if number > place.segment:
@@ -361,7 +370,7 @@ class SegmentLog:
         return self._end
 
     def _bytes_from(self, place: Position) -> int:
-        whole = sum(size for number, size in self._sizes.items() if number >= place.segment)
+        whole = sum(size for number, size in self._sizes_now().items() if number >= place.segment)
         return whole - (place.offset if place.segment in self._sizes else 0)
 
 

@@ -21,7 +21,6 @@ from gateway.clock import Clock
 from gateway.drill.drill import DrillPlan, play
 from gateway.drill.virtual_time import run_at_once
 from gateway.drill.world import FAULTS
-from gateway.guard import Guard
 from gateway.life import Life
 from gateway.operations import CHAT
 from gateway.reply import Reply, ReplyFacts
@@ -75,7 +74,7 @@ async def _measure_calls(report: Report) -> None:
     book.sync(snapshot)
     targets = TargetRegistry({"openai_http": lambda spec, _: _AtOnce(spec)})
     targets.sync(snapshot)
-    caller = Caller(targets, Guard(), clock, book)
+    caller = Caller(targets, clock, book)
     request = CHAT.read("application/json", _BODY)
     count, best_us, best_ns = (2_000 if report.quick else 20_000), float("inf"), float("inf")
     health = book.of(specs[0])

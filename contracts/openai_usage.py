@@ -1,10 +1,15 @@
 """Usage in OpenAI's words: totals that include their parts, taken apart into leaves and put together again."""
 
+from typing import Final, cast
+
 import msgspec
 
 from contracts.errors import InvalidUsage
 from contracts.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
 
+_PLAIN_FIELDS: Final = 3
+assert OpenAIUsage.__struct_fields__[:_PLAIN_FIELDS] == ("prompt_tokens", "completion_tokens", "total_tokens")
+_fields_of: Final = msgspec.structs.astuple  # under its own name: every answer's way leads through it
 _NO_PROMPT_DETAILS = PromptTokensDetails()
 _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
@@ -25,9 +30,9 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
     -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5, total 20 -> output_text 5,
     output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
     """
-    whole, made = reported.prompt_tokens, reported.completion_tokens
-    if whole is not None and made is not None and reported == OpenAIUsage(whole, made, whole + made):
-        return Usage(input_text=whole, output_text=made)  # nearly all reports: two counts and their sum
+    plain = _plain_usage(cast("tuple[object, ...]", _fields_of(reported)))
+    if plain is not None:
+        return plain
     long_lived: int | None = None
     if reported.cache_creation_input_tokens is not None or reported.cache_read_input_tokens is not None:
         reported = _with_cache_inside(reported)
@@ -47,6 +52,17 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
         output_audio=output.audio_tokens,
         output_image=output.image_tokens,
     )
+
+
+def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
+    """Give the usage where a report's fields are two counts and their sum and nothing besides, as nearly all are."""
+    whole, made, total = fields[0], fields[1], fields[2]
+    if not isinstance(whole, int) or not isinstance(made, int) or not isinstance(total, int) or total != whole + made:
+        return None
+    for place in range(_PLAIN_FIELDS, len(fields)):
+        if fields[place] is not None:
+            return None
+    return Usage(input_text=whole, output_text=made)
 
 
 def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:

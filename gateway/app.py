@@ -141,7 +141,7 @@ class Gateway:
 
     def _stages(self, settings: GatewaySettings) -> Stages:
         """Build what a request passes through."""
-        books, guard = self._books, Guard()
+        books = self._books
         self._semantic = SemanticService(settings.embedder_threads, settings.semantic_timeout_ms)
         self._answers = AnswerCache(
             settings.answer_cache_max_bytes, books.limiter, books.settlement, self._clock, self._semantic.embedder
@@ -159,10 +159,10 @@ class Gateway:
             directory=self.directory,
             authenticator=self._authenticator,
             admission=self.admission,
-            guard=guard,
+            guard=Guard(),
             router=self.router,
             targets=self.targets,
-            caller=Caller(self.targets, guard, self._clock, self.health_book),
+            caller=Caller(self.targets, self._clock, self.health_book),
             settlement=books.settlement,
             limiter=books.limiter,
             queues=self.queues,

@@ -117,7 +117,7 @@ class TokenEstimator:
     def upper(self, tenant: str, model: str, request_bytes: int) -> int:
         """Estimate so that one request in ten or fewer has more input tokens; at least one."""
         bytes_per_token, factor = self.scale(tenant, model)
-        return round(request_bytes / bytes_per_token * factor) or 1
+        return upper_tokens(request_bytes, bytes_per_token, factor)
 
     def scale(self, tenant: str, model: str) -> tuple[float, float]:
         """Give what `upper` goes by: bytes per token, and by how much more the upper estimate is."""
@@ -134,6 +134,11 @@ class TokenEstimator:
         if known is None or known.reports < ENOUGH_REPORTS:
             known = self._ratios.get((model,), _UNKNOWN)
         return known
+
+
+def upper_tokens(request_bytes: int, bytes_per_token: float, factor: float) -> int:
+    """Give the upper estimate of a body's tokens, to the nearest; at least one."""
+    return int(request_bytes / bytes_per_token * factor + 0.5) or 1
 
 
 def learn_ratio(ratios: Iterable[Ratio], request_bytes: int, input_tokens: int) -> None:

@@ -83,10 +83,10 @@ class Directory:
                 self._swap(newer)
                 self.refused = ""
                 self._on_change()
-        except RefusedSnapshot as error:
-            if self.refused != error.message:
-                _log.error("configuration refused, the last one stays in use", extra={"reason": error.message})
-            self.refused = error.message
+        except RefusedSnapshot as refusal:  # a name of its own: the compiler gives a name one type
+            if self.refused != refusal.message:
+                _log.error("configuration refused, the last one stays in use", extra={"reason": refusal.message})
+            self.refused = refusal.message
         except TollkeeperError as error:
             if not self.is_source_away:
                 _log.warning("control plane away, serving from memory", extra={"reason": error.message})

@@ -1,4 +1,4 @@
-"""What a request may ask for: the stage before and after the model where policies stand.
+"""What a request may ask for: the stage before the model where policies stand.
 
 It holds a key to its scopes and a model to its context. What is looked for in texts is in `gateway/guardrails`.
 """
@@ -9,7 +9,6 @@ from typing import Final
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot
 from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
-from contracts.generation import Result
 from contracts.reasoning import asked_effort, clip_effort
 from contracts.requests import AnyRequest
 from contracts.routes import RouteSpec
@@ -27,7 +26,7 @@ _UNBOUND: Final = Bounds()
 
 
 class Guard:
-    """Checks before a model is called and after it has answered."""
+    """Checks before a model is called."""
 
     def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
         """Find what a request names, a model or a route. Raises as `before`.
@@ -46,7 +45,7 @@ class Guard:
         """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
         _check_endpoint(key, api)
         model = snapshot.models.get(request.model)
-        if model is None or (key.models is not None and model.id not in key.models):
+        if model is None or not _may_use(key, model):
             raise _unknown(request.model)
         limit = None if model.context_tokens is None else request.output_limit
         if limit is not None and model.context_tokens is not None and limit > model.context_tokens:
@@ -55,6 +54,10 @@ class Guard:
                 param="max_tokens",
             )
         return model
+
+    def admits(self, key: KeyEntry, model: ModelSpec, api: str) -> bool:
+        """Say whether a key's scopes have both a model and an API; the rest of `before` goes by the request."""
+        return _may_use(key, model) and (key.endpoints is None or api in key.endpoints)
 
     def bounds(self, key: KeyEntry | None, request: AnyRequest | None, model: ModelSpec | None = None) -> Bounds:
         """Hold a chat to the most its key may let a model think, and to what the model's route has pinned."""
@@ -70,13 +73,14 @@ class Guard:
         said = ((b"x-tollkeeper-reasoning-effort", effort.encode()),) if effort != asked else ()
         return Bounds(effort, said)
 
-    def after(self, result: Result) -> None:
-        """Check a finished answer. Nothing is refused here yet: the built-in policies act before the model."""
-
 
 def _check_endpoint(key: KeyEntry, api: str) -> None:
     if key.endpoints is not None and api not in key.endpoints:
         raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
+
+
+def _may_use(key: KeyEntry, model: ModelSpec) -> bool:
+    return key.models is None or model.id in key.models
 
 
 def _unknown(name: str) -> UnknownModel:

@@ -21,7 +21,7 @@ from contracts.errors import (
     TollkeeperError,
     UnsupportedMediaType,
 )
-from gateway.exchange import Exchange, Handler, RequestHead, Serving
+from gateway.exchange import Exchange, Handler, Line, RequestHead, Serving
 from gateway.http_limits import HttpLimits
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
@@ -45,7 +45,7 @@ _ONCE: Final = {
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
 
 
-class HttpConnection:
+class HttpConnection(Line):
     """One client connection. Requests on it are answered one after another, in order.
 
     An `asyncio.Protocol` in all but its base class, which would keep it from being compiled.
@@ -60,6 +60,7 @@ class HttpConnection:
     ) -> None:
         self._limits = limits
         self._max_header_bytes, self._max_headers = limits.header_bytes, limits.header_count
+        self._max_body_bytes = limits.body_bytes
         self._shape_at = shape_at
         self._handle = handle
         self._connections = connections
@@ -212,7 +213,7 @@ class HttpConnection:
     def on_body(self, data: bytes) -> None:
         self._unparsed_bytes = 0
         self._body_size += len(data)
-        if self._body_size > self._limits.body_bytes:
+        if self._body_size > self._max_body_bytes:
             self._stop_parsing(self._limits.body_too_large(self._body_size))
         self._pieces.append(data)
 
@@ -237,14 +238,19 @@ class HttpConnection:
         """Take a whole request that begins as the last one did, without parsing it; say whether it was one."""
         head = self._like_last
         body = None if head is None or self._waiting else self._last_head.body_of(data)
-        if head is None or body is None or len(body) > self._limits.body_bytes:
+        if head is None or body is None or len(body) > self._max_body_bytes:
             return False
         self._take(head, body)
         return True
 
     def _take(self, head: RequestHead, body: bytes) -> None:
-        self._waiting.append(Exchange(self, head, body, self._address))
-        if self._current is None and not self._is_write_paused:
+        exchange = Exchange(self, head, body, self._address)
+        is_free = self._current is None and not self._is_write_paused
+        if is_free and not self._waiting:
+            self._answer(exchange)
+            return
+        self._waiting.append(exchange)
+        if is_free:
             self._answer_next()
         elif len(self._waiting) >= _MAX_PIPELINED:
             self._stop_parsing(InvalidRequest(f"more than {_MAX_PIPELINED} requests are pipelined on one connection"))
@@ -350,7 +356,10 @@ class HttpConnection:
     def _answer_next(self) -> None:
         if not self._waiting or self._current is not None or self._is_write_paused:
             return
-        exchange = self._current = self._waiting.popleft()
+        self._answer(self._waiting.popleft())
+
+    def _answer(self, exchange: Exchange) -> None:
+        self._current = exchange
         task = self._handle(exchange)
         if self._is_answering(exchange):
             self._task = task

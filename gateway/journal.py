@@ -1,6 +1,7 @@
 """The gateway's records on disk until the collector has them: written before a client gets its answer's end."""
 
 import logging
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from backends.segments import Entry, LogFull, Position, SegmentLog
 _log = logging.getLogger(__name__)
 
 _TIME_BYTES: Final = 8
+_pack_time: Final = struct.Struct("<Q").pack  # under its own name: every record's way leads through it
 _FRAME_BYTES: Final = 8  # the log's header of an entry
 # What one request's records may need at most: 10,000 gaps of five bytes, and attempts.
 RECORD_ROOM_BYTES: Final = 64 * 1024
@@ -32,7 +34,7 @@ class Journal:
         self._max_bytes = max_bytes
         self._when_full = when_full
         self._room_bytes = 0  # that was there when it was last looked for, less what was written since
-        self._end = self._log.end
+        self._segment = self._log.end.segment  # that the last record stands in
         self._promised_bytes = 0  # to the requests under way when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
@@ -74,13 +76,18 @@ class Journal:
 
         Gives False, and counts, where it cannot be kept.
         """
-        is_kept = self._append([(time_unix_ns, packed)])
-        self.dropped_records += not is_kept
-        return is_kept
+        try:
+            segment = self._log.put(_pack_time(time_unix_ns) + packed)
+        except (LogFull, OSError) as error:
+            self._note_broken(error)
+            self.dropped_records += 1
+            return False
+        self._note_written(segment, _FRAME_BYTES + _TIME_BYTES + len(packed))
+        return True
 
     def append_each(self, entries: Sequence[tuple[int, bytes]]) -> int:
         """Write records of admitted requests, by one write where that can be; give how many are kept."""
-        if len(entries) > 1 and self._append(entries):
+        if len(entries) > 1 and self._append_together(entries):
             return len(entries)
         return sum(self.append(at, packed) for at, packed in entries)
 
@@ -94,22 +101,24 @@ class Journal:
         needed = self._promised_bytes + RECORD_ROOM_BYTES + size  # one more request can be admitted besides
         if self.is_over_bound or (self._when_full == "refuse" and not self._reserve(needed)):
             return False
-        return self._append(wanted)
+        return self._append_together(wanted)
 
-    def _append(self, entries: Iterable[tuple[int, bytes]]) -> bool:
-        payloads = [at.to_bytes(_TIME_BYTES, "little") + packed for at, packed in entries]
-        segment = self._end.segment
+    def _append_together(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+        payloads = [_pack_time(at) + packed for at, packed in entries]
         try:
-            self._end = self._log.append(payloads[0]) if len(payloads) == 1 else self._log.append_many(payloads)
+            segment = self._log.append_many(payloads).segment
         except (LogFull, OSError) as error:
             self._note_broken(error)
             return False
-        self.is_broken = False
-        if self._end.segment == segment:
-            self._room_bytes -= sum(map(len, payloads)) + _FRAME_BYTES * len(payloads)
-        else:
-            self._room_bytes = 0  # a new file's blocks are not reserved yet
+        self._note_written(segment, sum(map(len, payloads)) + _FRAME_BYTES * len(payloads))
         return True
+
+    def _note_written(self, segment: int, size: int) -> None:
+        self.is_broken = False
+        if segment == self._segment:
+            self._room_bytes -= size
+        else:  # a new file's blocks are not reserved yet
+            self._segment, self._room_bytes = segment, 0
 
     def _note_broken(self, error: Exception) -> None:
         if not self.is_broken:

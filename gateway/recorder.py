@@ -95,6 +95,10 @@ class Recorder:
             self.recorded_requests += 1
         self._show(request_record)
 
+    def record_one(self, request: WholeRequest) -> None:
+        """Write the record of a request that was answered well at the first try."""
+        self.recorded_requests += self._journal.append(request.started_at_ns, request.packed)
+
     def record_whole(self, requests: Sequence[WholeRequest]) -> None:
         """Write the records of requests that were answered well, each at the first try."""
         self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])

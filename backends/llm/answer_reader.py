@@ -1,21 +1,31 @@
 """Reads an answer in OpenAI's shape for accounting, whoever brought it: its bytes go on to the client as they came."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from backends.llm.base import Sink
 from backends.llm.openai_errors import message_in
-from backends.llm.openai_replies import GENERATED, ReplyForm, answer_bytes, usage_in
+from backends.llm.openai_replies import GENERATED, AnyReply, ReplyForm, answer_bytes, usage_in
 from backends.llm.sse import data_of
-from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
+from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.openai_usage import usage_from_openai
 from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 
-_chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
+# Under their own names: every chat's way leads through them.
+_decode_chunk: Final = msgspec.json.Decoder(ChatChunk).decode
+_decode_generated: Final = GENERATED.decoder.decode
+_fields_of: Final = msgspec.structs.astuple
+# Structs' fields in their order: one call gives them all, where each would else be looked up.
+_ChunkFields: TypeAlias = tuple[list[ChunkChoice] | None, OpenAIUsage | None, str | None, str | None, msgspec.Raw]
+_ChoiceFields: TypeAlias = tuple[int, ChunkDelta | None, str | None, str | None, object]
+_GeneratedFields: TypeAlias = tuple[list[ReplyChoice] | None, OpenAIUsage | None, str | None, str | None]
+
+ReplyT = TypeVar("ReplyT")
 
 
 class AnswerReader:
@@ -25,38 +35,50 @@ class AnswerReader:
     """
 
     # What has been read so far: of a whole reply most of it stays as it is here.
-    _count_method: CountMethod = "none"
-    _finish_reason = ""
-    _model = ""
+    count_method: CountMethod = "none"
+    finish_reason = ""
+    model = ""
     _is_named = False
     _tokens = 0  # that have passed, as far as that can be seen
     _answer_bytes: int | None = None
+    body = b""  # of a whole answer
+    served_model = ""  # as the sink is told it
+    served_version = ""
     is_done = False  # the stream has said so
     advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
-    def __init__(self, target: str, sink: Sink, form: ReplyForm = GENERATED, expected: str = "") -> None:
+    def __init__(self, target: str, sink: Sink | None, form: ReplyForm = GENERATED, expected: str = "") -> None:
+        """Without a sink a whole answer, and what answers, stay here for whoever takes the result."""
         self._target = target
         self._sink = sink
         self._form = form
         self._expected = expected
-        self._usage: Usage = UNKNOWN_USAGE
+        self.usage: Usage = UNKNOWN_USAGE
 
     @property
     def is_complete(self) -> bool:
         """Say whether a stream's answer has come to its end."""
-        return self.is_done or bool(self._finish_reason)
+        return self.is_done or bool(self.finish_reason)
 
     def result(self) -> Result:
-        """Give the account of the answer once it has ended."""
-        usage = self._usage
+        """Conclude, and give the account."""
+        self.conclude()
+        return self.account()
+
+    def conclude(self) -> None:
+        """Know all there is to know of the answer, which has ended."""
+        usage = self.usage
         if self._tokens and not usage.output_text and usage.output_tokens == 0:  # a placeholder: something has passed
-            self._usage = msgspec.structs.replace(self._usage, output_text=self._tokens)
-            self._count_method = "estimate"
+            self.usage = msgspec.structs.replace(self.usage, output_text=self._tokens)
+            self.count_method = "estimate"
+
+    def account(self) -> Result:
+        """Give the account of an answer that is concluded."""
         return Result(
-            usage=self._usage,
-            count_method=self._count_method,
-            finish_reason=self._finish_reason,
-            model=self._model,
+            usage=self.usage,
+            count_method=self.count_method,
+            finish_reason=self.finish_reason,
+            model=self.model,
             gap_clock="gateway",
             answer_bytes=self._answer_bytes,
         )
@@ -73,58 +95,79 @@ class AnswerReader:
         if not data:
             return  # a comment that keeps the upstream connection alive means nothing to the client
         try:
+            had_usage = False
             try:
-                chunk = _chunk_decoder.decode(data)
-                reports = chunk.usage is not None
+                chunk = _decode_chunk(data)
             except msgspec.ValidationError:
-                data_without, reports = without_usage(data)
-                chunk = _chunk_decoder.decode(data_without)
+                data_without, had_usage = without_usage(data)
+                chunk = _decode_chunk(data_without)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
-        if chunk.error and bytes(chunk.error) != b"null":
+        choices, usage, model, version, error_said = cast(_ChunkFields, _fields_of(chunk))
+        if error_said and bytes(error_said) != b"null":
             raise UpstreamBroken(message_in(data) or f"target {self._target!r} reported an error in its stream")
-        if chunk.usage is not None:
-            self.take_usage(chunk.usage)
-        elif chunk.choices is None and (message := message_in(data)):  # as vLLM reported errors before 0.10
+        if usage is not None:
+            self.take_usage(usage)
+        elif choices is None and (message := message_in(data)):  # as vLLM reported errors before 0.10
             raise UpstreamBroken(message)
-        if not self._model and (chunk.model or not self._is_named):
-            self._name(chunk.model, chunk.system_fingerprint)
-        choices = chunk.choices
+        if not self.model and (model or not self._is_named):
+            self._name(model, version)
         deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
         for delta in deltas:
             if delta.finish_reason is not None:
-                self._finish_reason = delta.finish_reason or self._finish_reason
+                self.finish_reason = delta.finish_reason or self.finish_reason
                 self.advances += not delta.tokens
             self.advances += delta.tokens
             self._tokens += delta.tokens
         self.advances += not deltas
-        self._sink.event(event, deltas, is_usage_only=reports and not deltas)
+        assert self._sink is not None, "a stream goes to a sink"
+        self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
 
     def take_whole(self, body: bytes) -> None:
         """Take a whole reply. Raises UpstreamBroken on what is none."""
-        form = self._form
+        if self._form is GENERATED:
+            self._take_generated(body)
+        else:
+            self._take_other(body, self._form)
+        if self._sink is None:
+            self.body = body
+        else:
+            self._sink.whole(body)
+
+    def _take_generated(self, body: bytes) -> None:
+        choices, usage, model, version = cast(_GeneratedFields, _fields_of(self._read(body, _decode_generated)))
+        if choices is None:
+            raise self._without_content(body)
+        if usage is not None:
+            self.take_usage(usage)
+        if self.count_method == "none":
+            self._answer_bytes = answer_bytes(body)
+        self._name(model, version)
+        for one in choices:
+            if reason := one.finish_reason:
+                self.finish_reason = reason
+                break
+
+    def _take_other(self, body: bytes, form: ReplyForm) -> None:
+        decode: Callable[[bytes], AnyReply] = form.decoder.decode
+        reply = self._read(body, decode)
+        if getattr(reply, form.content) is None:
+            raise self._without_content(body)
+        self._take(usage_in(reply))
+        self._name(reply.model, reply.system_fingerprint)
+
+    def _read(self, body: bytes, decode: Callable[[bytes], ReplyT]) -> ReplyT:
         try:
             try:
-                reply = form.decoder.decode(body)
+                return decode(body)
             except msgspec.ValidationError:
-                reply = form.decoder.decode(without_usage(body)[0])
+                return decode(without_usage(body)[0])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {form.name}") from error
-        if getattr(reply, form.content) is None:
-            raise UpstreamBroken(message_in(body) or f"target {self._target!r} sent a reply without {form.content}")
-        if not isinstance(reply, ChatReply):
-            self._take(usage_in(reply))
-        elif reply.usage is not None:
-            self.take_usage(reply.usage)
-        if form is GENERATED and self._usage == UNKNOWN_USAGE:
-            self._answer_bytes = answer_bytes(body)
-        self._name(reply.model, reply.system_fingerprint)
-        if isinstance(reply, ChatReply):
-            for one in reply.choices or ():
-                if one.finish_reason:
-                    self._finish_reason = one.finish_reason
-                    break
-        self._sink.whole(body)
+            raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {self._form.name}") from error
+
+    def _without_content(self, body: bytes) -> UpstreamBroken:
+        said = message_in(body)
+        return UpstreamBroken(said or f"target {self._target!r} sent a reply without {self._form.content}")
 
     def take_usage(self, reported: OpenAIUsage) -> None:
         """Take what the target says was used; one that contradicts itself stays unknown."""
@@ -137,63 +180,57 @@ class AnswerReader:
     def _take(self, usage: Usage | None) -> None:
         if usage is None:
             return
-        self._usage = usage
-        self._count_method = "none" if usage == UNKNOWN_USAGE else "reported"
-        self._sink.report(usage, self._count_method)
+        self.usage = usage
+        self.count_method = "none" if usage == UNKNOWN_USAGE else "reported"
+        if self._sink is not None:
+            self._sink.report(usage, self.count_method)
 
     def _name(self, model: str | None, version: str | None) -> None:
         """Tell the sink what answers: as a stream's first chunk says it, or the first one that does."""
         self._is_named = True
-        self._model = model or ""
-        self._sink.served(model or self._expected, version or "")
+        self.model = model or ""
+        self.served_model, self.served_version = model or self._expected, version or ""
+        if self._sink is not None:
+            self._sink.served(self.served_model, self.served_version)
 
 
 def _delta_of(choice: ChunkChoice) -> Delta:
-    delta = choice.delta
+    index, delta, text, finish_reason, stop_reason = cast(_ChoiceFields, _fields_of(choice))
     if delta is None:
-        return Delta(
-            tokens=1 if choice.text else 0,
-            text=choice.text or "",
-            index=choice.index,
-            finish_reason=choice.finish_reason,
-        )
-    if choice.stop_reason is None and _has_content_alone(delta):
-        content = delta.content
-        if not content:  # a role, or an end
-            return Delta(0, "", "", choice.index, choice.finish_reason)
-        if isinstance(content, str):
-            return Delta(1, content, "", choice.index, choice.finish_reason)
+        return Delta(1 if text else 0, text or "", "", index, finish_reason)
+    if stop_reason is None:
+        said = cast("tuple[object, ...]", _fields_of(delta))
+        content = said[0]
+        if not content and _has_no_more(said):  # a role, or an end
+            return Delta(0, "", "", index, finish_reason)
+        if isinstance(content, str) and _has_no_more(said):
+            return Delta(1, content, "", index, finish_reason)
     return Delta(
         tokens=1 if delta.bears_tokens else 0,
         text=delta.text,
         reasoning=delta.thought,
-        index=choice.index,
-        finish_reason=choice.finish_reason,
+        index=index,
+        finish_reason=finish_reason,
         tool_calls=_given(delta.tool_calls) if delta.tool_calls else b"",
         reasoning_tokens=1 if delta.is_reasoning else 0,
-        stop=choice.stop_reason if isinstance(choice.stop_reason, str) else "",
+        stop=stop_reason if isinstance(stop_reason, str) else "",
         refusal=delta.refusal or "",
         thinking_blocks=_given(delta.thinking_blocks) if delta.thinking_blocks else b"",
     )
 
 
-def _has_content_alone(delta: ChunkDelta) -> bool:
-    """Say whether a delta is a piece of content and nothing else, as most are; the piece may be empty."""
-    return not (
-        delta.reasoning_content
-        or delta.reasoning
-        or delta.refusal
-        or delta.tool_calls
-        or delta.function_call
-        or delta.audio
-        or delta.thinking_blocks
-    )
+def _has_no_more(said: tuple[object, ...]) -> bool:
+    """Say whether a delta's fields hold nothing but its content, as of most; that may be empty."""
+    for place in range(1, len(said)):
+        if said[place]:
+            return False
+    return True
 
 
 def only_delta(event: bytes) -> Delta | None:
     """Give what an event carries where it is a chunk of one choice that reports nothing besides; `None` otherwise."""
     try:
-        chunk = _chunk_decoder.decode(data_of(event))
+        chunk = _decode_chunk(data_of(event))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if chunk.usage is not None or bytes(chunk.error) not in (b"", b"null") or len(chunk.choices or ()) != 1:

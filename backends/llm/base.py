@@ -7,9 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from contracts.chat import GenerationRequest, ReasoningEffort
+from contracts.chat import ReasoningEffort
 from contracts.configuration import TargetSpec
-from contracts.errors import TollkeeperError, UpstreamError
+from contracts.errors import TollkeeperError
 from contracts.generation import Continuation, Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
@@ -111,14 +111,6 @@ class RelayingSink:
         return None
 
 
-class WholeSink(Protocol):
-    """What a target needs of a sink where the answer comes in one piece; each means what it does in `Sink`."""
-
-    def whole(self, body: bytes) -> None: ...
-    def report(self, usage: Usage, count_method: CountMethod) -> None: ...
-    def served(self, model: str, version: str) -> None: ...
-
-
 class Target(Protocol):
     """One replica. `call` ends with a Result, or raises an UpstreamError; cancelling it stops generation.
 
@@ -165,55 +157,6 @@ class PassingSink(Protocol):
     def report(self, usage: Usage, count_method: CountMethod) -> None: ...
     def served(self, model: str, version: str) -> None: ...
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None: ...
-
-
-class SentWhole(Protocol):
-    """A request that was sent at once, and its reply."""
-
-    def result(self, error: UpstreamError | None) -> Result:
-        """Give the account of a reply that ended like this; its answer goes to the sink.
-
-        Raises SendAgain, or what `Target.call` would.
-        """
-
-    def release(self) -> None:
-        """Give up the connection: at the reply's end it is kept, before it is closed."""
-
-    def pause(self) -> None:
-        """Stop reading the reply, its client being slow."""
-
-    def resume(self) -> None:
-        """Read again."""
-
-
-@runtime_checkable
-class QuickTarget(Target, Protocol):
-    """A target that can send a request as it came, without waiting for anything."""
-
-    def passes_on(self, model: str) -> bool:
-        """Say whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
-        something in them."""
-
-    def send_at_once(
-        self,
-        path: str,
-        request: AnyRequest,
-        body: bytes,
-        request_id: str,
-        sink: WholeSink | PassingSink,
-        on_end: Callable[[UpstreamError | None], None],
-    ) -> SentWhole | None:
-        """Send a request where there is a connection for it now; `None` where there is none. A stream's goes to a
-        PassingSink.
-
-        `on_end` is told once how the reply ended.
-        """
-
-    def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentAhead | None:
-        """Send a stream's request where there is a connection for it now; `None` where there is none.
-
-        A call that has it as `sent` goes on from there.
-        """
 
 
 @runtime_checkable

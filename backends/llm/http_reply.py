@@ -25,9 +25,9 @@ from contracts.errors import (
     UpstreamRateLimited,
     UpstreamRejected,
 )
-from contracts.generation import Result
 from contracts.requests import AnyRequest
 
+_EVENTS: Final = b"text/event-stream"
 _MAX_ERROR_BODY: Final = 64 * 1024
 # A stream whose chunks never are like the one before is read chunk by chunk.
 _MAX_LESSONS: Final = 4
@@ -56,16 +56,17 @@ class ReplyReader(AnswerReader):
     _lessons = 0  # how often a shape was looked for, since one was of use
 
     def __init__(
-        self, spec: TargetSpec, sink: Sink, request: AnyRequest, known_shapes: KnownShapes | None = None
+        self, spec: TargetSpec, sink: Sink | None, request: AnyRequest, known_shapes: KnownShapes | None = None
     ) -> None:
         """`known_shapes` are those of the target's earlier streams."""
         # Every reply comes this way: what a chat says is looked at, what other requests say is asked for.
         form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
         super().__init__(spec.id, sink, form, spec.model or request.model)
         self._is_streamed = isinstance(request, GenerationRequest) and request.stream is True
-        choices = request.n if isinstance(request, ChatRequest) else request.choice_count
-        if choices is not None and choices > 1:  # they take turns
-            self._lessons = _MAX_LESSONS
+        if self._is_streamed:
+            choices = request.n if isinstance(request, ChatRequest) else request.choice_count
+            if choices is not None and choices > 1:  # they take turns
+                self._lessons = _MAX_LESSONS
         self._known_shapes = known_shapes
         self._pieces: list[bytes] = []
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
@@ -73,9 +74,11 @@ class ReplyReader(AnswerReader):
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         self._status, self._headers = status, headers
         if status == 200 and self._is_streamed:
-            if not headers.get(b"content-type", b"").lower().startswith(b"text/event-stream"):
+            content_type = headers.get(b"content-type", b"")
+            if content_type != _EVENTS and not content_type.lower().startswith(_EVENTS):
                 raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
-            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            encoding = headers.get(b"content-encoding")
+            if encoding is not None and encoding.strip().lower() != b"identity":
                 raise UpstreamBroken(f"target {self._target!r} sent a compressed stream, which it was not asked for")
             self._events = EventSplitter()
 
@@ -104,7 +107,7 @@ class ReplyReader(AnswerReader):
         elif self._lessons < _MAX_LESSONS and len(events) == 1 and len(events[0]) == len(data):
             # The first chunk says whose the answer is as well: those that follow are not like it.
             if not had_begun:
-                if self._known_shapes is not None and self._tokens and self._model:
+                if self._known_shapes is not None and self._tokens and self.model:
                     self._take_shape(self._known_shapes.shape_for(data, is_whole=False))
                     self._is_guessed = self._shape is not None
             elif self._shape is None or not self._shape.fits(data):
@@ -117,7 +120,7 @@ class ReplyReader(AnswerReader):
         self._lessons = 1 if was_of_use else self._lessons + 1
         known = self._known_shapes
         # Chunks of an answer without a name are looked at for one.
-        shape = known.shape_for(event, is_whole=True) if known is not None and self._model else None
+        shape = known.shape_for(event, is_whole=True) if known is not None and self.model else None
         if shape is None:
             shape = TextShape.learn(event, only_delta)
             if shape is not None and known is not None:
@@ -126,7 +129,7 @@ class ReplyReader(AnswerReader):
 
     def _take_shape(self, shape: TextShape | None) -> None:
         self._shape = shape
-        if shape is not None:
+        if shape is not None and self._sink is not None:
             shape.pass_to(self._sink)
 
     def _forget_shape(self) -> None:
@@ -136,8 +139,8 @@ class ReplyReader(AnswerReader):
                 self._known_shapes.was_of_use()
             self._shape, self._is_guessed = None, False
 
-    def result(self) -> Result:
-        """Conclude the reply once it has ended."""
+    def conclude(self) -> None:
+        """Know all there is to know of the reply, which has ended. Raises what it failed with."""
         self._forget_shape()
         if self._status != 200:
             raise self._error()
@@ -157,7 +160,7 @@ class ReplyReader(AnswerReader):
                 raise UpstreamBroken(
                     f"target {self._target!r} sent a compressed reply, which it was not asked for"
                 ) from error
-        return super().result()
+        super().conclude()
 
     def _error(self) -> TollkeeperError:
         detail = message_in(b"".join(self._pieces))

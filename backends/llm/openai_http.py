@@ -3,15 +3,16 @@
 A stream's events go out as the bytes they came in; they are read only for accounting.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
 
+from backends.asker import Asker
 from backends.http_connection import Connection, StaleConnection
 from backends.http_origin import Origin
 from backends.http_pool import Exchange, HttpPool
-from backends.llm.base import ModelCall, PassingSink, SendAgain, SentWhole, Sink, WholeSink
+from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
 from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
@@ -19,6 +20,7 @@ from backends.llm.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.known_shapes import KnownShapes
 from backends.llm.openai_body import BodyFields, body_for, with_usage
 from backends.llm.openai_settings import OpenAISettings
+from backends.llm.quick_target import QuickTarget, SentRequest
 from backends.llm.sent_stream import HeldReply, SentStream
 from backends.tls import LiveContext
 from contracts.chat import GenerationRequest
@@ -31,7 +33,7 @@ from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
 
 
-class OpenAIHttpTarget:
+class OpenAIHttpTarget(QuickTarget):
     """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
 
     def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
@@ -74,7 +76,7 @@ class OpenAIHttpTarget:
             if is_again:
                 raise
             refusal = error
-        if not await self._reread():  # out here: decision 0032 says why
+        if not await self.reread():  # out here: decision 0032 says why
             raise refusal
         return await self.call(call, sink, is_again=True)
 
@@ -95,22 +97,16 @@ class OpenAIHttpTarget:
         return not is_renamed and not fields.sends_priority and self._abilities is None and self._paths is None
 
     def send_at_once(
-        self,
-        path: str,
-        request: AnyRequest,
-        body: bytes,
-        request_id: str,
-        sink: WholeSink | PassingSink,
-        on_end: Callable[[UpstreamError | None], None],
-    ) -> SentWhole | None:
+        self, path: str, request: AnyRequest, body: bytes, request_id: str, sink: PassingSink | None, asker: Asker
+    ) -> SentRequest | None:
         """Send a request on a connection that is idle; `None` where none is."""
         if isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
         head = self._head_of(path, "", request_id, len(body))
-        # Of a sink's methods, such replies use these.
-        reader = ReplyReader(self.spec, cast(Sink, sink), request, self._known_shapes)
-        connection = self._pool.send_at_once(head, body, reader, on_end)
-        return None if connection is None else _SentWhole(reader, connection, self._pool, self._reread)
+        # Of a sink's methods, such replies use those of a PassingSink.
+        reader = ReplyReader(self.spec, cast(Sink | None, sink), request, self._known_shapes)
+        connection = self._pool.send_at_once(head, body, reader, asker)
+        return None if connection is None else _SentOnIdle(reader, connection, self._pool, self)
 
     def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentStream | None:
         """Send a stream's request on a connection that is idle; `None` where none is."""
@@ -119,7 +115,7 @@ class OpenAIHttpTarget:
         exchange = self._pool.send_idle(self._head_of(path, "", request_id, len(body)), body, held)
         return None if exchange is None else SentStream(self, exchange, held, request, self._known_shapes)
 
-    async def _reread(self) -> bool:
+    async def reread(self) -> bool:
         """Read the credentials again; say whether they are others by now."""
         if not await self._credentials.reread():
             return False
@@ -142,43 +138,51 @@ class OpenAIHttpTarget:
 
     def _head_of(self, path: str, trace: str, request_id: str, length: int) -> bytes:
         head = (
-            f"POST {self._pool.origin.prefix}{path} HTTP/1.1\r\n{self._head_end}{trace}"
+            f"{self._head_start}{path} HTTP/1.1\r\n{self._head_end}{trace}"
             f"x-request-id: {request_id}\r\ncontent-length: {length}\r\n\r\n"
         )
         return head.encode("latin-1")
 
     def _renew_head(self) -> None:
-        """Put together what the heads of all requests end with."""
+        """Put together what the heads of all requests begin and end with."""
+        self._head_start = f"POST {self._pool.origin.prefix}"
         self._head_end = (
             f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}content-type: application/json\r\n"
             "accept: text/event-stream, application/json\r\naccept-encoding: identity\r\n"
         )
 
 
-class _SentWhole:
+class _SentOnIdle(SentRequest):
     """A request that was sent on an idle connection."""
 
-    __slots__ = ("_connection", "_pool", "_reader", "_reread")
+    __slots__ = ("_connection", "_pool", "_reader", "_target")
 
-    def __init__(
-        self, reader: ReplyReader, connection: Connection, pool: HttpPool, reread: Callable[[], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, reader: ReplyReader, connection: Connection, pool: HttpPool, target: OpenAIHttpTarget) -> None:
+        super().__init__()
         self._reader = reader
         self._connection = connection
         self._pool = pool
-        self._reread = reread
+        self._target = target
 
-    def result(self, error: UpstreamError | None) -> Result:
-        """Give the reply's account. Raises SendAgain where the connection was dead or the credentials are old."""
+    def conclude(self, error: UpstreamError | None) -> None:
+        """Know what the reply was. Raises SendAgain where the connection was dead or the credentials are old."""
         if isinstance(error, StaleConnection):
             self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
             raise SendAgain
         if error is not None:
             raise error
+        reader = self._reader
         try:
-            return self._reader.result()
+            reader.conclude()
         except CredentialsRefused as refusal:
-            raise SendAgain(refusal, self._reread) from None
+            raise SendAgain(refusal, self._target.reread) from None
+        self.usage, self.count_method = reader.usage, reader.count_method
+        self.finish_reason, self.model = reader.finish_reason, reader.model
+        self.body, self.served_model, self.served_version = reader.body, reader.served_model, reader.served_version
+
+    def account(self) -> Result:
+        """Give the reply's account."""
+        return self._reader.account()
 
     def release(self) -> None:
         """Give the connection back, or close it where the reply has not ended."""

@@ -11,7 +11,6 @@ from gateway.attempts.health_book import HealthBook
 from gateway.attempts.means import Means, Sleep
 from gateway.attempts.trial import Trial, is_charged
 from gateway.clock import Clock
-from gateway.guard import Guard
 from gateway.life import Life
 from gateway.reply import Reply
 from gateway.targets import TargetRegistry
@@ -23,14 +22,13 @@ class Caller:
     def __init__(
         self,
         targets: TargetRegistry,
-        guard: Guard,
         clock: Clock,
         health: HealthBook,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.health = health
         self._clock = clock
-        self._means = Means(targets, guard, clock, health, health.random, sleep)
+        self._means = Means(targets, clock, health, health.random, sleep)
 
     async def call(
         self,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from gateway.attempts.health_book import HealthBook
 from gateway.clock import Clock
-from gateway.guard import Guard
 from gateway.targets import TargetRegistry
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -16,7 +15,6 @@ class Means:
     """The neighbours of a trial. `random` gives a number from 0 to 1."""
 
     targets: TargetRegistry
-    guard: Guard
     clock: Clock
     health: HealthBook
     random: Callable[[], float]

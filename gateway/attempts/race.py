@@ -132,7 +132,6 @@ class Race:
         else:
             result = await self._limits.call(target, call, sink, run.attempt.progress)
         sink.finish()
-        self._means.guard.after(result)
         return result
 
     async def _wait_for_output(self, seconds: float | None) -> None:

@@ -120,7 +120,6 @@ class Trial:
                 result = await target.call(self._call, sink)
             else:
                 result = await self._limits.call(target, self._call, sink, run.attempt.progress)
-        self._means.guard.after(result)
         return result
 
     def _begin(self, spec: TargetSpec, reason: AttemptReason) -> AttemptRun:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.exchange import Exchange, Headers, RequestHead
+from gateway.exchange import Exchange, Headers, Line, RequestHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class LineAnswer:
         return next((value.decode("latin-1") for name, value in self.headers if name == b"x-request-id"), "")
 
 
-class _NoLine:
+class _NoLine(Line):
     """A connection without a far side: never slow, never gone."""
 
     def write(self, data: bytes) -> None:

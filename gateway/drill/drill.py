@@ -17,7 +17,6 @@ from gateway.attempts.leg_order import arranged
 from gateway.batches.line_exchange import LineExchange
 from gateway.clock import Clock
 from gateway.drill.world import DrillTarget, Fault, Outage, provider_of
-from gateway.guard import Guard
 from gateway.life import Life
 from gateway.operations import CHAT
 from gateway.reply import Reply, ReplyFacts
@@ -102,7 +101,7 @@ class _Drill:
         kinds = {spec.kind for pool in snapshot.pools.values() for spec in pool.targets}
         self._targets = TargetRegistry({kind: lambda spec, _: self._target(spec) for kind in kinds})
         self._targets.sync(snapshot)
-        self._caller = Caller(self._targets, Guard(), self._clock, self._book)
+        self._caller = Caller(self._targets, self._clock, self._book)
         self._turn = 0
 
     async def play(self) -> DrillReport:

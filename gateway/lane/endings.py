@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from backends.asker import Asker
 from backends.native import mypyc_attr
 from gateway.exchange import Exchange
 from gateway.lane.forecast import Forecast
@@ -45,8 +46,18 @@ class StreamEnding(Ending):
         self.exchange.end(self.body)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # as what follows
+class Sending(Asker):
+    """A request that gets ready for its reply."""
+
+    __slots__ = ()
+
+    def prepare(self) -> None:
+        """Get ready, once it is on its way: what is sent in a turn leaves at its end."""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
-class Following:
+class Following(Sending):
     """What a request is still owed once its answer has left."""
 
     __slots__ = ()
@@ -98,6 +109,10 @@ class Endings:
         """`prepare_next` does what those that follow would else have to wait for."""
         self._recorder = recorder
         self._prepare_next = prepare_next
+        self._at_turns_end: Callable[[], None] = self._end_turn
+        self._afterwards: Callable[[], None] = self._follow_up
+        self._once_sent: Callable[[], None] = self._prepare_sent
+        self._sent: list[Sending] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[Ending] = []
         self._unwritten: list[WholeRequest] = []
@@ -118,18 +133,30 @@ class Endings:
             self.add(ending)
             return
         self._ended = 1
-        self._unwritten.append(ending.record)
-        self.soon(self._end_turn)
-        self._write()
+        self.soon(self._at_turns_end)
+        self._write_one(ending.record)
         self._send(ending)
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""
         if not self._ended:
-            self.soon(self._end_turn)
+            self.soon(self._at_turns_end)
         self._ended += 1
         self._unwritten.append(ending.record)
         self._waiting.append(ending)
+
+    def once_sent(self, sending: Sending) -> None:
+        """Have a request get ready for its reply at the end of this turn, when it is on its way."""
+        self._sent.append(sending)
+        self.soon(self._once_sent)
+
+    def _prepare_sent(self) -> None:
+        sent, self._sent = self._sent, []
+        for sending in sent:
+            try:
+                sending.prepare()
+            except Exception:  # one request's fault must not keep the others from it
+                _log.exception("a request could not get ready for its reply")
 
     def soon(self, do: Callable[[], None]) -> None:
         """Have something done at the end of this turn."""
@@ -147,6 +174,13 @@ class Endings:
         with the journal's end."""
         self._write()
         self.conclude()
+
+    def _write_one(self, record: WholeRequest) -> None:
+        self._uncounted.append(record)
+        try:
+            self._recorder.record_one(record)
+        except Exception:  # the answer is a good one
+            _log.exception("a record could not be written")
 
     def _write(self) -> None:
         records, self._unwritten = self._unwritten, []
@@ -166,7 +200,7 @@ class Endings:
         self._write()
         for ending in waiting:
             self._send(ending)
-        self.soon(self._follow_up)
+        self.soon(self._afterwards)
 
     def conclude(self) -> None:
         """Charge those that have ended, answered or about to be, and give back what they held."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.counting import TokenEstimator, learn_ratio
+from gateway.counting import TokenEstimator, learn_ratio, upper_tokens
 from gateway.output_estimates import learn_length
 from gateway.steady_estimates import SteadyEstimates
 
@@ -45,7 +45,7 @@ class Forecast:
         """Give the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
         if now_ns >= self._look_at_ns:
             self._look(now_ns)
-        return round(prompt_bytes / self._bytes_per_token * self._factor) or 1
+        return upper_tokens(prompt_bytes, self._bytes_per_token, self._factor)
 
     def learn(
         self, now_ns: int, prompt_bytes: int, tokens_in: int, tokens_out: int, finish_reason: str, choices: int

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from backends.llm.base import QuickTarget
+from backends.llm.quick_target import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.guardrails.policy import covering
 from contracts.plain_counts import plain_counts
@@ -20,6 +20,7 @@ from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
 from gateway.metrics.request_counts import SeriesKey
 from gateway.operations import CHAT
+from gateway.served import served_lines
 from gateway.stages import Stages
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
@@ -52,7 +53,19 @@ VARYING_OF_STREAMS: Final = (*VARYING, "ttft_ns", "gaps", "gap_clock")
 class LaneTarget:
     """One of the pool's targets, with its price card and what its records have in common."""
 
-    __slots__ = ("spec", "target", "card", "text_rates", "health", "template", "stream_template", "alike")
+    __slots__ = (
+        "spec",
+        "target",
+        "card",
+        "text_rates",
+        "health",
+        "template",
+        "stream_template",
+        "alike",
+        "_served_model",
+        "_served_version",
+        "_served_lines",
+    )
 
     def __init__(
         self,
@@ -73,6 +86,15 @@ class LaneTarget:
         self.template = template
         self.stream_template = stream_template
         self.alike = alike
+        self._served_model = self._served_version = ""  # as it said last
+        self._served_lines = b""
+
+    def served_lines(self, model: str, version: str) -> bytes:
+        """Give the lines of a head that say what answered; mostly the same as last."""
+        if model != self._served_model or version != self._served_version:
+            self._served_model, self._served_version = model, version
+            self._served_lines = served_lines(model, version)
+        return self._served_lines
 
     def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:
         """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known."""
@@ -88,7 +110,20 @@ class LaneTarget:
 class OpenLane:
     """How the whole chats of one key for one model go, where they may go the short way."""
 
-    __slots__ = ("snapshot", "key", "model", "lines", "rates", "targets", "forecast", "limits_told", "is_counted")
+    __slots__ = (
+        "snapshot",
+        "key",
+        "model",
+        "lines",
+        "rates",
+        "targets",
+        "candidates",
+        "sole",
+        "forecast",
+        "limits_told",
+        "is_counted",
+        "context_tokens",
+    )
 
     def __init__(
         self,
@@ -98,6 +133,7 @@ class OpenLane:
         lines: Lines | None,  # none: no rule counts them
         rates: Rates,
         targets: dict[str, LaneTarget],
+        candidates: tuple[TargetSpec, ...],  # the pool's
         forecast: Forecast,
         limits_told: RateLines | None,
         *,
@@ -109,9 +145,12 @@ class OpenLane:
         self.lines = lines
         self.rates = rates
         self.targets = targets
+        self.candidates = candidates
+        self.sole = targets[candidates[0].id] if len(candidates) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
         self.limits_told = limits_told
         self.is_counted = is_counted
+        self.context_tokens = model.context_tokens
 
 
 class LanePlan:
@@ -160,7 +199,8 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
     rates: Rates | None = FREE
     if lines.counts_money:
         rates = limiter.quotes.constant(model, tenant, snapshot, now_ns)
-    targets = {spec.id: _target(stages, spec, key, model, now_ns) for spec in snapshot.pools[model.pool].targets}
+    candidates = snapshot.pools[model.pool].targets
+    targets = {spec.id: _target(stages, spec, key, model, now_ns) for spec in candidates}
     found = {name: target for name, target in targets.items() if target is not None}
     if rates is None or len(found) < len(targets):
         return None
@@ -168,7 +208,7 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
     told = RateLines(lines) if lines.all else None
     is_counted = snapshot.pools[model.pool].kinds == _COUNTED
     used = lines if lines.all else None
-    return OpenLane(snapshot, key, model, used, rates, found, forecast, told, is_counted=is_counted)
+    return OpenLane(snapshot, key, model, used, rates, found, candidates, forecast, told, is_counted=is_counted)
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
@@ -177,6 +217,8 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
         return False
     if snapshot.holds and key.policy.priority == "batch":
         return False  # what objectives in danger hold back is told on the long way
+    if not stages.guard.admits(key, model, CHAT.api):
+        return False
     pool = snapshot.pools[model.pool]
     if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
         return False
@@ -187,7 +229,7 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
 
 
 def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int) -> LaneTarget | None:
-    found = stages.targets.find(spec)
+    found: object = stages.targets.find(spec)
     target: QuickTarget | None = None
     if isinstance(found, QuickTarget) and found.passes_on(model.id):
         target = found

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from backends.llm.base import SendAgain, SentWhole
+from backends.llm.base import SendAgain
+from backends.llm.quick_target import SentRequest
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
@@ -17,7 +18,7 @@ from gateway.allowance import NEVER, Allowance
 from gateway.chunk_relay import ChunkRelay
 from gateway.exchange import Exchange
 from gateway.grant import Grant
-from gateway.lane.endings import Lesson, StreamEnding
+from gateway.lane.endings import Lesson, Sending, StreamEnding
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.quick_call import LetIn, charges_of
@@ -29,14 +30,15 @@ from gateway.progress import Progress
 from gateway.recorder import WholeRequest
 from gateway.rendering import DONE
 from gateway.reply import EVENT_STREAM, Reply, ReplyFacts
-from gateway.served import served_lines
 from gateway.stages import Passage
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
 
+_PATH: Final = CHAT.path
 
-class PlainStream:
+
+class PlainStream(Sending):
     """A stream of one choice under way. What is out of the ordinary goes on in a task, as any other request does.
 
     It is also the sink that its target gives the answer to, and tells the task what became of the first try.
@@ -103,7 +105,7 @@ class PlainStream:
         self._answered_by: tuple[str, str] = ("", "")
         self._is_finished = False  # the model's answer
         self.has_ended = False  # nothing more is taken of the target
-        self._sent: SentWhole | None = None
+        self._sent: SentRequest | None = None
         self._limits_told = b""
         self._ended_by: TollkeeperError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -122,15 +124,14 @@ class PlainStream:
         """Send it to the first of the candidates; say whether there was a connection for it."""
         lane, exchange, target = self._lane, self._exchange, self._to.target
         assert target is not None
-        self._admitted_ns = lane.clock.monotonic_ns()
-        self._sent = target.send_at_once(CHAT.path, self._request, exchange.body, self._id_text, self, self._on_end)
+        self._admitted_ns = lane.monotonic_ns()
+        self._sent = target.send_at_once(_PATH, self._request, exchange.body, self._id_text, self, self)
         if self._sent is None:
             return False
-        self._lane.endings.soon(self._prepare)
+        self._lane.endings.once_sent(self)
         return True
 
-    def _prepare(self) -> None:
-        """Get ready for the answer, once the request is on its way: what is sent in a turn leaves at its end."""
+    def prepare(self) -> None:
         try:
             if not self.has_ended:
                 self._make_ready()
@@ -167,7 +168,7 @@ class PlainStream:
         """Pass an event on as it is, unless it is the usage that only we asked for."""
         if self.has_ended:
             return
-        now_ns = self._lane.clock.monotonic_ns()
+        now_ns = self._lane.monotonic_ns()
         for delta in deltas:
             self.progress.take(delta, now_ns)
             if delta.finish_reason is not None:
@@ -225,7 +226,7 @@ class PlainStream:
         """Keep what answers."""
         self._answered_by = (model, version)
 
-    def _on_end(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: UpstreamError | None) -> None:
         if self.has_ended:
             return
         try:
@@ -238,21 +239,21 @@ class PlainStream:
 
     def _end(self, error: UpstreamError | None) -> None:
         """Account for the answer and end it, or leave it to a task. Raises what the reply failed with, or SendAgain."""
-        assert self._sent is not None
-        result = self._sent.result(error)
-        self._lane.stages.guard.after(result)
-        usage = result.usage
+        sent = self._sent
+        assert sent is not None
+        sent.conclude(error)
+        usage = sent.usage
         tokens_in, tokens_out, cost = self._to.priced(usage)
         is_known = cost is not None or self._to.card is None
-        is_known = is_known and result.count_method == "reported" and self._exchange.is_started
+        is_known = is_known and sent.count_method == "reported" and self._exchange.is_started
         if not tokens_in or tokens_out is None or not is_known:
-            self.go_on(result)
+            self.go_on(sent.account())
             return
-        duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
+        duration_ns = self._lane.monotonic_ns() - self.began_ns
         first_ns = self.progress.first_at_ns
         record = WholeRequest(
             self.started_at_ns,
-            self._settle(result, cost, tokens_in, tokens_out, duration_ns),
+            self._settle(sent, cost, tokens_in, tokens_out, duration_ns),
             self._to.alike,
             self._open.key.identity.tenant,
             duration_ns,
@@ -284,7 +285,7 @@ class PlainStream:
 
     def _lines(self) -> bytes:
         """Give what the head says of this answer."""
-        served = served_lines(*self._answered_by)
+        served = self._to.served_lines(*self._answered_by)
         return b"x-request-id: %b\r\n%b%b" % (self._id_text.encode(), self._limits_told, served)
 
     def _pause(self) -> None:
@@ -307,11 +308,11 @@ class PlainStream:
         elif not self.has_ended:
             self.go_on(asyncio.CancelledError())
 
-    def _settle(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
+    def _settle(self, sent: SentRequest, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
         """Charge what was used, and give the packed record."""
         lane, let_in, progress, exchange = self._lane, self._let_in, self.progress, self._exchange
-        now_ns = lane.clock.wall_ns()
-        forecast, reason = self._open.forecast, result.finish_reason
+        now_ns = lane.wall_ns()
+        forecast, reason = self._open.forecast, sent.finish_reason
         lane.endings.learn(Lesson(forecast, now_ns, let_in.prompt_bytes, tokens_in, tokens_out, reason, 1))
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
@@ -331,10 +332,10 @@ class PlainStream:
                 self._id,
                 self.started_at_ns,
                 duration_ns,
-                result.finish_reason,
-                result.model,
+                sent.finish_reason,
+                sent.model,
                 self._admitted_ns - self.began_ns,
-                result.usage,
+                sent.usage,
                 cost,
                 charged,
                 let_in.output_limit,
@@ -348,7 +349,7 @@ class PlainStream:
                 overdraft,
                 None if first_ns is None else first_ns - self.began_ns,
                 pack_gaps(gaps),
-                result.gap_clock if progress.gaps else "none",
+                "gateway" if progress.gaps else "none",
             )
         )
 

@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from backends.llm.base import SendAgain, SentWhole
+from backends.llm.base import SendAgain
+from backends.llm.quick_target import SentRequest
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamError
 from contracts.generation import Result
-from contracts.records import CountMethod
-from contracts.usage import Usage
 from gateway.admission import Ticket
 from gateway.exchange import Exchange
 from gateway.lane.endings import Ending, Following, Lesson
@@ -24,13 +23,13 @@ from gateway.operations import CHAT
 from gateway.progress import Progress
 from gateway.recorder import WholeRequest
 from gateway.reply import Reply, ReplyFacts
-from gateway.served import served_lines
 from gateway.stages import Passage
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
 
 _AT_ONCE: Final = [0]
+_PATH: Final = CHAT.path
 
 
 class LetIn:
@@ -60,7 +59,7 @@ class LetIn:
 class QuickCall(Following):
     """A request under way. What is out of the ordinary goes on in a task, as any other request does.
 
-    It is also the sink that its target gives the answer to, and tells the task what became of the first try.
+    It also tells the task what became of the first try.
     """
 
     __slots__ = (
@@ -108,7 +107,7 @@ class QuickCall(Following):
         body: bytes = b"",
         answered_by: tuple[str, str] = ("", ""),
         is_over: bool = False,
-        sent: SentWhole | None = None,
+        sent: SentRequest | None = None,
         limits_told: bytes = b"",
         task: asyncio.Task[None] | None = None,
         has_task_begun: bool = False,
@@ -147,20 +146,17 @@ class QuickCall(Following):
 
     def send(self) -> bool:
         """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""
-        self._admitted_ns = self._lane.clock.monotonic_ns()
+        self._admitted_ns = self._lane.monotonic_ns()
         target = self._to.target
         if target is None or not self._to.health.is_plain:
             return False
-        self._sent = target.send_at_once(
-            CHAT.path, self._request, self._exchange.body, self._id_text, self, self._on_end
-        )
+        self._sent = target.send_at_once(_PATH, self._request, self._exchange.body, self._id_text, None, self)
         if self._sent is None:
             return False
-        self._lane.endings.soon(self._prepare)
+        self._lane.endings.once_sent(self)
         return True
 
-    def _prepare(self) -> None:
-        """Get ready for the reply, once the request is on its way: what is sent in a turn leaves at its end."""
+    def prepare(self) -> None:
         reservation, told = self._let_in.reservation, self._open.limits_told
         if reservation is not None and told is not None:  # as it stood when it was let in
             first = reservation.portions[0]
@@ -178,18 +174,7 @@ class QuickCall(Following):
 
     # the target's side
 
-    def whole(self, body: bytes) -> None:
-        """Keep the reply."""
-        self._body = body
-
-    def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Take no note: the reply's account says it too."""
-
-    def served(self, model: str, version: str) -> None:
-        """Keep what answers."""
-        self._answered_by = (model, version)
-
-    def _on_end(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: UpstreamError | None) -> None:
         if self._is_over:
             return
         try:
@@ -202,19 +187,20 @@ class QuickCall(Following):
 
     def _end(self, error: UpstreamError | None) -> None:
         """Account for the reply and answer, or leave it to a task. Raises what the reply failed with, or SendAgain."""
-        assert self._sent is not None
-        result = self._sent.result(error)
-        self._lane.stages.guard.after(result)
-        usage = result.usage
+        sent = self._sent
+        assert sent is not None
+        sent.conclude(error)
+        self._body, self._answered_by = sent.body, (sent.served_model, sent.served_version)
+        usage = sent.usage
         tokens_in, tokens_out, cost = self._to.priced(usage)
         is_priced = cost is not None or self._to.card is None
-        if not tokens_in or tokens_out is None or not is_priced or result.count_method != "reported":
-            self.go_on(result)
+        if not tokens_in or tokens_out is None or not is_priced or sent.count_method != "reported":
+            self.go_on(sent.account())
             return
-        self._duration_ns = duration_ns = self._lane.clock.monotonic_ns() - self.began_ns
+        self._duration_ns = duration_ns = self._lane.monotonic_ns() - self.began_ns
         record = WholeRequest(
             self.started_at_ns,
-            self._packed(result, cost, tokens_in, tokens_out),
+            self._packed(sent, cost, tokens_in, tokens_out),
             self._to.alike,
             self._open.key.identity.tenant,
             duration_ns,
@@ -224,7 +210,7 @@ class QuickCall(Following):
         lines = b"x-request-id: %b\r\n%b%b" % (
             self._id_text.encode(),
             self._limits_told,
-            served_lines(*self._answered_by),
+            self._to.served_lines(sent.served_model, sent.served_version),
         )
         self._is_over = True
         self._lane.endings.answer(Ending(record, self._exchange, self._body, lines), self)
@@ -254,9 +240,9 @@ class QuickCall(Following):
         reply.whole(self._body)
         return outcome
 
-    def _packed(self, result: Result, cost: int | None, tokens_in: int, tokens_out: int) -> bytes:
+    def _packed(self, sent: SentRequest, cost: int | None, tokens_in: int, tokens_out: int) -> bytes:
         """Give the packed record. What was reserved of all that was used is charged just that, and so can wait."""
-        self._finish_reason = result.finish_reason
+        self._finish_reason = sent.finish_reason
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []
@@ -270,7 +256,7 @@ class QuickCall(Following):
                 overdraft = 0
                 offsets, tokens = _AT_ONCE, [used[TOKENS]]
             else:
-                paid = reservation.settle(used, self._lane.clock.wall_ns())
+                paid = reservation.settle(used, self._lane.wall_ns())
                 overdraft = reservation.overdraft[TOKENS]
                 charged = paid[MONEY] if reservation.lines.counts_money else charged
                 offsets, tokens = charges_of(reservation, self.started_at_ns)
@@ -281,10 +267,10 @@ class QuickCall(Following):
                 self._id,
                 self.started_at_ns,
                 self._duration_ns,
-                result.finish_reason,
-                result.model,
+                sent.finish_reason,
+                sent.model,
                 self._admitted_ns - self.began_ns,
-                result.usage,
+                sent.usage,
                 cost,
                 charged,
                 self._let_in.output_limit,
@@ -302,7 +288,7 @@ class QuickCall(Following):
     def conclude(self) -> None:
         """Charge what was used, give back what it held, and tell of it."""
         lane, let_in, used = self._lane, self._let_in, self._used
-        now_ns = lane.clock.wall_ns()
+        now_ns = lane.wall_ns()
         try:
             if let_in.reservation is not None:
                 let_in.reservation.settle(used, now_ns)

@@ -6,12 +6,12 @@ for: the key is known, the counters are this process's and have the room, a conn
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from backends.native import mypyc_attr
 from contracts.chat import ChatRequest
-from contracts.configuration import Snapshot
+from contracts.configuration import Snapshot, TargetSpec
 from contracts.errors import TollkeeperError
 from contracts.ids import IdSource
 from gateway.answer_facts import facts_wanted
@@ -33,6 +33,7 @@ from gateway.operations import CHAT
 from gateway.stages import Stages
 
 _MAX_PLANS: Final = 10_000
+_read_chat: Final = CHAT.read  # under its own name: every chat's way leads through it
 
 Start = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
 
@@ -45,6 +46,8 @@ class QuickLane:
         self.stages = stages
         self.dispatcher = dispatcher
         self.clock = clock
+        self.wall_ns, self.monotonic_ns = clock.wall_ns, clock.monotonic_ns
+        self._directory, self._counters = stages.directory, stages.limiter.store
         self.start = start
         self.ids = IdSource()
         self.endings = Endings(stages.recorder, self._prepare_next)
@@ -62,7 +65,7 @@ class QuickLane:
             head.is_plain = _is_plain(head)
         if not head.is_plain:
             return None
-        started_at_ns, began_ns = self.clock.wall_ns(), self.clock.monotonic_ns()
+        started_at_ns, began_ns = self.wall_ns(), self.monotonic_ns()
         sent = head.headers[b"authorization"]
         question = self.hits.known(sent, exchange.body)
         request = _read(exchange) if question is None else question.request
@@ -76,7 +79,7 @@ class QuickLane:
         if plan.shelf is not None:
             return self.hits.answer(plan.shelf, exchange, request, question, started_at_ns, began_ns)
         opened = plan.lane
-        if opened is None or not self._may_ask(request, opened):
+        if opened is None:
             return None
         made, text = self.ids.next(started_at_ns)
         prepared: PreparedCall | None = None
@@ -89,8 +92,11 @@ class QuickLane:
         if let_in is None:
             return None
         try:
-            candidates = self.stages.router.choose(opened.model, opened.snapshot)
-            to = opened.targets[candidates[0].id]
+            candidates: Sequence[TargetSpec] = opened.candidates
+            to = opened.sole
+            if to is None:
+                candidates = self.stages.router.choose(opened.model, opened.snapshot)
+                to = opened.targets[candidates[0].id]
             if request.stream and prepared is None and PlainStream.takes(request, opened, to):
                 plain = PlainStream(
                     self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
@@ -116,7 +122,7 @@ class QuickLane:
         return call
 
     def _lane_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan | None:
-        snapshot, generation = self.stages.directory.snapshot, self.stages.limiter.store.generation
+        snapshot, generation = self._directory.snapshot, self._counters.generation
         if self._plans_of is None or self._plans_of[0] is not snapshot or self._plans_of[1] != generation:
             self._plans_of = (snapshot, generation)
             self._plans.clear()  # what is kept of another would keep it alive, and counters that nobody asks
@@ -137,21 +143,17 @@ class QuickLane:
         self.ids.refill()
         stale, self._stale = self._stale, None
         if stale is not None:
-            self.freshen(*stale, self.clock.wall_ns())
+            self.freshen(*stale, self.wall_ns())
 
     def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
         """Make a plan again that is stale by now."""
         plan = self._plans.get((sent, model))
         if plan is None or now_ns < plan.stale_ns or self._plans_of is None:
             return
-        snapshot = self.stages.directory.snapshot
+        snapshot = self._directory.snapshot
         key = self.stages.authenticator.known(sent, snapshot)
-        if (
-            key is not None
-            and self._plans_of[0] is snapshot
-            and self._plans_of[1] == self.stages.limiter.store.generation
-        ):
-            self._plans[sent, model] = plan_lane(self.stages, key, model, self.clock.wall_ns())
+        if key is not None and self._plans_of[0] is snapshot and self._plans_of[1] == self._counters.generation:
+            self._plans[sent, model] = plan_lane(self.stages, key, model, self.wall_ns())
 
     def _let_out(self, let_in: LetIn) -> None:
         """Take back what `_let_in` has just taken."""
@@ -159,13 +161,6 @@ class QuickLane:
         self.stages.admission.settle(let_in.ticket)
         if let_in.reservation is not None:
             let_in.reservation.undo()
-
-    def _may_ask(self, request: ChatRequest, opened: OpenLane) -> bool:
-        try:
-            self.stages.guard.before(opened.key, request, CHAT.api, opened.snapshot)
-        except TollkeeperError:
-            return False
-        return True
 
     def _let_in(
         self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int, counted: int | None
@@ -176,6 +171,8 @@ class QuickLane:
         """
         newer, choices = request.max_completion_tokens, request.n or 1
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
+        if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
+            return None  # to be refused
         size = prompt_bytes(body)
         tokens_in = tokens_out = 0
         reservation: Reservation | None = None
@@ -220,7 +217,7 @@ def _is_plain(head: RequestHead) -> bool:
 def _read(exchange: Exchange) -> ChatRequest | None:
     """Read a chat that asks for nothing that has to be looked for in its answer."""
     try:
-        request = CHAT.read("application/json", exchange.body)
+        request = _read_chat("application/json", exchange.body)
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request

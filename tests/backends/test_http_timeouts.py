@@ -13,6 +13,7 @@ from backends.llm.http_settings import read_timeouts
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamTimeout
+from tests.backends.askers import AsTold
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 WHOLE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -63,7 +64,7 @@ class Talk:
         request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=streamed)
         reader = ReplyReader(SPEC, Sink(), request)
         self.ends: list[Exception | None] = []
-        self.connection.send(Request(b"", b"", reader), self.ends.append, is_reused=False)
+        self.connection.send(Request(b"", b"", reader), AsTold(self.ends), is_reused=False)
         self.connection.data_received(HEAD if streamed else WHOLE_HEAD)
 
     def says(self, data: bytes, at: float) -> None:

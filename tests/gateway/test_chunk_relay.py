@@ -9,10 +9,11 @@ from gateway.allowance import Allowance
 from gateway.chunk_relay import ChunkRelay
 from gateway.clock import Clock
 from gateway.exchange import Exchange, RequestHead
+from gateway.exchange import Line as AnyLine
 from gateway.progress import Progress
 
 
-class Line:
+class Line(AnyLine):
     """A client's connection that takes everything."""
 
     def __init__(self):

@@ -17,7 +17,7 @@ from contracts.wire import Delta as WireDelta
 from contracts.wire import FinishReason, TokenLogprob
 from gateway.allowance import Allowance
 from gateway.chat_reply import ChatReply
-from gateway.exchange import Exchange, RequestHead
+from gateway.exchange import Exchange, Line, RequestHead
 from gateway.progress import Progress
 from gateway.reply import ReplyFacts
 
@@ -25,7 +25,7 @@ REQUEST_ID = UUID(int=1)
 MS = 1_000_000
 
 
-class Wire:
+class Wire(Line):
     """A client's connection, which keeps what is written."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from backends.llm.http_settings import read_timeouts
 from backends.llm.known_shapes import KnownShapes
 from backends.llm.text_shape import TextShape
 from contracts.chat import ChatRequest, Message
+from tests.backends.askers import AsTold
 from tests.backends.llm.test_text_shape import HEAD, SPEC, Relaying, Told, Wire, event, framed
 
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}\n\n'
@@ -49,7 +50,7 @@ def read(events, sink, known=None):
     connection.connection_made(Wire())  # type: ignore[arg-type]
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request, known)
-    connection.send(Request(b"", b"", reader), ends.append, is_reused=False)
+    connection.send(Request(b"", b"", reader), AsTold(ends), is_reused=False)
     for piece in (HEAD + framed(events[0]), *map(framed, events[1:]), b"0\r\n\r\n"):
         connection.data_received(piece)
     assert ends == [None]

@@ -19,6 +19,7 @@ from backends.llm.known_shapes import KnownShapes
 from backends.llm.text_shape import TextShape
 from contracts.chat import ChatRequest, Message
 from contracts.errors import UpstreamBroken
+from tests.backends.askers import AsTold
 from tests.backends.llm.test_known_shapes import DONE, USAGE, answer, read, taught
 from tests.backends.llm.test_text_shape import HEAD, SPEC, Relaying, Told, Wire, event, framed
 
@@ -195,7 +196,7 @@ def shared(events, sink, known, cuts=None):
     connection.connection_made(Wire())  # type: ignore[arg-type]
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request, known)
-    connection.send(Request(b"", b"", reader), ends.append, is_reused=False)
+    connection.send(Request(b"", b"", reader), AsTold(ends), is_reused=False)
     pieces = [HEAD + framed(events[0]), *map(framed, events[1:]), b"0\r\n\r\n"]
     if cuts is not None:
         whole = b"".join(pieces)

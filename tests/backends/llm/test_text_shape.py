@@ -18,6 +18,7 @@ from backends.llm.text_shape import TextShape
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamBroken
+from tests.backends.askers import AsTold
 from tests.backends.llm.conftest import MemorySink
 
 SPEC = TargetSpec(id="u1", pool="p", kind="openai_http", url="http://a/v1")
@@ -69,7 +70,7 @@ def talk(sink):
     connection.connection_made(Wire())  # type: ignore[arg-type]
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request)
-    connection.send(Request(b"", b"", reader), ends.append, is_reused=False)
+    connection.send(Request(b"", b"", reader), AsTold(ends), is_reused=False)
     return connection, reader, ends
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import backends.segment_file
 from contracts.usage import Usage
-from gateway.exchange import Exchange, RequestHead
+from gateway.exchange import Exchange, Line, RequestHead
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 from gateway.lane.endings import Ending, Endings, Following
 from gateway.lane.quick_call import QuickCall
@@ -96,6 +96,9 @@ class _Books(Recorder):
     def __init__(self):
         self.told = []
 
+    def record_one(self, request):
+        self.record_whole([request])
+
     def record_whole(self, requests):
         self.told.append(("written", [request.started_at_ns for request in requests]))
 
@@ -103,7 +106,7 @@ class _Books(Recorder):
         self.told.append(("counted", [request.started_at_ns for request in requests]))
 
 
-class _Line:
+class _Line(Line):
     def __init__(self, books, number):
         self._books, self._number = books, number
 

@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from gateway.exchange import Exchange, RequestHead
+from gateway.exchange import Exchange, Line, RequestHead
 from tests.gateway.conftest import KEY
 
 
-class _Line:
+class _Line(Line):
     def __init__(self):
         self.sent, self.is_finished = [], False
 

@@ -1,0 +1,15 @@
+"""Who asks a server in tests."""
+
+from backends.asker import Asker
+from contracts.errors import UpstreamError
+
+
+class AsTold(Asker):
+    """Keeps how each reply ended."""
+
+    def __init__(self, ends: list[Exception | None]) -> None:
+        self._ends = ends
+
+    def reply_ended(self, error: UpstreamError | None) -> None:
+        """Keep it."""
+        self._ends.append(error)

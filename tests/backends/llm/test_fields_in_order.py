@@ -1,0 +1,12 @@
+"""What is read of structs by place has to stand there."""
+
+from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
+from contracts.usage import LEAVES, Usage
+
+
+def test_fields_that_are_read_by_their_places_stand_there():
+    assert ChatChunk.__struct_fields__ == ("choices", "usage", "model", "system_fingerprint", "error")
+    assert ChatReply.__struct_fields__ == ("choices", "usage", "model", "system_fingerprint")
+    assert ChunkChoice.__struct_fields__ == ("index", "delta", "text", "finish_reason", "stop_reason")
+    assert ChunkDelta.__struct_fields__[0] == "content"
+    assert Usage.__struct_fields__ == LEAVES
