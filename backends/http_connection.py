@@ -18,6 +18,7 @@ from contracts.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
 # News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
 _STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
+_SMALL_BYTES: Final = 4096  # are copied to stand behind their head: sending two pieces takes more
 _MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
 
 
@@ -252,7 +253,10 @@ class Connection:
         self.deadline = now + self._first_byte
         self.expires = now + self._total
         self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
-        self.transport.writelines((request.head, request.body))
+        if len(request.body) <= _SMALL_BYTES:
+            self.transport.write(request.head + request.body)
+        else:
+            self.transport.writelines((request.head, request.body))
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""
@@ -312,8 +316,8 @@ class Connection:
             asker.reply_ended(error)
 
     def _was_stale(self, exc: Exception | None) -> bool:
-        closed_by_target = exc is None or isinstance(exc, ConnectionError)
-        return closed_by_target and not self._head_bytes and self._time() < self._stale_until
+        is_closed = exc is None or isinstance(exc, OSError)  # by the target, or what is between
+        return is_closed and not self._head_bytes and self._time() < self._stale_until
 
     def _ends_with_connection(self) -> bool:
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers

@@ -111,11 +111,10 @@ class SegmentLog:
     def put(self, payload: bytes) -> int:
         """Append one entry as `append` does, for less; give the number of the segment that it stands in."""
         size = len(payload) + _HEADER_BYTES
-        self._take_lock()
+        self._take_lock()  # `with` looks up more
         try:
-            current = self._current
-            fits = current.written + size <= self._segment_bytes and current.has_room_for(size)
-            if fits and self._pending + size <= self.max_bytes:
+            current, fits = self._current, self._pending + size <= self.max_bytes
+            if fits and current.written + size <= self._segment_bytes and current.has_room_for(size):
                 try:
                     current.write(frame(payload))
                 except OSError as error:
@@ -157,7 +156,7 @@ class SegmentLog:
         with self._lock:
             self._is_reserving = True
             try:
-                self._paid_with_what_is_released(self._take_room, wanted)
+                self._paid_with_what_is_released(lambda size: self._current.take_room(size), wanted)
             except OSError:
                 return False
             return True
@@ -172,9 +171,6 @@ class SegmentLog:
             self._rotate(len(block))
         self._current.take_room(len(block) if self._is_reserving else 0)
         self._current.write(block)
-
-    def _take_room(self, wanted: int) -> None:
-        self._current.take_room(wanted)
 
     def _paid_with_what_is_released(self, act: Callable[[WhatT], None], what: WhatT) -> None:
         """Do what needs room on disk, a second time where the first meets a full one and something can be given up."""

@@ -1,5 +1,6 @@
 """One HTTP request and the means to answer it, as the rest of the gateway sees them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -31,28 +32,28 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a batch's lines have one as well, and tests
-class Line:
+class Line(ABC):
     """What an exchange needs of its connection: a class, whose methods machine code finds sooner than a protocol's."""
 
+    @abstractmethod
     def write(self, data: bytes) -> None:
         """Send bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def writer(self) -> Callable[[bytes], object]:
         """Give what sends bytes as `write` does, for less, to whoever stops when the client leaves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finished(self, *, keep_alive: bool) -> None:
         """Take the connection back after an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Register the producer's brakes."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def drained(self) -> None:
         """Wait while the client is behind."""
-        raise NotImplementedError
 
 
 class RequestHead:

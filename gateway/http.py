@@ -22,7 +22,7 @@ from contracts.errors import (
     UnsupportedMediaType,
 )
 from gateway.exchange import Exchange, Handler, Line, RequestHead, Serving
-from gateway.http_limits import HttpLimits
+from gateway.http_limits import ONLY_ONCE, HttpLimits
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
 _log = logging.getLogger(__name__)
@@ -31,15 +31,6 @@ _MAX_PIPELINED: Final = 16
 LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
 _HEAD_SLACK_BYTES: Final = 64
-# Headers whose repetition would let two readers of one request see different requests.
-_ONCE: Final = {
-    b"host": "Host",
-    b"authorization": "Authorization",
-    b"x-api-key": "X-Api-Key",
-    b"api-key": "Api-Key",
-    b"content-type": "Content-Type",
-    b"transfer-encoding": "Transfer-Encoding",
-}
 
 
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
@@ -181,8 +172,8 @@ class HttpConnection(Line):
         if self._in_body:
             return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
         if lower in self._headers:
-            if lower in _ONCE:
-                self._stop_parsing(AmbiguousFraming(f"the {_ONCE[lower]} header is given more than once"))
+            if lower in ONLY_ONCE:
+                self._stop_parsing(AmbiguousFraming(f"the {ONLY_ONCE[lower]} header is given more than once"))
             if lower == b"x-forwarded-for":  # proxies may each add a line: together they are one list (RFC 9110, 5.3)
                 value = self._headers[lower] + b", " + value
         self._headers[lower] = value

@@ -1,8 +1,19 @@
 """What one client connection may ask of the data plane."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from contracts.errors import BodyTooLarge, HeadersTooLarge
+
+# Headers whose repetition would let two readers of one request see different requests.
+ONLY_ONCE: Final = {
+    b"host": "Host",
+    b"authorization": "Authorization",
+    b"x-api-key": "X-Api-Key",
+    b"api-key": "Api-Key",
+    b"content-type": "Content-Type",
+    b"transfer-encoding": "Transfer-Encoding",
+}
 
 
 @dataclass(frozen=True, slots=True)

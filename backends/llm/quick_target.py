@@ -4,6 +4,8 @@ They are classes rather than protocols. In machine code a protocol's method is l
 twenty lines of memory a call; a class has it at a known place (decision 0071).
 """
 
+from abc import ABC, abstractmethod
+
 from backends.asker import Asker
 from backends.llm.base import PassingSink, SentAhead
 from contracts.chat import GenerationRequest
@@ -14,7 +16,7 @@ from contracts.requests import AnyRequest
 from contracts.usage import UNKNOWN_USAGE, Usage
 
 
-class SentRequest:
+class SentRequest(ABC):
     """A request that was sent at once, and its reply, of which the most is said here once it is concluded."""
 
     __slots__ = ("usage", "count_method", "finish_reason", "model", "body", "served_model", "served_version")
@@ -28,35 +30,36 @@ class SentRequest:
         self.served_model = ""  # as `Sink.served` is told it
         self.served_version = ""
 
+    @abstractmethod
     def conclude(self, error: UpstreamError | None) -> None:
         """Know what the reply was, which has ended like this. Raises SendAgain, or what `Target.call` would."""
-        raise NotImplementedError
 
+    @abstractmethod
     def account(self) -> Result:
         """Give the account of a reply that is concluded, as `Target.call` does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self) -> None:
         """Give up the connection: at the reply's end it is kept, before it is closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pause(self) -> None:
         """Stop reading the reply, its client being slow."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self) -> None:
         """Read again."""
-        raise NotImplementedError
 
 
-class QuickTarget:
+class QuickTarget(ABC):
     """A target that can send a request as it came, without waiting for anything."""
 
+    @abstractmethod
     def passes_on(self, model: str) -> bool:
         """Say whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
         something in them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def send_at_once(
         self, path: str, request: AnyRequest, body: bytes, request_id: str, sink: PassingSink | None, asker: Asker
     ) -> SentRequest | None:
@@ -64,11 +67,10 @@ class QuickTarget:
 
         A stream's reply goes to the sink. What comes whole needs none: it is kept for whoever concludes it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentAhead | None:
         """Send a stream's request where there is a connection for it now; `None` where there is none.
 
         A call that has it as `sent` goes on from there.
         """
-        raise NotImplementedError

@@ -53,9 +53,10 @@ class QuickLane:
         self.endings = Endings(stages.recorder, self._prepare_next)
         self.hits = QuickHits(stages, clock, self.ids, self.endings)
         self.open_grants = 0  # held by requests under way
-        # By Authorization header and model, of one snapshot and one generation of the counters.
+        # By Authorization header and model, of one snapshot.
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
-        self._plans_of: tuple[Snapshot, int] | None = None
+        self._plans_of: Snapshot | None = None
+        self._generation = 0  # of the counters that plans have in hand
         self._stale: tuple[bytes, str] | None = None  # a plan that is better made again
 
     def take(self, exchange: Exchange) -> QuickCall | PlainStream | QuickStream | Answered | None:
@@ -81,6 +82,10 @@ class QuickLane:
         opened = plan.lane
         if opened is None:
             return None
+        newer = request.max_completion_tokens
+        limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
+        if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
+            return None  # to be refused
         made, text = self.ids.next(started_at_ns)
         prepared: PreparedCall | None = None
         if opened.is_counted:
@@ -88,7 +93,7 @@ class QuickLane:
             if prepared is None:
                 return None
         tokens_in = None if prepared is None else prepared.tokens_in
-        let_in = self._let_in(exchange.body, request, opened, started_at_ns, tokens_in)
+        let_in = self._let_in(exchange.body, request, opened, limit, started_at_ns, tokens_in)
         if let_in is None:
             return None
         try:
@@ -122,12 +127,13 @@ class QuickLane:
         return call
 
     def _lane_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan | None:
-        snapshot, generation = self._directory.snapshot, self._counters.generation
-        if self._plans_of is None or self._plans_of[0] is not snapshot or self._plans_of[1] != generation:
-            self._plans_of = (snapshot, generation)
-            self._plans.clear()  # what is kept of another would keep it alive, and counters that nobody asks
+        snapshot = self._directory.snapshot
+        if self._plans_of is not snapshot:
+            self._plans_of = snapshot
+            self._plans.clear()  # what is kept of another would keep it alive
         plan = self._plans.get((sent, model))
         if plan is None or now_ns >= plan.until_ns:
+            self._let_counters_go()
             key = self.stages.authenticator.known(sent, snapshot)
             if key is None:
                 return None  # the dispatcher is about to know it, or to refuse it
@@ -138,9 +144,16 @@ class QuickLane:
             self._stale = (sent, model)
         return plan
 
+    def _let_counters_go(self) -> None:
+        """Forget plans where the store looks for counters that nobody asks: plans would keep them alive."""
+        if self._generation != self._counters.generation:
+            self._generation = self._counters.generation
+            self._plans.clear()
+
     def _prepare_next(self) -> None:
         """Do what the next requests would have to do first, while nobody waits."""
         self.ids.refill()
+        self._let_counters_go()
         stale, self._stale = self._stale, None
         if stale is not None:
             self.freshen(*stale, self.wall_ns())
@@ -148,11 +161,11 @@ class QuickLane:
     def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
         """Make a plan again that is stale by now."""
         plan = self._plans.get((sent, model))
-        if plan is None or now_ns < plan.stale_ns or self._plans_of is None:
+        if plan is None or now_ns < plan.stale_ns:
             return
         snapshot = self._directory.snapshot
         key = self.stages.authenticator.known(sent, snapshot)
-        if key is not None and self._plans_of[0] is snapshot and self._plans_of[1] == self._counters.generation:
+        if key is not None and self._plans_of is snapshot:
             self._plans[sent, model] = plan_lane(self.stages, key, model, self.wall_ns())
 
     def _let_out(self, let_in: LetIn) -> None:
@@ -163,17 +176,19 @@ class QuickLane:
             let_in.reservation.undo()
 
     def _let_in(
-        self, body: bytes, request: ChatRequest, opened: OpenLane, now_ns: int, counted: int | None
+        self,
+        body: bytes,
+        request: ChatRequest,
+        opened: OpenLane,
+        limit: int | None,
+        now_ns: int,
+        counted: int | None,
     ) -> LetIn | None:
         """Take what the request needs of every counter, and a ticket; `None` where that takes more than a look.
 
-        `counted` is its prompt's tokens, `None` where they are estimated.
+        `limit` is on its output, `counted` its prompt's tokens, `None` where they are estimated.
         """
-        newer, choices = request.max_completion_tokens, request.n or 1
-        limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
-        if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
-            return None  # to be refused
-        size = prompt_bytes(body)
+        size, choices = prompt_bytes(body), request.n or 1
         tokens_in = tokens_out = 0
         reservation: Reservation | None = None
         if opened.lines is not None:

@@ -1,8 +1,10 @@
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,33 @@ def test_entries_come_back_in_order_with_their_places(log: SegmentLog) -> None:
     assert found[0].end == found[1].start == first
     assert found[2].end == second == log.end
     assert log.pending_bytes == 3 * HEADER + 8
+
+
+@given(st.lists(st.tuples(st.sampled_from(["put", "append", "crc32"]), st.binary(max_size=300)), max_size=8))
+def test_entries_are_read_whichever_way_they_were_written_and_whichever_checksum_they_have(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[str, bytes]]
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    log = SegmentLog(directory, max_bytes=PLENTY)
+    for way, payload in written:
+        if way == "crc32":  # as releases before wrote them
+            log.close()
+            length = struct.pack("<I", len(payload))
+            with open(max([*segments(directory), directory / "000000000000.segment"]), "ab") as file:
+                file.write(length + struct.pack("<I", zlib.crc32(payload, zlib.crc32(length))) + payload)
+            log = SegmentLog(directory, max_bytes=PLENTY)
+        elif way == "put":
+            assert log.put(payload) == log.end.segment
+        else:
+            log.append(payload)
+    found = everything(log)
+    assert payloads(found) == [payload for _, payload in written]
+    assert log.pending_bytes == sum(HEADER + len(payload) for _, payload in written)
+    assert not log.corrupt_entries and not log.truncated_bytes
+    log.close()
+    again = SegmentLog(directory, max_bytes=PLENTY)
+    assert payloads(everything(again)) == payloads(found)
+    again.close()
 
 
 def test_a_read_stops_at_each_of_its_bounds(log: SegmentLog) -> None:

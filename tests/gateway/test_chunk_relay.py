@@ -22,6 +22,18 @@ class Line(AnyLine):
     def write(self, data):
         self.sent.append(data)
 
+    def writer(self):
+        return self.write
+
+    def finished(self, *, keep_alive):
+        pass
+
+    def hold(self, pause, resume):
+        pass
+
+    async def drained(self):
+        pass
+
 
 class Answer:
     """An answer that remembers when it was told to look at its growth."""

@@ -1,5 +1,7 @@
 """What is read of structs by place has to stand there."""
 
+from msgspec.structs import astuple
+
 from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
 from contracts.usage import LEAVES, Usage
 
@@ -8,5 +10,5 @@ def test_fields_that_are_read_by_their_places_stand_there():
     assert ChatChunk.__struct_fields__ == ("choices", "usage", "model", "system_fingerprint", "error")
     assert ChatReply.__struct_fields__ == ("choices", "usage", "model", "system_fingerprint")
     assert ChunkChoice.__struct_fields__ == ("index", "delta", "text", "finish_reason", "stop_reason")
-    assert ChunkDelta.__struct_fields__[0] == "content"
+    assert ChunkDelta.__struct_fields__[0] == "content" and not any(astuple(ChunkDelta()))
     assert Usage.__struct_fields__ == LEAVES

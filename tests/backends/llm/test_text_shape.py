@@ -56,6 +56,9 @@ class Wire:
     def is_closing(self):
         return False
 
+    def write(self, data):
+        pass
+
     def writelines(self, pieces):
         pass
 

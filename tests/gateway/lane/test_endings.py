@@ -139,6 +139,9 @@ class Owed(Following):
     def __init__(self, books, number, *, fails=False):
         self._books, self._number, self._fails = books, number, fails
 
+    def reply_ended(self, error):
+        pass
+
     def conclude(self):
         self._books.told.append(("concluded", [self._number]))
         if self._fails:

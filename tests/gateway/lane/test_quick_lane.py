@@ -230,3 +230,19 @@ async def test_a_stale_plan_is_made_again_once_a_request_that_met_it_has_ended(p
     met = lane._plans[name]
     assert (await both.ask()).status == 200
     await eventually(lambda: lane._plans[name] is not met)
+
+
+async def test_plans_let_counters_go_once_a_request_has_ended_after_these_were_looked_through(
+    pair, upstream, eventually
+):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion("Hello")))
+    assert (await both.ask()).status == 200
+    lane, store = both.short.gateway._lane, both.short.gateway._lane.stages.limiter.store
+    await eventually(lambda: lane._generation == store.generation)
+    assert lane._plans
+    store.generation += 1
+    assert (await both.ask()).status == 200
+    await eventually(lambda: not lane._plans and lane._generation == store.generation)
+    assert (await both.ask()).status == 200
+    assert lane._plans and both.taken == [True, True, True]
