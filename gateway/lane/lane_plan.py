@@ -92,8 +92,8 @@ class LaneTarget:
     def served_lines(self, model: str, version: str) -> bytes:
         """Give the lines of a head that say what answered; mostly the same as last."""
         if model != self._served_model or version != self._served_version:
-            self._served_model, self._served_version = model, version
             self._served_lines = served_lines(model, version)
+            self._served_model, self._served_version = model, version
         return self._served_lines
 
     def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:

@@ -27,9 +27,6 @@ class Wire:
     def __init__(self) -> None:
         self.is_aborted = self.is_paused = False
 
-    def write(self, data):
-        pass
-
     def writelines(self, _):
         pass
 

@@ -19,7 +19,7 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.quick_call.served_lines", broken)
+    monkeypatch.setattr("gateway.lane.lane_plan.served_lines", broken)
     answer = await both.short.chat(model="mock")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert both.short.requests()[-1].outcome == "error"
