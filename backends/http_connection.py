@@ -80,11 +80,8 @@ class Connection:
         # two and can do without those that are known; and when the next is due.
         self._chunks: ChunkTaker | None = None
         self._time = time or pool.clock
-        self._first_byte, self._between, self._total = (
-            pool.timeouts.first_byte,
-            pool.timeouts.between,
-            pool.timeouts.total,
-        )
+        timeouts = pool.timeouts
+        self._first_byte, self._between, self._total = timeouts.first_byte, timeouts.between, timeouts.total
         self.deadline = 0.0
         self.pool = pool
         self.transport: asyncio.Transport | None = None

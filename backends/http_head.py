@@ -40,7 +40,7 @@ class LastHead:
         """Give the body of a message that has the same head and is whole; `None` for any other: it is to be parsed."""
         if not self._before:
             return None
-        # What is left is the body and the digits of its length, mostly as many as there are of both together.
+        # Beside the known bytes are the body and its length's digits: as many as this sum has, or one fewer.
         left = len(message) - len(self._before) - len(self._after)
         size = left - len(str(left))
         digits = str(size)

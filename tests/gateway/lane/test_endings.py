@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import backends.segment_file
 from contracts.usage import Usage
-from gateway.exchange import Exchange, Line, RequestHead
+from gateway.exchange import Exchange, RequestHead
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 from gateway.lane.endings import Ending, Endings, Following
 from gateway.lane.quick_call import QuickCall
 from gateway.recorder import Recorder, WholeRequest
+from tests.gateway.quiet_line import QuietLine
 
 
 @pytest.fixture
@@ -106,24 +107,12 @@ class _Books(Recorder):
         self.told.append(("counted", [request.started_at_ns for request in requests]))
 
 
-class _Line(Line):
+class _Line(QuietLine):
     def __init__(self, books, number):
         self._books, self._number = books, number
 
     def write(self, data):
         self._books.told.append(("sent", [self._number]))
-
-    def writer(self):
-        return self.write
-
-    def finished(self, *, keep_alive):
-        pass
-
-    def hold(self, pause, resume):
-        pass
-
-    async def drained(self):
-        pass
 
 
 def ending(books, number):
