@@ -139,14 +139,16 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         stack.callback(process.stop)
         process, least = start_least_gateway(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
-        rivals = _start_rivals(plan, rig, home, stack)
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
         stack.callback(gateway.stop)
-        peers = [gateway.peer, nginx, *(peer for peer in rivals.values() if isinstance(peer, Peer))]
-        loaded = [
-            _measure_rate(report, plan, rig, peers, rivals, size, must) for size, must in ((1024, 0.30), (16384, 0.33))
-        ]
+        with ExitStack() as beside:  # what wakes now and then ends where it is no longer measured
+            rivals = _start_rivals(plan, rig, home, beside)
+            peers = [gateway.peer, nginx, *(peer for peer in rivals.values() if isinstance(peer, Peer))]
+            loaded = [
+                _measure_rate(report, plan, rig, peers, rivals, size, must)
+                for size, must in ((1024, 0.30), (16384, 0.33))
+            ]
         _measure_added(report, plan, rig, [nginx, relay, least, gateway.peer])
         loaded += _measure_streams(report, plan, rig, [nginx, relay, gateway.peer])
         _measure_memory(report, plan, rig, gateway, loaded)

@@ -107,6 +107,10 @@ class FileSource:
         with self._placed(root):
             return build_playbooks(parsed, _serving(parsed).pools)
 
+    def may_have_changed(self) -> bool:
+        """Say whether the file is another than was read, or is to be read again."""
+        return self._is_asked or file_stamp(self.path) != self._read
+
     def poll(self, known_revision: int) -> Snapshot | None:
         """Read the file where it has changed since it was read, and has not since the poll before: it may be half
         written. Raises RefusedSnapshot where it is wrong, once for each change.

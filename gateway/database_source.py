@@ -20,6 +20,10 @@ class DatabaseSource:
             self._last = read_snapshot(session)
         return self._last.snapshot
 
+    def may_have_changed(self) -> bool:
+        """Say that only the database knows."""
+        return True
+
     def poll(self, known_revision: int) -> Snapshot | None:
         """Give a newer snapshot, or `None`. Blocks; called from a thread.
 

@@ -21,13 +21,18 @@ class RefusedSnapshot(ConfigurationError):
 
 
 class SnapshotSource(Protocol):
-    """Where snapshots come from: the control-plane database or a file. Calls may block."""
+    """Where snapshots come from: the control-plane database or a file."""
+
+    def may_have_changed(self) -> bool:
+        """Say whether a poll could find anything new. Does not block, so that mostly no thread is woken."""
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Give a newer snapshot, or `None` where nothing has changed. Raises RefusedSnapshot on one that is wrong."""
+        """Give a newer snapshot, or `None` where nothing has changed; may block. Raises RefusedSnapshot on one that is
+        wrong.
+        """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Let go of connections; may block."""
 
 
 class Directory:
@@ -76,7 +81,9 @@ class Directory:
 
     async def _look(self) -> None:
         try:
-            newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
+            newer = None
+            if self._source.may_have_changed():
+                newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
             if newer is not None:
                 if self._prepare is not None:
                     self._prepare(newer)

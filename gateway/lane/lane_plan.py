@@ -14,6 +14,7 @@ from contracts.usage import Usage
 from gateway.attempts.target_health import TargetHealth
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
+from gateway.lane.plain_record import PlainRecords
 from gateway.lane.record_template import RecordTemplate
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
@@ -60,6 +61,7 @@ class LaneTarget:
         "text_rates",
         "health",
         "template",
+        "plain_records",
         "stream_template",
         "alike",
         "_served_model",
@@ -75,6 +77,7 @@ class LaneTarget:
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
         template: RecordTemplate,
+        plain_records: PlainRecords,
         stream_template: RecordTemplate,
         alike: SeriesKey,
     ) -> None:
@@ -84,6 +87,7 @@ class LaneTarget:
         self.text_rates = text_rates
         self.health = health
         self.template = template
+        self.plain_records = plain_records
         self.stream_template = stream_template
         self.alike = alike
         self._served_model = self._served_version = ""  # as it said last
@@ -96,15 +100,18 @@ class LaneTarget:
             self._served_model, self._served_version = model, version
         return self._served_lines
 
-    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:
-        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known."""
+    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None, bool]:
+        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known.
+
+        And whether text in and text out is all there is.
+        """
         plain, rates = plain_counts(usage), self.text_rates
         if plain is None:
-            return usage.input_tokens, usage.output_tokens, bill(usage, CHAT.name, self.card).total_pico_usd
+            return usage.input_tokens, usage.output_tokens, bill(usage, CHAT.name, self.card).total_pico_usd, False
         tokens_in, tokens_out = plain
         if rates is None:
-            return tokens_in, tokens_out, bill(usage, CHAT.name, self.card).total_pico_usd
-        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1]
+            return tokens_in, tokens_out, bill(usage, CHAT.name, self.card).total_pico_usd, True
+        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1], True
 
 
 class OpenLane:
@@ -260,7 +267,7 @@ def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, n
     health = stages.caller.health.of(spec)
     whole = RecordTemplate(example, VARYING)
     streamed = RecordTemplate(replace(example, stream=True), VARYING_OF_STREAMS)
-    return LaneTarget(spec, target, card, _text_rates(card), health, whole, streamed, alike)
+    return LaneTarget(spec, target, card, _text_rates(card), health, whole, PlainRecords(example), streamed, alike)
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:

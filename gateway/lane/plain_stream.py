@@ -243,7 +243,7 @@ class PlainStream(Sending):
         assert sent is not None
         sent.conclude(error)
         usage = sent.usage
-        tokens_in, tokens_out, cost = self._to.priced(usage)
+        tokens_in, tokens_out, cost, _ = self._to.priced(usage)
         is_known = cost is not None or self._to.card is None
         is_known = is_known and sent.count_method == "reported" and self._exchange.is_started
         if not tokens_in or tokens_out is None or not is_known:

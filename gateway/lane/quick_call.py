@@ -192,7 +192,7 @@ class QuickCall(Following):
         sent.conclude(error)
         self._body, self._answered_by = sent.body, (sent.served_model, sent.served_version)
         usage = sent.usage
-        tokens_in, tokens_out, cost = self._to.priced(usage)
+        tokens_in, tokens_out, cost, is_plain = self._to.priced(usage)
         is_priced = cost is not None or self._to.card is None
         if not tokens_in or tokens_out is None or not is_priced or sent.count_method != "reported":
             self.go_on(sent.account())
@@ -200,7 +200,7 @@ class QuickCall(Following):
         self._duration_ns = duration_ns = self._lane.monotonic_ns() - self.began_ns
         record = WholeRequest(
             self.started_at_ns,
-            self._packed(sent, cost, tokens_in, tokens_out),
+            self._packed(sent, cost, tokens_in, tokens_out, is_plain=is_plain),
             self._to.alike,
             self._open.key.identity.tenant,
             duration_ns,
@@ -240,9 +240,9 @@ class QuickCall(Following):
         reply.whole(self._body)
         return outcome
 
-    def _packed(self, sent: SentRequest, cost: int | None, tokens_in: int, tokens_out: int) -> bytes:
+    def _packed(self, sent: SentRequest, cost: int | None, tokens_in: int, tokens_out: int, *, is_plain: bool) -> bytes:
         """Give the packed record. What was reserved of all that was used is charged just that, and so can wait."""
-        self._finish_reason = sent.finish_reason
+        self._finish_reason = finish_reason = sent.finish_reason
         charged, reserved, overdraft = cost, None, None
         offsets: list[int] = []
         tokens: list[int] = []
@@ -262,22 +262,43 @@ class QuickCall(Following):
                 offsets, tokens = charges_of(reservation, self.started_at_ns)
             reserved = reservation.reserved(TOKENS)
         self._used = used
+        admission_ns, bytes_in, bytes_out = self._admitted_ns - self.began_ns, len(self._exchange.body), len(self._body)
+        output_limit, choices, temperature = self._let_in.output_limit, self._let_in.choices, self._request.temperature
+        if is_plain and offsets is _AT_ONCE and overdraft == 0 and cost is not None and reserved is not None:
+            assert charged is not None
+            packed = self._to.plain_records.pack(
+                (finish_reason, sent.model, output_limit, choices, temperature),
+                self._id,
+                self.started_at_ns,
+                self._duration_ns,
+                admission_ns,
+                tokens_in,
+                tokens_out,
+                cost,
+                charged,
+                bytes_in,
+                bytes_out,
+                reserved,
+                tokens[0],
+            )
+            if packed is not None:
+                return packed
         return self._to.template.pack(
             (
                 self._id,
                 self.started_at_ns,
                 self._duration_ns,
-                sent.finish_reason,
+                finish_reason,
                 sent.model,
-                self._admitted_ns - self.began_ns,
+                admission_ns,
                 sent.usage,
                 cost,
                 charged,
-                self._let_in.output_limit,
-                self._let_in.choices,
-                self._request.temperature,
-                len(self._exchange.body),
-                len(self._body),
+                output_limit,
+                choices,
+                temperature,
+                bytes_in,
+                bytes_out,
                 reserved,
                 offsets,
                 tokens,

@@ -3,15 +3,15 @@
 import asyncio
 from typing import Final
 
+from backends.beat import until_beat
 from gateway.clock import Clock
 from gateway.metrics.histogram import LOOP_LAG_SECONDS, Histogram
 
-_EVERY_SECONDS: Final = 0.1
-_EVERY_NS: Final = 100_000_000
+_EVERY_SECONDS: Final = 0.25
 
 
 class LoopLag:
-    """Sleeps ten times a second and counts by how much each sleep was too long. uvloop's timers have 1 ms steps."""
+    """Sleeps four times a second and counts by how much each sleep was too long. uvloop's timers have 1 ms steps."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -20,6 +20,6 @@ class LoopLag:
     async def run(self) -> None:
         """Measure until cancelled."""
         while True:
-            began_ns = self._clock.monotonic_ns()
-            await asyncio.sleep(_EVERY_SECONDS)
-            self.histogram.observe(max(self._clock.monotonic_ns() - began_ns - _EVERY_NS, 0))
+            began_ns, seconds = self._clock.monotonic_ns(), until_beat(_EVERY_SECONDS)
+            await asyncio.sleep(seconds)
+            self.histogram.observe(max(self._clock.monotonic_ns() - began_ns - round(seconds * 1e9), 0))

@@ -144,7 +144,7 @@ class MetricsPage:
         yield Family(
             "tollkeeper_event_loop_lag_seconds",
             "histogram",
-            "By how much the event loop was late, measured ten times a second.",
+            "By how much the event loop was late, measured four times a second.",
             [({}, sources.loop_lag.histogram)],
         )
         yield gauge("tollkeeper_connections", "Open connections of clients.", sources.connection_count())

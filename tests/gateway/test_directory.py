@@ -24,6 +24,10 @@ class Source:
     def __init__(self) -> None:
         self.snapshot = EMPTY_SNAPSHOT
         self.fault: Exception | None = None
+        self.is_quiet = False
+
+    def may_have_changed(self) -> bool:
+        return not self.is_quiet
 
     def poll(self, known_revision: int) -> Snapshot | None:
         if self.fault is not None:
@@ -74,6 +78,16 @@ async def test_a_new_revision_is_swapped_in_once(directory, source, changes):
     for _ in range(3):
         await directory.refresh()
     assert directory.snapshot is source.snapshot and changes == [1]
+
+
+async def test_a_source_that_knows_of_nothing_new_is_not_polled_and_counts_as_there(directory, source, hands):
+    source.snapshot, source.is_quiet, source.fault = revision(1), True, ControlUnavailable("away")
+    hands.advance(61.0)
+    await directory.refresh()
+    assert directory.snapshot is EMPTY_SNAPSHOT and not directory.is_source_away
+    source.is_quiet, source.fault = False, None
+    await directory.refresh()
+    assert directory.snapshot is source.snapshot and not directory.is_too_old
 
 
 @pytest.mark.parametrize("fault", [ControlUnavailable("away"), KeyError("a bug in a poll")])

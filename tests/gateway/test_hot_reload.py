@@ -190,6 +190,20 @@ def test_a_file_that_is_asked_for_is_read_though_it_has_not_changed(tmp_path, ki
     assert second is not None and set(second.keys) != set(first.keys)
 
 
+def test_a_look_at_the_file_tells_whether_a_poll_could_find_anything(tmp_path, kit):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(yaml.safe_dump(kit.configuration(("scripted-1", [kit.scripted()]))))
+    source = FileSource(path, b"pepper")
+    seen = [source.may_have_changed()]
+    for change in (lambda: path.write_text(path.read_text() + "# more\n"), source.ask):
+        change()
+        while source.may_have_changed():
+            seen.append(source.poll(0) is not None)
+    assert seen == [False, False, True, True]
+    path.unlink()
+    assert source.may_have_changed()
+
+
 async def test_sighup_reads_again_at_once_and_ends_nothing(tmp_path, kit, free_ports):
     [port] = free_ports(1)
     key = tmp_path / "app.key"

@@ -1,0 +1,108 @@
+"""A record of which all is known is packed by one format, and reads as the record itself."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.identity import Identity
+from contracts.records import RequestRecord, decode_record, event_name_of
+from contracts.usage import MAX_TOKENS_PER_LEAF, Usage
+from gateway.lane import plain_record
+from gateway.lane.plain_record import PlainRecords
+
+EXAMPLE = RequestRecord(
+    request_id=bytes(16),
+    started_at_ns=1,
+    duration_ns=2,
+    who=Identity(tenant="acme", team="core"),
+    api="chat.completions",
+    requested_model="m",
+    provider="p",
+    count_method="reported",
+    cost_basis="price_card",
+    price_version="card/1",
+)
+COUNT = st.integers(0, 2**64 - 1)
+TIME = st.integers(0, 2**63 - 1)
+TOKENS = st.integers(0, MAX_TOKENS_PER_LEAF)
+WORDING = st.tuples(
+    st.text(max_size=40),
+    st.text(max_size=300),
+    st.none() | st.integers(0, 2**40),
+    st.integers(1, 128),
+    st.none() | st.floats(0, 2),
+)
+COUNTS = st.tuples(TIME, TIME, TIME, TOKENS, TOKENS, TIME, TIME, TIME, TIME, TOKENS, TOKENS)
+
+
+def record_of(wording: Any, request_id: bytes, counts: tuple[int, ...]) -> RequestRecord:
+    """Give the record that these make, with nothing left to the packing."""
+    finish_reason, model_version, max_tokens, choices, temperature = wording
+    started, duration, admission, tokens_in, tokens_out, cost, charged, bytes_in, bytes_out, reserved, tokens = counts
+    return RequestRecord(
+        request_id=request_id,
+        started_at_ns=started,
+        duration_ns=duration,
+        who=EXAMPLE.who,
+        api=EXAMPLE.api,
+        finish_reason=finish_reason,
+        requested_model=EXAMPLE.requested_model,
+        model_version=model_version,
+        provider=EXAMPLE.provider,
+        admission_ns=admission,
+        usage=Usage(input_text=tokens_in, output_text=tokens_out),
+        count_method="reported",
+        cost_pico_usd=cost,
+        cost_basis="price_card",
+        price_version="card/1",
+        charged_pico_usd=charged,
+        max_tokens=max_tokens,
+        choices=choices,
+        temperature=temperature,
+        request_bytes=bytes_in,
+        response_bytes=bytes_out,
+        reserved_tokens=reserved,
+        charge_offsets_ns=[0],
+        charge_tokens=[tokens],
+        overdraft_tokens=0,
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(WORDING, st.binary(min_size=16, max_size=16), COUNTS), min_size=1, max_size=6))
+def test_what_is_packed_reads_as_the_record_would(requests: list[tuple[Any, bytes, tuple[int, ...]]]) -> None:
+    records = PlainRecords(EXAMPLE)
+    for wording, request_id, counts in (*requests, *requests):  # each wording is met again, after others
+        packed = records.pack(wording, request_id, *counts)
+        assert packed is not None and event_name_of(packed) == "tollkeeper.request"
+        assert decode_record(packed) == record_of(wording, request_id, counts)
+
+
+PLAIN = ("stop", "m-1", 64, 1, 0.7)
+FEW = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+
+
+@pytest.mark.parametrize("place", range(len(FEW)))
+def test_a_count_of_more_than_eight_bytes_or_below_zero_is_not_packed(place):
+    records = PlainRecords(EXAMPLE)
+    for count, fits in ((2**63 - 1, True), (2**64 - 1, True), (2**64, False), (0, True), (-1, False)):
+        counts = (*FEW[:place], count, *FEW[place + 1 :])
+        assert (records.pack(PLAIN, bytes(16), *counts) is not None) is fits
+
+
+def test_wordings_are_kept_up_to_a_bound_and_those_known_are_still_packed():
+    records = PlainRecords(EXAMPLE)
+    most = plain_record._MOST_FORMATS
+    wordings = [("stop", "m-1", number, 1, 0.7) for number in range(most + 1)]
+    assert [records.pack(one, bytes(16), *FEW) is not None for one in wordings] == [True] * most + [False]
+    assert records.pack(wordings[3], bytes(16), *FEW) is not None
+
+
+def test_wordings_that_only_seem_equal_are_told_apart():
+    records = PlainRecords(EXAMPLE)
+    for temperature in (1, 1.0, 0.0, -0.0, None):
+        packed = records.pack(("stop", "m-1", 64, 1, temperature), bytes(16), *FEW)
+        assert packed is not None
+        assert decode_record(packed).temperature == temperature
