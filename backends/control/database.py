@@ -15,6 +15,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from backends.control.audit_chain import chain_pending, drop_pending
 from contracts.control import SCHEMA_HEAD
@@ -36,6 +37,8 @@ class ControlDatabase:
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         event.listen(self._sessions, "before_commit", chain_pending)
         event.listen(self._sessions, "after_rollback", drop_pending)
+        self._is_closed = False
+        event.listen(self.engine, "checkin", self._close_late)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -93,8 +96,13 @@ class ControlDatabase:
         return self.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
-        """Close the pooled connections."""
+        """Close the connections: those in the pool now, those of sessions still open, in other threads, as they end."""
+        self._is_closed = True
         self.engine.dispose()
+
+    def _close_late(self, connection: object, record: ConnectionPoolEntry) -> None:
+        if self._is_closed:  # nobody closes what comes back to a pool that was disposed of
+            record.invalidate()
 
     def _translated(self, error: DBAPIError) -> TollkeeperError:
         if isinstance(error, IntegrityError):

@@ -1,11 +1,12 @@
 """The door to the control database: one behaviour over SQLite and PostgreSQL, and clear words when it is shut."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 
 from backends.control.database import ControlDatabase, database_url
 from contracts.control import SCHEMA_HEAD, Team, Tenant
@@ -47,6 +48,20 @@ def test_two_writers_take_turns(control_database: ControlDatabase) -> None:
         with control_database.session() as writer:  # a reader in the middle of its work does not hold a writer up
             writer.add(tenant("globex"))
         assert control_database.is_healthy()
+
+
+def test_a_session_that_outlives_the_closing_leaves_no_connection_open(control_database: ControlDatabase) -> None:
+    control_database.close()  # what is pooled already is not counted
+    counts: Counter[str] = Counter()
+    for happening in ("connect", "close"):
+        event.listen(control_database.engine, happening, lambda *_, name=happening: counts.update([name]))
+    with control_database.session() as session:
+        assert session.scalar(text("SELECT 1")) == 1
+        control_database.close()
+        assert session.scalar(text("SELECT 1")) == 1 and counts == {"connect": 1}
+    assert counts == {"connect": 1, "close": 1}
+    for _ in range(2):  # whoever asks later is served, and leaves nothing either
+        assert control_database.is_healthy() and counts["connect"] == counts["close"]
 
 
 def test_a_migrated_database_passes(control_database: ControlDatabase) -> None:
