@@ -100,9 +100,10 @@ def test_wordings_are_kept_up_to_a_bound_and_those_known_are_still_packed():
     assert records.pack(wordings[3], bytes(16), *FEW) is not None
 
 
-def test_wordings_that_only_seem_equal_are_told_apart():
+def test_a_temperature_of_nought_and_none_are_told_apart():
     records = PlainRecords(EXAMPLE)
-    for temperature in (1, 1.0, 0.0, -0.0, None):
-        packed = records.pack(("stop", "m-1", 64, 1, temperature), bytes(16), *FEW)
+    for temperature in (0.0, None, 1.0, 0.0):
+        wording = ("stop", "m-1", 64, 1, temperature)
+        packed = records.pack(wording, bytes(16), *FEW)
         assert packed is not None
-        assert decode_record(packed).temperature == temperature
+        assert decode_record(packed) == record_of(wording, bytes(16), FEW)
