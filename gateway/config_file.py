@@ -108,8 +108,8 @@ class FileSource:
             return build_playbooks(parsed, _serving(parsed).pools)
 
     def may_have_changed(self) -> bool:
-        """Say whether the file is another than was read, or is to be read again."""
-        return self._is_asked or file_stamp(self.path) != self._read
+        """Say whether the file is, or was at the last poll, another than was read, or is to be read again."""
+        return self._is_asked or self._seen != self._read or file_stamp(self.path) != self._read
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Read the file where it has changed since it was read, and has not since the poll before: it may be half

@@ -25,7 +25,7 @@ class SnapshotSource(Protocol):
     """Where snapshots come from: the control-plane database or a file."""
 
     def may_have_changed(self) -> bool:
-        """Say whether a poll could find anything new. Does not block, so that mostly no thread is woken."""
+        """Say whether a poll could find anything new. Asked on the event loop, so must be quick."""
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Give a newer snapshot, or `None` where nothing has changed; may block. Raises RefusedSnapshot on one that is

@@ -21,7 +21,7 @@ _COUNTS: Final = frozenset(
     " reserved_tokens".split()
 )
 _COUNTED_LEAVES: Final = frozenset(("input_text", "output_text"))
-_MOST_FORMATS: Final = 32
+_MOST_FORMATS: Final = 8
 
 Wording = tuple[str, str, int | None, int, float | None]
 """What requests that are alike have one of a few of: finish_reason, model_version, max_tokens, choices, temperature."""
@@ -34,12 +34,13 @@ class PlainRecords:
     than was reserved. It says what `encode_record` says, with every count in eight bytes.
     """
 
-    __slots__ = ("_example", "_formats", "_last", "_pack", "_between")
+    __slots__ = ("_example", "_formats", "_last", "_met", "_pack", "_between")
 
     def __init__(self, example: RequestRecord) -> None:
         self._example = example
         self._formats: dict[Wording, tuple[Callable[..., bytes], list[bytes]]] = {}
-        self._last: Wording | None = None
+        self._last: Wording | None = None  # that was packed
+        self._met: Wording | None = None  # for the first time
         self._pack: Callable[..., bytes] | None = None
         self._between: list[bytes] = []
 
@@ -59,7 +60,7 @@ class PlainRecords:
         reserved_tokens: int,
         charged_tokens: int,
     ) -> bytes | None:
-        """Give a record, or `None` where there are too many wordings, or a count needs more than eight bytes."""
+        """Give a record, or `None` where its wording is new or one too many, or a count is below zero or too large."""
         if wording != self._last and not self._word(wording):
             return None
         pack, between = self._pack, self._between
@@ -100,6 +101,9 @@ class PlainRecords:
         found = self._formats.get(wording)
         if found is None:
             if len(self._formats) >= _MOST_FORMATS:
+                return False
+            if wording != self._met:  # a format costs as much as some 40 records save: none for what comes once
+                self._met = wording
                 return False
             found = self._formats[wording] = _format(self._example, wording)
         self._last = wording

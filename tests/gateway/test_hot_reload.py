@@ -200,8 +200,13 @@ def test_a_look_at_the_file_tells_whether_a_poll_could_find_anything(tmp_path, k
         while source.may_have_changed():
             seen.append(source.poll(0) is not None)
     assert seen == [False, False, True, True]
-    path.unlink()
-    assert source.may_have_changed()
+    aside = tmp_path / "aside.yaml"
+    for _ in range(2):  # away for one look, and back: no second absence is taken for one that has lasted
+        path.rename(aside)
+        assert source.may_have_changed() and source.poll(0) is None
+        aside.rename(path)
+        assert source.may_have_changed() and source.poll(0) is None
+        assert not source.may_have_changed()
 
 
 async def test_sighup_reads_again_at_once_and_ends_nothing(tmp_path, kit, free_ports):

@@ -24,7 +24,6 @@ EXAMPLE = RequestRecord(
     cost_basis="price_card",
     price_version="card/1",
 )
-COUNT = st.integers(0, 2**64 - 1)
 TIME = st.integers(0, 2**63 - 1)
 TOKENS = st.integers(0, MAX_TOKENS_PER_LEAF)
 WORDING = st.tuples(
@@ -75,7 +74,7 @@ def record_of(wording: Any, request_id: bytes, counts: tuple[int, ...]) -> Reque
 def test_what_is_packed_reads_as_the_record_would(requests: list[tuple[Any, bytes, tuple[int, ...]]]) -> None:
     records = PlainRecords(EXAMPLE)
     for wording, request_id, counts in (*requests, *requests):  # each wording is met again, after others
-        packed = records.pack(wording, request_id, *counts)
+        packed = records.pack(wording, request_id, *counts) or records.pack(wording, request_id, *counts)
         assert packed is not None and event_name_of(packed) == "tollkeeper.request"
         assert decode_record(packed) == record_of(wording, request_id, counts)
 
@@ -87,6 +86,7 @@ FEW = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 @pytest.mark.parametrize("place", range(len(FEW)))
 def test_a_count_of_more_than_eight_bytes_or_below_zero_is_not_packed(place):
     records = PlainRecords(EXAMPLE)
+    assert records.pack(PLAIN, bytes(16), *FEW) is None, "met for the first time"
     for count, fits in ((2**63 - 1, True), (2**64 - 1, True), (2**64, False), (0, True), (-1, False)):
         counts = (*FEW[:place], count, *FEW[place + 1 :])
         assert (records.pack(PLAIN, bytes(16), *counts) is not None) is fits
@@ -96,7 +96,8 @@ def test_wordings_are_kept_up_to_a_bound_and_those_known_are_still_packed():
     records = PlainRecords(EXAMPLE)
     most = plain_record._MOST_FORMATS
     wordings = [("stop", "m-1", number, 1, 0.7) for number in range(most + 1)]
-    assert [records.pack(one, bytes(16), *FEW) is not None for one in wordings] == [True] * most + [False]
+    packed = [[records.pack(one, bytes(16), *FEW) is not None for _ in range(2)] for one in wordings]
+    assert packed == [[False, True]] * most + [[False, False]]
     assert records.pack(wordings[3], bytes(16), *FEW) is not None
 
 
@@ -104,6 +105,6 @@ def test_a_temperature_of_nought_and_none_are_told_apart():
     records = PlainRecords(EXAMPLE)
     for temperature in (0.0, None, 1.0, 0.0):
         wording = ("stop", "m-1", 64, 1, temperature)
-        packed = records.pack(wording, bytes(16), *FEW)
+        packed = records.pack(wording, bytes(16), *FEW) or records.pack(wording, bytes(16), *FEW)
         assert packed is not None
         assert decode_record(packed) == record_of(wording, bytes(16), FEW)
