@@ -85,7 +85,10 @@ async def test_a_source_that_knows_of_nothing_new_is_not_polled_and_counts_as_th
     hands.advance(61.0)
     await directory.refresh()
     assert directory.snapshot is EMPTY_SNAPSHOT and not directory.is_source_away
-    source.is_quiet, source.fault = False, None
+    source.is_quiet = False
+    await directory.refresh()
+    assert directory.is_source_away and not directory.is_too_old, "it was there a moment ago"
+    source.fault = None
     await directory.refresh()
     assert directory.snapshot is source.snapshot and not directory.is_too_old
 
