@@ -5,66 +5,39 @@ from every other. `bench/load/README.md` says how it is loaded and what a distur
 """
 
 import signal
+import statistics
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from bench.load.gateway_process import Books, MeasuredGateway, configuration, environment
+from bench.gateway_added import measure_added
+from bench.gateway_audit import Audit
+from bench.gateway_plan import Plan
+from bench.gateway_rows import GATEWAY, add_beside, quantile_of
+from bench.load.gateway_process import MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
-from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_least_gateway, start_nginx
+from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
 from bench.load.probed_gateway import STEP_NS, read_beats
 from bench.load.processes import PinnedProcess, free_ports
-from bench.load.result import Load, Mode, Quantiles
-from bench.load.rig import Patience, Rig
+from bench.load.result import Load
+from bench.load.rig import Rig
 from bench.load.rivals import RIVALS, start_rival
 from bench.load.sample import Sample, Series, lag_quantile, slope_per_million
-from bench.load.stalls import jitter_ns, stalls_of
+from bench.load.sleeper import Sleeper, jitter_ns
 from bench.report import Report, run_bench
 
-GATEWAY: Final = "gateway"
 _ENGINE_MODEL: Final = "builtin"
 _ENGINE_TOKENS: Final = 40  # of an answer, all in one step: the mock's answers are as long
 _STREAMS: Final = 200
 _MANY_STREAMS: Final = 1000
-_SLOPE_REQUESTS: Final = 1_000_000
 MUST_SLOPE_MIB: Final = 2.0  # for a million requests
 MUST_COALESCED: Final = 0.001  # what the client reads late comes joined out of the kernel, whoever sent it
 MUST_KEPT_UP: Final = 0.99  # of the chunks a second that come without anything in between
 LONG_PROMPT_TOKENS: Final = 100_000
 _LONG_PROMPT_BYTES: Final = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is measured. Seconds are of one sample."""
-
-    rounds: int
-    slow_rounds: int  # of what takes longer: fixed rates and streams
-    seconds: float
-    warm_up_seconds: float
-    rate_seconds: float
-    stream_seconds: float
-    slope_requests: int | None  # `None`: as many as come in the seconds
-    patience: Patience
-    with_rivals: bool
-
-    @classmethod
-    def of(cls, report: Report) -> Self:
-        """Give the plan of a quick or a full run."""
-        if report.quick:
-            return cls(1, 1, 2.0, 0.5, 3.0, 2.5, None, Patience(0, 0.0), with_rivals=False)
-        return cls(5, 3, 8.0, 2.0, 20.0, 10.0, _SLOPE_REQUESTS, Patience(3, 15.0), with_rivals=True)
-
-    def load(self, mode: Mode, connections: int, **more: int) -> Load:
-        """Give a load of this plan's length."""
-        seconds = {"closed": self.seconds, "rate": self.rate_seconds, "stream": self.stream_seconds}[mode]
-        # Streams start spread over the life of one, 1.3 s: only after that are all there.
-        warm_up = max(self.warm_up_seconds, 1.5) if mode == "stream" else self.warm_up_seconds
-        return Load(mode=mode, connections=connections, seconds=seconds, warm_up_seconds=warm_up, **more)
 
 
 def measure(report: Report) -> None:
@@ -79,8 +52,7 @@ def measure(report: Report) -> None:
         home = Path(folder)
         with Rig(cores, home, plan.patience) as rig:
             audit = Audit(report, rig)
-            for part in (_measure_relay, _measure_lag, _measure_engine):
-                name = part.__name__.removeprefix("_measure_")
+            for name, part in _PARTS.items():
                 try:
                     part(report, plan, rig, home, audit)
                 except NotInstalled as error:
@@ -92,52 +64,12 @@ def measure(report: Report) -> None:
             report.add("disturbed_samples", rig.disturbed, "samples", better="lower")
 
 
-class Audit:
-    """Holds every gateway's books against what its clients saw."""
-
-    def __init__(self, report: Report, rig: Rig) -> None:
-        self._report = report
-        self._rig = rig
-        self._found: dict[str, Books] = {}
-
-    def close(self, gateway: MeasuredGateway) -> Books:
-        """Stop a gateway and take its books."""
-        name = gateway.peer.name
-        self._found[name] = gateway.close_books()
-        return self._found[name]
-
-    def add_rows(self) -> None:
-        """Add what must be true over all gateways: a record for each reply, none lost, none failed."""
-        books = self._found.values()
-        n = sum(one.records for one in books)
-        replies = sum(self._rig.replies[name] for name in self._found)
-        unanswered = sum(self._rig.started[name] for name in self._found) - replies
-        # Where every request had its reply, `requests_unanswered` being 0, one per request is one per reply.
-        different = sum(
-            abs(one.records - self._rig.started[name]) + abs(one.records - one.recorded)
-            for name, one in self._found.items()
-        )
-        self._add("records_not_one_per_reply", different, "records", replies)
-        self._add("records_dropped", sum(one.lost for one in books), "records", n)
-        self._add("replies_failed", sum(self._rig.failed[name] for name in self._found), "replies", replies)
-        self._add("requests_unanswered", unanswered, "requests", replies)
-        self._add("records_not_ok", sum(one.not_ok for one in books), "records", n)
-        for name, one in self._found.items():
-            for method, count in sorted(one.methods.items()):
-                self._report.add(f"counted_{method}_by_{name}", count / one.records, "share of records", n=one.records)
-
-    def _add(self, metric: str, value: float, unit: str, n: int) -> None:
-        self._report.add(metric, value, unit, must=0, better="lower", n=n)
-
-
 def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
     """Everything that a target behind HTTP answers, the mock: against nginx and the rivals."""
     with ExitStack() as stack:
         process, nginx = start_nginx(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
         process, relay = start_bare_relay(rig.cores.measured, home, rig.mock_port)
-        stack.callback(process.stop)
-        process, least = start_least_gateway(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
@@ -149,7 +81,6 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
                 _measure_rate(report, plan, rig, peers, rivals, size, must)
                 for size, must in ((1024, 0.30), (16384, 0.33))
             ]
-        _measure_added(report, plan, rig, [nginx, relay, least, gateway.peer])
         loaded += _measure_streams(report, plan, rig, [nginx, relay, gateway.peer])
         _measure_memory(report, plan, rig, gateway, loaded)
         audit.close(gateway)
@@ -192,51 +123,6 @@ def _measure_rate(
     return series
 
 
-def _measure_added(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> None:
-    """What is added to the way without anything in between, at 100 requests a second."""
-    series = rig.alternate([rig.direct, *peers], plan.load("rate", 64), plan.slow_rounds)
-    n = sum(sample.result.lat_us.n for sample in series.of(GATEWAY))
-    for quantile, must, stretch in (("p50", 1.5, 1.2), ("p99", 2.0, 1.5)):
-
-        def latency(sample: Sample, quantile: str = quantile) -> float:
-            return _of(sample.result.lat_us, quantile)
-
-        added = {peer.name: series.added(peer.name, "direct", latency) for peer in peers}
-        _add_beside(report, f"added_{quantile}", added, "us", n)
-        nginxs = added.pop("nginx")
-        for name, ours in added.items():
-            is_ours = name == GATEWAY
-            metric, unit = f"added_{quantile}{'' if is_ours else '_' + name}_to_nginx", "x nginx"
-            if nginxs <= 0:
-                absent = f"nginx adds nothing that can be measured: {nginxs:.1f} us"
-                report.add_absent(metric, unit, absent, must=must if is_ours else None)
-                continue
-            bounds = (must, stretch) if is_ours else (None, None)
-            ratios = {"nginx": ours / nginxs}
-            if is_ours:
-                ratios |= {other: ours / theirs for other, theirs in added.items() if other != name and theirs > 0}
-            report.add(
-                metric, ratios["nginx"], unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n
-            )
-
-
-def _add_beside(
-    report: Report,
-    metric: str,
-    figures: dict[str, float],
-    unit: str,
-    n: int,
-    bounds: tuple[float | None, float | None] = (None, None),
-) -> None:
-    """Add the gateway's row, with its ratio to each of the others', and theirs, which have no bound."""
-    ours = figures[GATEWAY]
-    ratios = {name: ours / figure for name, figure in figures.items() if name != GATEWAY and figure > 0}
-    report.add(metric, ours, unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n)
-    for name, figure in figures.items():
-        if name != GATEWAY:
-            report.add(f"{metric}_{name}", figure, unit, better="lower", n=n)
-
-
 def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) -> list[Series]:
     """200 streams of 64 chunks, 20 ms apart; then 1,000 through the gateway, the last of the peers."""
     series = rig.alternate([rig.direct, *peers], plan.load("stream", _STREAMS), plan.slow_rounds)
@@ -249,27 +135,39 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
     for quantile, bounds in (("p50", (0.3, 0.2)), ("p99", (2.0, 1.0))):
 
         def first(sample: Sample, quantile: str = quantile) -> float:
-            return _of(sample.result.ttft_us, quantile) / 1e3
+            return quantile_of(sample.result.ttft_us, quantile) / 1e3
 
         added = {name: series.added(name, "direct", first) for name in names}
-        _add_beside(report, f"streams_added_ttft_{quantile}", added, "ms", n, bounds)
+        add_beside(report, f"streams_added_ttft_{quantile}", added, "ms", n, bounds)
 
     def jitter(sample: Sample) -> float:
-        return _of(sample.result.jitter_us, "p99") / 1e3
+        return quantile_of(sample.result.jitter_us, "p99") / 1e3
 
     seen = {name: series.median(name, jitter) for name in ("direct", *names)}
-    _add_beside(report, "streams_jitter_p99", seen, "ms", n, (2.0, 1.2))
-    stalls = stalls_of(rig.cores.measured, plan.stream_seconds)
-    floor = jitter_ns(stalls, plan.stream_seconds, 0.99) / 1e6
-    report.add("streams_jitter_p99_stalls", floor, "ms, of the measured core", better="lower", n=len(stalls))
+    add_beside(report, "streams_jitter_p99", seen, "ms", n, (2.0, 1.2))
+    _add_sleepers_jitter(report, plan, rig)
     costs = {name: series.median(name, lambda sample: sample.cpu_ms_per_1k_chunks) for name in names}
-    _add_beside(report, "streams_cpu", costs, "ms CPU per 1,000 chunks", n, (35.0, 25.0))
+    add_beside(report, "streams_cpu", costs, "ms CPU per 1,000 chunks", n, (35.0, 25.0))
     joined = series.median(GATEWAY, _coalesced)
     report.add("streams_coalesced", joined, "share of chunks", must=MUST_COALESCED, better="lower", n=n)
     many = rig.alternate([rig.direct, peers[-1]], plan.load("stream", _MANY_STREAMS), 1)
     kept_up = many.ratio(GATEWAY, "direct", _chunk_rate)
     report.add(f"streams_{_MANY_STREAMS}_keep_up", kept_up, "of the chunks/s of direct", stretch=MUST_KEPT_UP)
     return [series, many]
+
+
+def _add_sleepers_jitter(report: Report, plan: Plan, rig: Rig) -> None:
+    """What jitter is left where passing a chunk on costs nothing, while as much goes on beside it."""
+    load = plan.load("stream", _STREAMS)
+    found, wakes = [], 0
+    for _ in range(plan.slow_rounds):
+        with Sleeper(rig.cores.measured, load.warm_up_seconds + load.seconds) as sleeper:
+            rig.measure(Peer("sleeper", rig.mock_port, sleeper.pid), load)
+            lates = sleeper.lates_ns()
+        found.append(jitter_ns(lates, load.gap_us * 1000, 0.99) / 1e6)
+        wakes += len(lates)
+    floor = statistics.median(found)
+    report.add("streams_jitter_p99_sleeper", floor, "ms, of a process that only wakes", better="lower", n=wakes)
 
 
 def _measure_memory(report: Report, plan: Plan, rig: Rig, gateway: MeasuredGateway, loaded: list[Series]) -> None:
@@ -387,11 +285,12 @@ def _coalesced(sample: Sample) -> float:
     return 1 - result.measured_reads / result.measured_chunks if result.measured_chunks else 1.0
 
 
-def _of(quantiles: Quantiles | None, name: str) -> float:
-    if quantiles is None or not quantiles.n:
-        raise RuntimeError("the load client measured nothing to take a quantile of")
-    return float(getattr(quantiles, name))
-
+_PARTS: Final = {
+    "added": measure_added,
+    "relay": _measure_relay,
+    "lag": _measure_lag,
+    "engine": _measure_engine,
+}
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way out

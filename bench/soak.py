@@ -1,3 +1,4 @@
+#!/usr/bin/env -S python -P
 """Soaks one gateway in mixed traffic at a steady rate, `--minutes 10`, and looks at what grows.
 
 Chats whole and streamed, tools, completions, embeddings, rerank, messages, responses; clients that leave, requests

@@ -4,10 +4,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 
@@ -67,6 +67,18 @@ class Books:
         self.not_ok += record.outcome != "ok"
         self.methods[record.count_method] += 1
         self.most_input_tokens = max(self.most_input_tokens, record.usage.input_tokens or 0)
+
+    def __add__(self, other: Self) -> Self:
+        """Give what two gateways' books hold together."""
+        return replace(
+            self,
+            records=self.records + other.records,
+            not_ok=self.not_ok + other.not_ok,
+            methods=self.methods + other.methods,
+            most_input_tokens=max(self.most_input_tokens, other.most_input_tokens),
+            recorded=self.recorded + other.recorded,
+            lost=self.lost + other.lost,
+        )
 
 
 class MeasuredGateway:

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from bench.load.result import LoadResult
 
@@ -56,6 +56,11 @@ class Series:
     def add(self, peer: str, sample: Sample) -> None:
         """Add the sample of a peer's next round."""
         self._samples[peer].append(sample)
+
+    def extend(self, other: Self) -> None:
+        """Add the rounds of a series of the same peers."""
+        for peer, samples in other._samples.items():
+            self._samples[peer] += samples
 
     def of(self, peer: str) -> list[Sample]:
         """Give a peer's samples: the calm ones, or all where none is."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from backends.llm.quick_target import QuickTarget
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.guardrails.policy import covering
@@ -14,8 +12,7 @@ from contracts.usage import Usage
 from gateway.attempts.target_health import TargetHealth
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
-from gateway.lane.plain_record import PlainRecords
-from gateway.lane.record_template import RecordTemplate
+from gateway.lane.record_shapes import KeptShapes, RecordShapes
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
@@ -28,27 +25,6 @@ _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is se
 _FRESH_NS: Final = 600_000_000
 _PASSED_ON: Final = frozenset(("openai_http",))  # nobody sees whole answers grow, and nobody counts prompts
 _COUNTED: Final = frozenset(("engine",))  # prompts are counted before anything is taken for them
-VARYING: Final = (
-    "request_id",
-    "started_at_ns",
-    "duration_ns",
-    "finish_reason",
-    "model_version",
-    "admission_ns",
-    "usage",
-    "cost_pico_usd",
-    "charged_pico_usd",
-    "max_tokens",
-    "choices",
-    "temperature",
-    "request_bytes",
-    "response_bytes",
-    "reserved_tokens",
-    "charge_offsets_ns",
-    "charge_tokens",
-    "overdraft_tokens",
-)
-VARYING_OF_STREAMS: Final = (*VARYING, "ttft_ns", "gaps", "gap_clock")
 
 
 class LaneTarget:
@@ -76,9 +52,7 @@ class LaneTarget:
         card: AnyCard | None,
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
-        template: RecordTemplate,
-        plain_records: PlainRecords,
-        stream_template: RecordTemplate,
+        shapes: RecordShapes,
         alike: SeriesKey,
     ) -> None:
         self.spec = spec
@@ -86,9 +60,9 @@ class LaneTarget:
         self.card = card
         self.text_rates = text_rates
         self.health = health
-        self.template = template
-        self.plain_records = plain_records
-        self.stream_template = stream_template
+        self.template = shapes.whole
+        self.plain_records = shapes.plain
+        self.stream_template = shapes.streamed
         self.alike = alike
         self._served_model = self._served_version = ""  # as it said last
         self._served_lines = b""
@@ -181,7 +155,7 @@ class LanePlan:
         self.shelf = shelf
 
 
-def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> LanePlan:
+def plan_lane(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str, now_ns: int) -> LanePlan:
     """Look whether whole chats with a key, for a model, may go the short way now."""
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
@@ -191,12 +165,14 @@ def plan_lane(stages: Stages, key: KeyEntry, model_name: str, now_ns: int) -> La
         model = None  # what is said has to be seen, which the short way spares itself
     if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
         model = None  # as above
-    lane = None if model is None else _open(stages, key, model, snapshot, now_ns)
+    lane = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
     shelf = None if model is None else open_shelf(stages, key, model, snapshot, now_ns)
     return LanePlan(min(end for end in ends if end is not None), now_ns + _FRESH_NS, lane, shelf)
 
 
-def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenLane | None:
+def _open(
+    stages: Stages, shapes: KeptShapes, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int
+) -> OpenLane | None:
     if not _is_open(stages, key, model, snapshot):
         return None
     limiter, tenant = stages.limiter, key.identity.tenant
@@ -207,7 +183,7 @@ def _open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, n
     if lines.counts_money:
         rates = limiter.quotes.constant(model, tenant, snapshot, now_ns)
     candidates = snapshot.pools[model.pool].targets
-    targets = {spec.id: _target(stages, spec, key, model, now_ns) for spec in candidates}
+    targets = {spec.id: _target(stages, shapes, spec, key, model, now_ns) for spec in candidates}
     found = {name: target for name, target in targets.items() if target is not None}
     if rates is None or len(found) < len(targets):
         return None
@@ -235,7 +211,9 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     return is_chosen_in_turn and is_known_kind and stages.queues.get(model.pool).spec is None
 
 
-def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int) -> LaneTarget | None:
+def _target(
+    stages: Stages, shapes: KeptShapes, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int
+) -> LaneTarget | None:
     found: object = stages.targets.find(spec)
     target: QuickTarget | None = None
     if isinstance(found, QuickTarget) and found.passes_on(model.id):
@@ -245,7 +223,7 @@ def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, n
     card = stages.settlement.card_for(model.id, key.identity.tenant, spec, now_ns, stages.directory.snapshot)
     example = RequestRecord(
         request_id=bytes(16),
-        started_at_ns=now_ns,
+        started_at_ns=0,  # it varies: plans of different moments share their shapes
         duration_ns=0,
         who=key.identity,
         operation=CHAT.name,
@@ -265,9 +243,7 @@ def _target(stages: Stages, spec: TargetSpec, key: KeyEntry, model: ModelSpec, n
     )
     alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
     health = stages.caller.health.of(spec)
-    whole = RecordTemplate(example, VARYING)
-    streamed = RecordTemplate(replace(example, stream=True), VARYING_OF_STREAMS)
-    return LaneTarget(spec, target, card, _text_rates(card), health, whole, PlainRecords(example), streamed, alike)
+    return LaneTarget(spec, target, card, _text_rates(card), health, shapes.of(example), alike)
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:

@@ -34,13 +34,14 @@ class PlainRecords:
     than was reserved. It says what `encode_record` says, with every count in eight bytes.
     """
 
-    __slots__ = ("_example", "_formats", "_last", "_met", "_pack", "_between")
+    __slots__ = ("_example", "_formats", "_last", "_met", "_used", "_pack", "_between")
 
     def __init__(self, example: RequestRecord) -> None:
         self._example = example
         self._formats: dict[Wording, tuple[Callable[..., bytes], list[bytes]]] = {}
         self._last: Wording | None = None  # that was packed
         self._met: Wording | None = None  # for the first time
+        self._used: set[Wording] = set()  # since room was made
         self._pack: Callable[..., bytes] | None = None
         self._between: list[bytes] = []
 
@@ -96,6 +97,16 @@ class PlainRecords:
         except struct.error:
             return None
 
+    def make_room(self) -> None:
+        """Forget the formats not used since the last time, where there are as many as may be."""
+        if len(self._formats) >= _MOST_FORMATS:
+            self._formats = {
+                wording: made
+                for wording, made in self._formats.items()
+                if wording in self._used or wording == self._last
+            }
+        self._used.clear()
+
     def _word(self, wording: Wording) -> bool:
         """Take the format of a wording; say whether there is one."""
         found = self._formats.get(wording)
@@ -107,6 +118,7 @@ class PlainRecords:
                 return False
             found = self._formats[wording] = _format(self._example, wording)
         self._last = wording
+        self._used.add(wording)
         self._pack, self._between = found
         return True
 

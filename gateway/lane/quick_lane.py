@@ -27,6 +27,7 @@ from gateway.lane.prepared_call import PreparedCall, prepare_at_once
 from gateway.lane.quick_call import LetIn, QuickCall
 from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
+from gateway.lane.record_shapes import KeptShapes
 from gateway.limits.demand import Amounts
 from gateway.limits.reservation import Reservation, take_at_once
 from gateway.operations import CHAT
@@ -56,6 +57,7 @@ class QuickLane:
         # By Authorization header and model, of one snapshot.
         self._plans: dict[tuple[bytes, str], LanePlan] = {}
         self._plans_of: Snapshot | None = None
+        self._shapes = KeptShapes()
         self._generation = 0  # of the counters that plans have in hand
         self._stale: tuple[bytes, str] | None = None  # a plan that is better made again
 
@@ -139,7 +141,7 @@ class QuickLane:
                 return None  # the dispatcher is about to know it, or to refuse it
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[sent, model] = plan_lane(self.stages, key, model, now_ns)
+            plan = self._plans[sent, model] = plan_lane(self.stages, self._shapes, key, model, now_ns)
         elif now_ns >= plan.stale_ns:
             self._stale = (sent, model)
         return plan
@@ -166,7 +168,7 @@ class QuickLane:
         snapshot = self._directory.snapshot
         key = self.stages.authenticator.known(sent, snapshot)
         if key is not None and self._plans_of is snapshot:
-            self._plans[sent, model] = plan_lane(self.stages, key, model, self.wall_ns())
+            self._plans[sent, model] = plan_lane(self.stages, self._shapes, key, model, self.wall_ns())
 
     def _let_out(self, let_in: LetIn) -> None:
         """Take back what `_let_in` has just taken."""

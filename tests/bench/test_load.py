@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from bench.gateway import Plan
-from bench.load.gateway_process import configuration
+from bench.gateway_plan import Plan
+from bench.load.gateway_process import Books, configuration
 from bench.load.machine import busy_seconds
 from bench.load.processes import free_ports
 from bench.load.result import Load, LoadResult, Quantiles, parse_result
@@ -97,6 +98,22 @@ def test_a_round_with_one_disturbed_side_gives_no_ratio() -> None:
     assert series(a=ours[2:], b=nginxs[2:]).ratio("a", "b", rate) == 1.0, "better one disturbed than none"
 
 
+def test_series_of_several_processes_are_one() -> None:
+    whole = series(a=[sample(30), sample(10)], b=[sample(60), sample(40)])
+    whole.extend(series(a=[sample(50), sample(1, foreign=0.3)], b=[sample(50), sample(2)]))
+    assert whole.ratio("a", "b", rate) == 0.5
+    assert (len(whole.every("a")), len(whole.every("b")), whole.disturbed) == (4, 4, 1)
+    with pytest.raises(KeyError):
+        whole.extend(series(c=[sample(1)]))
+
+
+def test_books_of_several_gateways_are_added() -> None:
+    one = Books(3, 1, Counter(reported=3), 7, 3, 0)
+    two = Books(5, 0, Counter(reported=4, estimated=1), 2, 6, 2)
+    assert one + two == two + one == Books(8, 1, Counter(reported=7, estimated=1), 7, 9, 2)
+    assert one == Books(3, 1, Counter(reported=3), 7, 3, 0)
+
+
 def test_chunks_cost_the_processor_time_used_while_they_came() -> None:
     assert sample(1.0, chunks_per_s=10_000).cpu_ms_per_1k_chunks == pytest.approx(50)
     assert sample(1.0).cpu_ms_per_1k_chunks == float("inf"), "no chunk is not free"
@@ -145,7 +162,8 @@ def test_the_gateway_is_measured_with_requests_tokens_and_money_at_three_levels(
 
 def test_a_full_run_takes_three_rounds_or_more_and_alone_asks_for_rivals() -> None:
     quick, full = Plan.of(Report("x", quick=True)), Plan.of(Report("x"))
-    assert min(full.rounds, full.slow_rounds) >= 3
+    assert min(full.rounds, full.slow_rounds, full.processes) >= 3
+    assert full.rounds_each >= 2, "in both orders"
     assert full.with_rivals and not quick.with_rivals
     assert full.slope_requests == 1_000_000
 

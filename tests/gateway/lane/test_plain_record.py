@@ -96,6 +96,38 @@ def test_wordings_are_kept_up_to_a_bound_and_those_known_are_still_packed():
     assert records.pack(wordings[3], bytes(16), *FEW) is not None
 
 
+def is_packed(records: PlainRecords, max_tokens: int) -> bool:
+    return records.pack(("stop", "m-1", max_tokens, 1, 0.7), bytes(16), *FEW) is not None
+
+
+def test_room_is_made_by_forgetting_what_was_not_used_meanwhile():
+    records = PlainRecords(EXAMPLE)
+    most = plain_record._MOST_FORMATS
+    for number in range(most - 1):
+        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    records.make_room()
+    records.make_room()
+    assert is_packed(records, 0), "as long as there is room nothing is forgotten"
+    assert [is_packed(records, most) for _ in range(3)] == [False, True, True]
+    assert [is_packed(records, most + 1) for _ in range(2)] == [False, False]
+    records.make_room()  # 0 and the last were used since
+    assert [is_packed(records, number) for number in (0, most)] == [True, True]
+    assert not is_packed(records, 1)
+    assert [is_packed(records, most + 1) for _ in range(2)] == [False, True]
+    assert decode_record(records.pack(PLAIN, bytes(16), *FEW) or records.pack(PLAIN, bytes(16), *FEW) or b"") == (
+        record_of(PLAIN, bytes(16), FEW)
+    )
+
+
+def test_a_wording_that_goes_on_is_not_forgotten_though_nothing_else_comes():
+    records = PlainRecords(EXAMPLE)
+    for number in range(plain_record._MOST_FORMATS):
+        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    for _ in range(3):
+        records.make_room()
+        assert is_packed(records, plain_record._MOST_FORMATS - 1)
+
+
 def test_a_temperature_of_nought_and_none_are_told_apart():
     records = PlainRecords(EXAMPLE)
     for temperature in (0.0, None, 1.0, 0.0):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from contracts.identity import Identity
 from contracts.records import RequestRecord, decode_record, encode_record
 from contracts.usage import Usage
-from gateway.lane.lane_plan import VARYING
+from gateway.lane.record_shapes import VARYING
 from gateway.lane.record_template import RecordTemplate
 
 COUNT = st.integers(0, 2**32 - 1)

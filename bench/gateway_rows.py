@@ -1,0 +1,31 @@
+"""Rows of the gateway's beside those of what it is compared with."""
+
+from typing import Final
+
+from bench.load.result import Quantiles
+from bench.report import Report
+
+GATEWAY: Final = "gateway"
+
+
+def add_beside(
+    report: Report,
+    metric: str,
+    figures: dict[str, float],
+    unit: str,
+    n: int,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> None:
+    """Add the gateway's row, with its ratio to each of the others', and theirs, which have no bound."""
+    ours = figures[GATEWAY]
+    ratios = {name: ours / figure for name, figure in figures.items() if name != GATEWAY and figure > 0}
+    report.add(metric, ours, unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n)
+    for name, figure in figures.items():
+        if name != GATEWAY:
+            report.add(f"{metric}_{name}", figure, unit, better="lower", n=n)
+
+
+def quantile_of(quantiles: Quantiles | None, name: str) -> float:
+    if quantiles is None or not quantiles.n:
+        raise RuntimeError("the load client measured nothing to take a quantile of")
+    return float(getattr(quantiles, name))

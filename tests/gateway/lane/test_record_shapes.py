@@ -1,0 +1,61 @@
+"""Shapes of records outlive the plans that ask for them, and are those of just the records they are asked for."""
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.identity import Identity
+from contracts.records import RequestRecord, decode_record
+from contracts.usage import Usage
+from gateway.lane.record_shapes import VARYING, VARYING_OF_STREAMS, KeptShapes, RecordShapes
+
+WHO = Identity(tenant="acme", team="core")
+EXAMPLE = RequestRecord(
+    request_id=bytes(16),
+    started_at_ns=0,
+    duration_ns=0,
+    who=WHO,
+    api="chat.completions",
+    requested_model="m",
+    provider="p",
+    count_method="reported",
+    cost_basis="price_card",
+    price_version="card/1",
+)
+OTHERS = [
+    replace(EXAMPLE, price_version="card/2"),
+    replace(EXAMPLE, who=replace(WHO, key_id="key_2")),
+    replace(EXAMPLE, priority="batch"),
+    replace(EXAMPLE, replica="b"),
+]
+
+
+def test_records_that_say_the_same_share_their_shapes():
+    kept = KeptShapes()
+    assert kept.of(EXAMPLE) is kept.of(replace(EXAMPLE))
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_records_that_differ_in_anything_do_not(other):
+    kept = KeptShapes()
+    mine, its = kept.of(EXAMPLE), kept.of(other)
+    assert mine is not its
+    assert (mine, its) == (kept.of(EXAMPLE), kept.of(other))
+
+
+def test_those_not_asked_for_the_longest_go_first():
+    kept = KeptShapes(2)
+    first, second = kept.of(EXAMPLE), kept.of(OTHERS[0])
+    assert kept.of(EXAMPLE) is first
+    kept.of(OTHERS[1])
+    assert kept.of(EXAMPLE) is first
+    assert kept.of(OTHERS[0]) is not second
+
+
+def test_each_shape_packs_what_its_example_says():
+    usage = Usage(input_text=3, output_text=4)
+    shapes = RecordShapes(EXAMPLE)
+    made = replace(EXAMPLE, request_id=b"i" * 16, started_at_ns=5, duration_ns=6, usage=usage, charge_offsets_ns=[0])
+    whole = decode_record(shapes.whole.pack(tuple(getattr(made, name) for name in VARYING)))
+    streamed = decode_record(shapes.streamed.pack(tuple(getattr(made, name) for name in VARYING_OF_STREAMS)))
+    assert whole == made
+    assert streamed == replace(made, stream=True)
