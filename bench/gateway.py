@@ -193,7 +193,7 @@ def _measure_lag(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit)
     load = Load(
         mode="closed",
         connections=1,
-        seconds=plan.rate_seconds,
+        seconds=plan.lag_seconds,
         warm_up_seconds=plan.warm_up_seconds,
         prompt_bytes=_LONG_PROMPT_BYTES,
         max_tokens=_ENGINE_TOKENS,
