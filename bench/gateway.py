@@ -74,6 +74,7 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
         stack.callback(gateway.stop)
+        audit.open(gateway)
         with ExitStack() as beside:  # what wakes now and then ends where it is no longer measured
             rivals = _start_rivals(plan, rig, home, beside)
             peers = [gateway.peer, nginx, *(peer for peer in rivals.values() if isinstance(peer, Peer))]
@@ -162,7 +163,7 @@ def _add_sleepers_jitter(report: Report, plan: Plan, rig: Rig) -> None:
     found, wakes = [], 0
     for _ in range(plan.slow_rounds):
         with Sleeper(rig.cores.measured, load.warm_up_seconds + load.seconds) as sleeper:
-            rig.measure(Peer("sleeper", rig.mock_port, sleeper.pid), load)
+            rig.measure_once(Peer("sleeper", rig.mock_port, sleeper.pid), load)  # what it takes is no disturbance
             lates = sleeper.lates_ns()
         found.append(jitter_ns(lates, load.gap_us * 1000, 0.99) / 1e6)
         wakes += len(lates)
@@ -213,6 +214,7 @@ def _measure_lag(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit)
                 command=("-m", "bench.load.probed_gateway", file),
             )
             stack.callback(gateway.stop)
+            audit.open(gateway)
             if path == "engine":
                 gateway.wait_until("default")
             began = time.monotonic_ns()
@@ -236,6 +238,7 @@ def _measure_engine(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
         core = rig.cores.measured
         gateway = MeasuredGateway("engine", core, home, configuration(_ENGINE_MODEL, target), free_ports())
         stack.callback(gateway.stop)
+        audit.open(gateway)
         gateway.wait_until("default")
         series = rig.alternate([gateway.peer], plan.load("closed", 64, max_tokens=_ENGINE_TOKENS), plan.rounds)
         audit.close(gateway)

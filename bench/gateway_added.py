@@ -53,6 +53,7 @@ def _measure_processes(plan: Plan, rig: Rig, home: Path, audit: Audit) -> Series
         target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
         gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
         stack.callback(gateway.stop)
+        audit.open(gateway)
         found = rig.alternate([rig.direct, *peers, gateway.peer], plan.load("rate", 64), plan.rounds_each)
         audit.close(gateway)
     return found

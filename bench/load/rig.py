@@ -92,10 +92,15 @@ class Rig:
                 time.sleep(_PAUSE_SECONDS)
             if self._patience.calm_seconds:
                 wait_until_calm(self.cores, self._patience.calm_seconds)
-            sample = self._sample(peer, load)
-            print(f"{peer.name}: {sample.brief}", file=sys.stderr)
+            sample = self.measure_once(peer, load)
             if not sample.is_disturbed:
                 break
+        return sample
+
+    def measure_once(self, peer: Peer, load: Load) -> Sample:
+        """Measure at once, whoever disturbs it."""
+        sample = self._sample(peer, load)
+        print(f"{peer.name}: {sample.brief}", file=sys.stderr)
         return sample
 
     def trail(self, peer: Peer, load: Load, requests_so_far: Callable[[], int]) -> list[tuple[float, float]]:

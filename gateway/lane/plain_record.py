@@ -98,14 +98,13 @@ class PlainRecords:
             return None
 
     def make_room(self) -> None:
-        """Forget the formats not used since the last time, where there are as many as may be."""
+        """Forget the formats not used since the last time, or the oldest, where there are as many as may be."""
         if len(self._formats) >= _MOST_FORMATS:
-            self._formats = {
-                wording: made
-                for wording, made in self._formats.items()
-                if wording in self._used or wording == self._last
-            }
-        self._used.clear()
+            used = {wording: made for wording, made in self._formats.items() if wording in self._used}
+            if len(used) == len(self._formats):  # else the eight that came first would shut out all others for good
+                del used[next(iter(used))]
+            self._formats = used
+        self._used = set() if self._last is None else {self._last}
 
     def _word(self, wording: Wording) -> bool:
         """Take the format of a wording; say whether there is one."""

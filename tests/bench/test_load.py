@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.gateway_audit import Audit
 from bench.gateway_plan import Plan
-from bench.load.gateway_process import Books, configuration
-from bench.load.machine import busy_seconds
+from bench.load.gateway_process import Books, MeasuredGateway, configuration
+from bench.load.machine import Cores, busy_seconds
+from bench.load.peers import Peer
 from bench.load.processes import free_ports
 from bench.load.result import Load, LoadResult, Quantiles, parse_result
+from bench.load.rig import Patience, Rig
 from bench.load.rivals import RIVALS, environments, install
 from bench.load.sample import MOST_FOREIGN, Sample, Series, lag_quantile, slope_per_million
 from bench.load.tools import Tools
@@ -112,6 +115,42 @@ def test_books_of_several_gateways_are_added() -> None:
     two = Books(5, 0, Counter(reported=4, estimated=1), 2, 6, 2)
     assert one + two == two + one == Books(8, 1, Counter(reported=7, estimated=1), 7, 9, 2)
     assert one == Books(3, 1, Counter(reported=3), 7, 3, 0)
+
+
+class ClosedGateway(MeasuredGateway):
+    """One of which only the books are left."""
+
+    def __init__(self, books: Books) -> None:
+        self._left = books
+
+    @property
+    def peer(self) -> Peer:
+        return Peer("gateway", 1, None)
+
+    def close_books(self) -> Books:
+        return self._left
+
+
+@pytest.mark.parametrize(
+    ("records", "different"), [((3, 5), 0), ((4, 4), 2), ((3, 4), 1), ((0, 5), 3)], ids=lambda value: str(value)
+)
+def test_books_are_held_against_what_each_gateway_was_asked(
+    tmp_path: Path, records: tuple[int, int], different: int
+) -> None:
+    report = Report("x")
+    rig = Rig(Cores(0, 1), tmp_path, Patience(0, 0.0))
+    audit = Audit(report, rig)
+    lost = ClosedGateway(Books())  # whose samples broke off: its requests are nobody else's
+    audit.open(lost)
+    rig.started["gateway"] += 7
+    for asked, found in zip((3, 5), records, strict=True):
+        gateway = ClosedGateway(Books(records=found, recorded=found))
+        audit.open(gateway)
+        rig.started["gateway"] += asked
+        assert audit.close(gateway).records == found
+    audit.add_rows()
+    rows = {row.metric: row.value for row in report.rows}
+    assert rows["records_not_one_per_reply"] == different, "one too few and one too many do not make it right"
 
 
 def test_chunks_cost_the_processor_time_used_while_they_came() -> None:

@@ -123,9 +123,33 @@ def test_a_wording_that_goes_on_is_not_forgotten_though_nothing_else_comes():
     records = PlainRecords(EXAMPLE)
     for number in range(plain_record._MOST_FORMATS):
         assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    last = plain_record._MOST_FORMATS - 1
     for _ in range(3):
         records.make_room()
-        assert is_packed(records, plain_record._MOST_FORMATS - 1)
+        assert is_packed(records, last)
+
+
+def test_one_that_went_on_counts_as_used_once_another_comes():
+    records = PlainRecords(EXAMPLE)
+    most = plain_record._MOST_FORMATS
+    for number in range(most):
+        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    records.make_room()  # all were used: the oldest goes
+    assert is_packed(records, most - 1)
+    assert [is_packed(records, most) for _ in range(2)] == [False, True]
+    records.make_room()
+    assert [is_packed(records, number) for number in (most - 1, most, 1)] == [True, True, False]
+
+
+def test_those_that_came_first_do_not_shut_out_all_others_for_good():
+    records = PlainRecords(EXAMPLE)
+    most = plain_record._MOST_FORMATS
+    for number in range(most):
+        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    assert [is_packed(records, most) for _ in range(2)] == [False, False]
+    records.make_room()
+    assert [is_packed(records, number) for number in range(1, most)] == [True] * (most - 1)
+    assert [is_packed(records, most) for _ in range(2)] == [False, True]
 
 
 def test_a_temperature_of_nought_and_none_are_told_apart():
