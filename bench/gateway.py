@@ -71,8 +71,9 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         stack.callback(process.stop)
         process, relay = start_bare_relay(rig.cores.measured, home, rig.mock_port)
         stack.callback(process.stop)
-        target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
-        gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
+        gateway = MeasuredGateway(
+            GATEWAY, rig.cores.measured, home, configuration(MODEL, rig.mock_target), free_ports()
+        )
         stack.callback(gateway.stop)
         audit.open(gateway)
         with ExitStack() as beside:  # what wakes now and then ends where it is no longer measured
@@ -190,7 +191,6 @@ def _measure_memory(report: Report, plan: Plan, rig: Rig, gateway: MeasuredGatew
 
 def _measure_lag(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
     """How late the gateway's loop is while a prompt of 100,000 tokens is always in flight, on both kinds of target."""
-    relay = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
     load = Load(
         mode="closed",
         connections=1,
@@ -202,7 +202,7 @@ def _measure_lag(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit)
     for path in ("relay", "engine"):
         name = f"lag_{path}"
         with ExitStack() as stack:
-            target = relay if path == "relay" else _start_engine_host(rig, home, name, stack)
+            target = rig.mock_target if path == "relay" else _start_engine_host(rig, home, name, stack)
             model = MODEL if path == "relay" else _ENGINE_MODEL
             file = home / f"{name}.json"
             gateway = MeasuredGateway(

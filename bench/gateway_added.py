@@ -50,8 +50,9 @@ def _measure_processes(plan: Plan, rig: Rig, home: Path, audit: Audit) -> Series
             process, peer = start(rig.cores.measured, home, rig.mock_port)
             stack.callback(process.stop)
             peers.append(peer)
-        target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
-        gateway = MeasuredGateway(GATEWAY, rig.cores.measured, home, configuration(MODEL, target), free_ports())
+        gateway = MeasuredGateway(
+            GATEWAY, rig.cores.measured, home, configuration(MODEL, rig.mock_target), free_ports()
+        )
         stack.callback(gateway.stop)
         audit.open(gateway)
         found = rig.alternate([rig.direct, *peers, gateway.peer], plan.load("rate", 64), plan.rounds_each)

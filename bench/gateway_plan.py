@@ -10,7 +10,7 @@ from bench.report import Report
 _SLOPE_REQUESTS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How much is measured. Seconds are of one sample."""
 
@@ -31,8 +31,34 @@ class Plan:
     def of(cls, report: Report) -> Self:
         """Give the plan of a quick or a full run."""
         if report.quick:
-            return cls(1, 1, 1, 1, 2.0, 0.5, 3.0, 3.0, 2.5, None, Patience(0, 0.0), with_rivals=False)
-        return cls(5, 3, 3, 6, 8.0, 2.0, 4.0, 20.0, 10.0, _SLOPE_REQUESTS, Patience(3, 15.0), with_rivals=True)
+            return cls(
+                rounds=1,
+                slow_rounds=1,
+                processes=1,
+                rounds_each=1,
+                seconds=2.0,
+                warm_up_seconds=0.5,
+                rate_seconds=3.0,
+                lag_seconds=3.0,
+                stream_seconds=2.5,
+                slope_requests=None,
+                patience=Patience(0, 0.0),
+                with_rivals=False,
+            )
+        return cls(
+            rounds=5,
+            slow_rounds=3,
+            processes=3,
+            rounds_each=6,
+            seconds=8.0,
+            warm_up_seconds=2.0,
+            rate_seconds=4.0,
+            lag_seconds=20.0,
+            stream_seconds=10.0,
+            slope_requests=_SLOPE_REQUESTS,
+            patience=Patience(3, 15.0),
+            with_rivals=True,
+        )
 
     def load(self, mode: Mode, connections: int, **more: int) -> Load:
         """Give a load of this plan's length."""

@@ -264,8 +264,7 @@ def _measure_off(report: Report, rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tollkeeper-bench-") as folder:
         home = Path(folder)
         with Rig(cores, home, Patience(2, 10.0)) as rig:
-            target = {"kind": "openai_http", "url": f"http://127.0.0.1:{rig.mock_port}/v1"}
-            plain = configuration(MODEL, target)
+            plain = configuration(MODEL, rig.mock_target)
             others = [{"name": "others", "tenants": ["zeta"], "stages": [{"name": "pii", "detector": "pii"}]}]
             gateways = [
                 MeasuredGateway(name, cores.measured, home, config, free_ports())

@@ -68,6 +68,11 @@ class Rig:
         return Peer("direct", self.mock_port, None)
 
     @property
+    def mock_target(self) -> dict[str, str]:
+        """Give the mock as a gateway's target."""
+        return {"kind": "openai_http", "url": f"http://127.0.0.1:{self.mock_port}/v1"}
+
+    @property
     def mock_ports(self) -> range:
         """Give all ports of the mock."""
         return range(self.mock_port, self.mock_port + MOCK_PORTS)

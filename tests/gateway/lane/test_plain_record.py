@@ -7,24 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from contracts.identity import Identity
 from contracts.records import RequestRecord, decode_record, event_name_of
 from contracts.usage import MAX_TOKENS_PER_LEAF, Usage
 from gateway.lane import plain_record
 from gateway.lane.plain_record import PlainRecords
+from tests.gateway.lane.example import EXAMPLE
 
-EXAMPLE = RequestRecord(
-    request_id=bytes(16),
-    started_at_ns=1,
-    duration_ns=2,
-    who=Identity(tenant="acme", team="core"),
-    api="chat.completions",
-    requested_model="m",
-    provider="p",
-    count_method="reported",
-    cost_basis="price_card",
-    price_version="card/1",
-)
 TIME = st.integers(0, 2**63 - 1)
 TOKENS = st.integers(0, MAX_TOKENS_PER_LEAF)
 WORDING = st.tuples(
@@ -100,11 +88,16 @@ def is_packed(records: PlainRecords, max_tokens: int) -> bool:
     return records.pack(("stop", "m-1", max_tokens, 1, 0.7), bytes(16), *FEW) is not None
 
 
+def pack_each_twice(records: PlainRecords, count: int) -> None:
+    """Make the formats of so many wordings."""
+    for number in range(count):
+        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+
+
 def test_room_is_made_by_forgetting_what_was_not_used_meanwhile():
     records = PlainRecords(EXAMPLE)
     most = plain_record._MOST_FORMATS
-    for number in range(most - 1):
-        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    pack_each_twice(records, most - 1)
     records.make_room()
     records.make_room()
     assert is_packed(records, 0), "as long as there is room nothing is forgotten"
@@ -121,8 +114,7 @@ def test_room_is_made_by_forgetting_what_was_not_used_meanwhile():
 
 def test_a_wording_that_goes_on_is_not_forgotten_though_nothing_else_comes():
     records = PlainRecords(EXAMPLE)
-    for number in range(plain_record._MOST_FORMATS):
-        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    pack_each_twice(records, plain_record._MOST_FORMATS)
     last = plain_record._MOST_FORMATS - 1
     for _ in range(3):
         records.make_room()
@@ -132,8 +124,7 @@ def test_a_wording_that_goes_on_is_not_forgotten_though_nothing_else_comes():
 def test_one_that_went_on_counts_as_used_once_another_comes():
     records = PlainRecords(EXAMPLE)
     most = plain_record._MOST_FORMATS
-    for number in range(most):
-        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    pack_each_twice(records, most)
     records.make_room()  # all were used: the oldest goes
     assert is_packed(records, most - 1)
     assert [is_packed(records, most) for _ in range(2)] == [False, True]
@@ -144,8 +135,7 @@ def test_one_that_went_on_counts_as_used_once_another_comes():
 def test_those_that_came_first_do_not_shut_out_all_others_for_good():
     records = PlainRecords(EXAMPLE)
     most = plain_record._MOST_FORMATS
-    for number in range(most):
-        assert [is_packed(records, number) for _ in range(2)] == [False, True]
+    pack_each_twice(records, most)
     assert [is_packed(records, most) for _ in range(2)] == [False, False]
     records.make_room()
     assert [is_packed(records, number) for number in range(1, most)] == [True] * (most - 1)

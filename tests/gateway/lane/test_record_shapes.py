@@ -3,27 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.identity import Identity
-from contracts.records import RequestRecord, decode_record
+from contracts.records import decode_record
 from contracts.usage import Usage
 from gateway.lane.record_shapes import VARYING, VARYING_OF_STREAMS, KeptShapes, RecordShapes
+from tests.gateway.lane.example import EXAMPLE
 
-WHO = Identity(tenant="acme", team="core")
-EXAMPLE = RequestRecord(
-    request_id=bytes(16),
-    started_at_ns=0,
-    duration_ns=0,
-    who=WHO,
-    api="chat.completions",
-    requested_model="m",
-    provider="p",
-    count_method="reported",
-    cost_basis="price_card",
-    price_version="card/1",
-)
 OTHERS = [
     replace(EXAMPLE, price_version="card/2"),
-    replace(EXAMPLE, who=replace(WHO, key_id="key_2")),
+    replace(EXAMPLE, who=replace(EXAMPLE.who, key_id="key_2")),
     replace(EXAMPLE, priority="batch"),
     replace(EXAMPLE, replica="b"),
 ]
