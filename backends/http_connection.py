@@ -199,6 +199,7 @@ class Connection:
     def on_message_begin(self) -> None:
         if self._has_head:
             raise UpstreamBroken("the target sent more than the one reply it was asked for")
+        self._headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
@@ -207,7 +208,6 @@ class Connection:
         assert self.receiver is not None
         status = self._parser.get_status_code()
         if status < 200:  # 100 Continue and the like are not the reply
-            self._headers = {}
             return
         if self._head_bytes > _MAX_REPLY_HEAD_BYTES and _size_of(self._headers) > _MAX_REPLY_HEAD_BYTES:
             raise _too_long_a_head()
@@ -238,22 +238,24 @@ class Connection:
 
     # the pool's side
 
-    def send(self, request: "Request", asker: Asker, *, is_reused: bool) -> None:
-        """Begin an exchange, whose end `asker` is told of."""
+    def send(self, head: bytes, body: bytes, receiver: Receiver | None, asker: Asker, *, is_reused: bool) -> None:
+        """Begin an exchange, whose end `asker` is told of.
+
+        Who gives no receiver yet sets it within this turn of the event loop, before which no reply comes.
+        """
         assert self.transport is not None
         now = self._time()
-        self.receiver, self._asker = request.receiver, asker
+        self.receiver, self._asker = receiver, asker
         self._is_awaited = True
-        self._headers = {}
         self._head_bytes = 0
         self._has_head = self._has_body = self._keep = self._is_complete = self._has_ended_well = False
         self.deadline = now + self._first_byte
         self.expires = now + self._total
         self._stale_until = now + _STALE_SECONDS if is_reused else 0.0
-        if len(request.body) <= _SMALL_BYTES:
-            self.transport.write(request.head + request.body)
+        if len(body) <= _SMALL_BYTES:
+            self.transport.write(head + body)
         else:
-            self.transport.writelines((request.head, request.body))
+            self.transport.writelines((head, body))
 
     def release(self) -> None:
         """Give the connection back to the pool, or close it where it cannot be used again."""

@@ -5,6 +5,9 @@ from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r\n)", re.IGNORECASE)
 _MAX_MISSES: Final = 4
+_MAX_DIGITS: Final = 18
+_ZERO: Final = 48  # the digits in ASCII
+_NINE: Final = 57
 
 
 class LastHead:
@@ -38,20 +41,17 @@ class LastHead:
 
     def body_of(self, message: bytes) -> bytes | None:
         """Give the body of a message that has the same head and is whole; `None` for any other: it is to be parsed."""
-        if not self._before:
+        before, after, end = self._before, self._after, len(message)
+        if not before or not message.startswith(before):
             return None
-        # Beside the known bytes are the body and its length's digits: as many as this sum has, or one fewer.
-        left = len(message) - len(self._before) - len(self._after)
-        size = left - len(str(left))
-        digits = str(size)
-        if size + len(digits) != left:
-            size += 1
-            digits = str(size)
-        if size < 0:
-            return None
-        head = self._before + digits.encode() + self._after
-        start = len(head)
-        if message[:start] != head or len(message) - start != size:
+        start = at = len(before)
+        length = 0
+        while at < end and _ZERO <= message[at] <= _NINE:
+            length = length * 10 + message[at] - _ZERO
+            at += 1
+        digits, body = at - start, at + len(after)
+        is_number = digits == 1 or 1 < digits <= _MAX_DIGITS and message[start] != _ZERO
+        if not is_number or body + length != end or message[at:body] != after:
             return None
         self._misses = 0
-        return message[start:]
+        return message[body:]

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import time
 from collections import deque
 from typing import Final, cast
 
@@ -129,15 +130,16 @@ class HttpPool:
         request = Request(head, body, receiver)
         return Exchange(self, request, connection, self._begin_on(connection, request, is_reused=True))
 
-    def send_at_once(self, head: bytes, body: bytes, receiver: Receiver, asker: Asker) -> Connection | None:
+    def send_at_once(self, head: bytes, body: bytes, asker: Asker) -> Connection | None:
         """Send a request where a connection is idle, and tell `asker` how it ended; `None`: there is no such one.
 
-        Whoever sends gives the connection back by its `release`, which aborts it before the reply's end.
+        Whoever sends says at once who takes the reply, the connection's `receiver`, which is better made once the
+        request is on its way. They give the connection back by its `release`, which aborts it before the reply's end.
         """
         connection = self._take_idle()
         if connection is not None:
             self._busy.add(connection)
-            connection.send(Request(head, body, receiver), asker, is_reused=True)
+            connection.send(head, body, None, asker, is_reused=True)
         return connection
 
     async def begin(self, request: Request, idle: Connection | None) -> tuple[Connection, asyncio.Future[None]]:
@@ -154,7 +156,7 @@ class HttpPool:
     def _begin_on(self, connection: Connection, request: Request, *, is_reused: bool) -> asyncio.Future[None]:
         self._busy.add(connection)
         done: asyncio.Future[None] = self.loop.create_future()
-        connection.send(request, _Waiting(done), is_reused=is_reused)
+        connection.send(request.head, request.body, request.receiver, _Waiting(done), is_reused=is_reused)
         return done
 
     def keep(self, connection: Connection) -> None:
@@ -203,7 +205,7 @@ class HttpPool:
         try:
             async with asyncio.timeout(self.timeouts.connect):
                 _, made = await loop.create_connection(
-                    lambda: cast(asyncio.Protocol, Connection(self, loop.time)),
+                    lambda: cast(asyncio.Protocol, Connection(self, time.monotonic)),
                     self.origin.host,
                     self.origin.port,
                     ssl=self._tls,

@@ -52,7 +52,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     function: FunctionCall | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a conversation."""
 
     role: Role
@@ -79,7 +79,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True):
     json_object: bool | None = None
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True, gc=False):
     """What every request says: which model it is for."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import struct
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +14,6 @@ _TAILS_AT_ONCE = 32
 _TAILS_MORE = 8
 _MAX_KEPT_CHARACTERS: Final = 64
 _HEX: Final = [f"{byte:02x}" for byte in range(256)]
-_pack_millis: Final = struct.Struct(">IH").pack  # its upper 32 bits and its lower 16
 _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
@@ -39,32 +37,23 @@ def uuid7(unix_ns: int) -> UUID:
 class IdSource:
     """Makes UUIDv7 as bytes and as text, for where a UUID object is not needed. Not for use from several threads."""
 
-    __slots__ = ("_millis", "_minute", "_minute_text", "_tails", "_time", "_time_text")
+    __slots__ = ("_minute", "_minute_text", "_tails")
 
     def __init__(self) -> None:
         self._tails: list[tuple[bytes, str]] = []  # made several at a time: most of the cost is in the calls
-        self._millis = self._minute = -1
+        self._minute = -1
         self._minute_text = ""  # what ids of this minute, of 2^16 ms, begin with
-        self._time = b""  # what ids of this millisecond begin with
-        self._time_text = ""
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
         """Give the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
-        millis = unix_ns // 1_000_000
-        if millis != self._millis:
-            self._begin(millis)
+        millis = (unix_ns // 1_000_000) & 0xFFFF_FFFF_FFFF
+        minute, within = millis >> 16, millis & 0xFFFF
+        if minute != self._minute:
+            self._minute, self._minute_text = minute, f"{minute:08x}-"
         if not self._tails:
             self._tails = _tails(_TAILS_AT_ONCE)
         tail, text = self._tails.pop()
-        return self._time + tail, self._time_text + text
-
-    def _begin(self, millis: int) -> None:
-        """Put together what ids of this millisecond begin with."""
-        minute, within = (millis >> 16) & 0xFFFF_FFFF, millis & 0xFFFF
-        if minute != self._minute:
-            self._minute, self._minute_text = minute, f"{minute:08x}-"
-        self._millis, self._time = millis, _pack_millis(minute, within)
-        self._time_text = self._minute_text + _HEX[within >> 8] + _HEX[within & 0xFF] + "-"
+        return millis.to_bytes(6, "big") + tail, f"{self._minute_text}{_HEX[within >> 8]}{_HEX[within & 0xFF]}-{text}"
 
     def refill(self) -> None:
         """Make some ends where few are left, so that no caller of `next` has to."""

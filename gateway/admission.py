@@ -4,11 +4,13 @@ Today admission protects what must never be lost, the journal's room, and the pr
 concurrent requests. Rate limits, budgets and fairness are further conditions of the same ticket.
 """
 
+from backends.native import mypyc_attr
 from contracts.errors import JournalFull, Unavailable
 from contracts.identity import Identity
 from gateway.journal import RECORD_ROOM_BYTES, Journal
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class Ticket:
     """The right to run one request. Settled exactly once, whatever happens."""
 

@@ -59,7 +59,7 @@ class Line(ABC):
 class RequestHead:
     """What a request's head says. The content length among its headers may be another request's."""
 
-    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain")
+    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain", "authorization")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class RequestHead:
         self.headers = headers
         self.keep_alive = keep_alive
         self.is_plain = is_plain
+        self.authorization = headers.get(b"authorization", b"")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # lines of a batch are exchanges too

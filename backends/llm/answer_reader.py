@@ -13,6 +13,7 @@ from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
 from contracts.openai_usage import usage_from_openai
+from contracts.plain_counts import plain_counts
 from contracts.records import CountMethod
 from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 
@@ -54,6 +55,7 @@ class AnswerReader:
         self._form = form
         self._expected = expected
         self.usage: Usage = UNKNOWN_USAGE
+        self._reply: msgspec.Struct | None = None  # a whole one: taking it apart can wait for the answer
 
     @property
     def is_complete(self) -> bool:
@@ -135,7 +137,9 @@ class AnswerReader:
             self._sink.whole(body)
 
     def _take_generated(self, body: bytes) -> None:
-        choices, usage, model, version = cast(_GeneratedFields, _fields_of(self._read(body, _decode_generated)))
+        reply = self._read(body, _decode_generated)
+        self._reply = reply
+        choices, usage, model, version = cast(_GeneratedFields, _fields_of(reply))
         if choices is None:
             raise self._without_content(body)
         if usage is not None:
@@ -181,7 +185,8 @@ class AnswerReader:
         if usage is None:
             return
         self.usage = usage
-        self.count_method = "none" if usage == UNKNOWN_USAGE else "reported"
+        is_known = plain_counts(usage) is not None or usage != UNKNOWN_USAGE  # mostly the first says so, for less
+        self.count_method = "reported" if is_known else "none"
         if self._sink is not None:
             self._sink.report(usage, self.count_method)
 

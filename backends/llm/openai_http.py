@@ -100,13 +100,16 @@ class OpenAIHttpTarget(QuickTarget):
         self, path: str, request: AnyRequest, body: bytes, request_id: str, sink: PassingSink | None, asker: Asker
     ) -> SentRequest | None:
         """Send a request on a connection that is idle; `None` where none is."""
-        if isinstance(request, GenerationRequest) and request.stream is True:
+        # What comes whole has no sink: its class, which takes some fifty lines of memory to ask, need not be known.
+        if sink is not None and isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
-        head = self._head_of(path, "", request_id, len(body))
+        connection = self._pool.send_at_once(self._head_of(path, "", request_id, len(body)), body, asker)
+        if connection is None:
+            return None
         # Of a sink's methods, such replies use those of a PassingSink.
         reader = ReplyReader(self.spec, cast(Sink | None, sink), request, self._known_shapes)
-        connection = self._pool.send_at_once(head, body, reader, asker)
-        return None if connection is None else _SentOnIdle(reader, connection, self._pool, self)
+        connection.receiver = reader
+        return _SentOnIdle(reader, connection, self._pool, self)
 
     def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentStream | None:
         """Send a stream's request on a connection that is idle; `None` where none is."""

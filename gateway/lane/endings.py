@@ -14,6 +14,7 @@ from gateway.reply import JSON
 _log = logging.getLogger(__name__)
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class Ending:
     """The record and the answer of a request that has ended well; `lines` are the answer's own headers."""
 
@@ -36,6 +37,7 @@ class Ending:
         self.exchange.send_lines(200, JSON, self.body, self.lines)
 
 
+@mypyc_attr(acyclic=True)
 class StreamEnding(Ending):
     """The same of a stream, which has begun: `body` is its last piece."""
 
@@ -66,6 +68,7 @@ class Following(Sending):
         """Charge it, and give back what it holds."""
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class Lesson:
     """What a request has taken, for the forecast of those that follow; see `Forecast.learn`."""
 
@@ -133,9 +136,9 @@ class Endings:
             self.add(ending)
             return
         self._ended = 1
-        self.soon(self._at_turns_end)
         self._write_one(ending.record)
         self._send(ending)
+        self.soon(self._at_turns_end)
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""

@@ -34,7 +34,7 @@ def life_of(
         api=CHAT.api,
         operation=CHAT.name,
         key=opened.key,
-        who=opened.key.identity,
+        who=opened.identity,
         is_authenticated=True,
         request=request,
         requested_model=request.model,

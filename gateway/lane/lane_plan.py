@@ -94,6 +94,8 @@ class OpenLane:
     __slots__ = (
         "snapshot",
         "key",
+        "identity",
+        "tenant",
         "model",
         "lines",
         "rates",
@@ -122,6 +124,8 @@ class OpenLane:
     ) -> None:
         self.snapshot = snapshot
         self.key = key
+        self.identity = key.identity
+        self.tenant = key.identity.tenant
         self.model = model
         self.lines = lines
         self.rates = rates
@@ -145,7 +149,7 @@ class LanePlan:
     def __init__(
         self,
         until_ns: int,
-        stale_ns: int,  # from when on it is better made again, where there is time
+        stale_ns: int,  # from when on it is better made again, where there is time; not after the other
         lane: OpenLane | None,
         shelf: OpenShelf | None,
     ) -> None:
@@ -167,7 +171,8 @@ def plan_lane(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str
         model = None  # as above
     lane = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
     shelf = None if model is None else open_shelf(stages, key, model, snapshot, now_ns)
-    return LanePlan(min(end for end in ends if end is not None), now_ns + _FRESH_NS, lane, shelf)
+    until_ns = min(end for end in ends if end is not None)
+    return LanePlan(until_ns, min(now_ns + _FRESH_NS, until_ns), lane, shelf)
 
 
 def _open(

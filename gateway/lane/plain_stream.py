@@ -255,7 +255,7 @@ class PlainStream(Sending):
             self.started_at_ns,
             self._settle(sent, cost, tokens_in, tokens_out, duration_ns),
             self._to.alike,
-            self._open.key.identity.tenant,
+            self._open.tenant,
             duration_ns,
             usage,
             cost,

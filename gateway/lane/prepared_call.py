@@ -33,7 +33,7 @@ def prepare_at_once(
 
     Whoever is asked next says why. `now_ns` is Unix time.
     """
-    tenant = opened.key.identity.tenant
+    tenant = opened.tenant
     call = ModelCall(
         request_id=UUID(bytes=made),
         path=CHAT.path,

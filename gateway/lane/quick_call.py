@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.llm.base import SendAgain
 from backends.llm.quick_target import SentRequest
+from backends.native import mypyc_attr
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamError
@@ -32,6 +33,7 @@ _AT_ONCE: Final = [0]
 _PATH: Final = CHAT.path
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class LetIn:
     """What a request was let in with: a ticket, what it holds of its counters, and the tokens it may need."""
 
@@ -202,7 +204,7 @@ class QuickCall(Following):
             self.started_at_ns,
             self._packed(sent, cost, tokens_in, tokens_out, is_plain=is_plain),
             self._to.alike,
-            self._open.key.identity.tenant,
+            self._open.tenant,
             duration_ns,
             usage,
             cost,

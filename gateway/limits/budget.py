@@ -1,6 +1,6 @@
 """Counts of budgets: what is settled and what is reserved within the calendar period that is under way."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from backends.native import mypyc_attr
@@ -213,7 +213,7 @@ class BudgetCounter(EscrowCounter):
 
 
 def reserve_each(
-    lines: Iterable[tuple[BudgetCounter, int]], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]
+    lines: list[tuple[BudgetCounter, int]], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]
 ) -> bool:
     """Reserve each budget's amount now, and add what it has left and its mark to the lists, as `sliding.take_each`."""
     for counter, place in lines:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from backends.native import mypyc_attr
 from gateway.limits.base import Mark
 from gateway.limits.budget import reserve_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
@@ -9,6 +10,7 @@ from gateway.limits.plan import Lines
 from gateway.limits.sliding import settle_each, take_each
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class Portion:
     """An amount taken at one moment from every counter: the reservation at admission, or one extension of it.
 
@@ -81,7 +83,7 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
     return Portion(amounts, marks, now_ns, amounts[TOKENS], more is not None and _leaves(left, lines, more), left)
 
 
-def _leaves(left: Sequence[int], lines: Lines, more: Amounts) -> bool:
+def _leaves(left: list[int], lines: Lines, more: Amounts) -> bool:
     """Say whether every counter has as much left."""
     for number, place in enumerate(lines.places):
         if left[number] < more[place]:
@@ -97,6 +99,7 @@ def _undo(lines: Lines, marks: Sequence[Mark | None], amounts: Amounts) -> None:
         lines.quick[number].undo(mark, amounts[lines.in_turn[number][1]])
 
 
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
 class Reservation:
     """One request's hold on its counters. `settle` ends it; what follows does nothing."""
 

@@ -4,7 +4,7 @@ Time is cut into buckets. A window that ends within a bucket touches that one an
 window: their sum bounds every such window, so a counter gives up to one bucket's worth of time away and no more.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final, TypeAlias
 
 from contracts.limits import LimitSpec, Window
@@ -84,7 +84,7 @@ class SlidingCounter:
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
         if now_ns >= self._until_ns:
-            self._move_to(now_ns // self._width_ns)
+            self._move_to(now_ns)
         if self._held is None:
             return self._amount - self._total
         return self._room_beside_held(now_ns, claimant)
@@ -92,7 +92,7 @@ class SlidingCounter:
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
         if now_ns >= self._until_ns:
-            self._move_to(now_ns // self._width_ns)
+            self._move_to(now_ns)
         if self._held is not None:
             self._held.claim(claimant, amount, self._not_before(now_ns))
             self._remembered = None
@@ -121,7 +121,7 @@ class SlidingCounter:
     def state(self, now_ns: int) -> CounterState:
         """Give how the counter stands. It resets when the last bucket with a charge has left the window."""
         if now_ns >= self._until_ns:
-            self._move_to(now_ns // self._width_ns)
+            self._move_to(now_ns)
         if not self._total:
             return CounterState(self._amount, 0, 0, 0.0)
         reserved, cell = 0, self._first
@@ -143,7 +143,7 @@ class SlidingCounter:
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is charged in the window that ends now, and nothing held."""
         if now_ns >= self._until_ns:
-            self._move_to(now_ns // self._width_ns)
+            self._move_to(now_ns)
         return not self._total and not self.held_places(now_ns)
 
     def charges(self, now_ns: int) -> list[tuple[int, int]]:
@@ -261,9 +261,12 @@ class SlidingCounter:
             last.following = cell
         return cell
 
-    def _move_to(self, bucket: int) -> None:
+    def _move_to(self, now_ns: int) -> None:
         """Let time pass, and let go of cells that no window from now on touches."""
-        self._bucket, self._until_ns, self._cell = bucket, (bucket + 1) * self._width_ns, None
+        width_ns = self._width_ns
+        bucket = now_ns // width_ns
+        # Not by a product: machine code hands factors of such size to the interpreter.
+        self._bucket, self._until_ns, self._cell = bucket, now_ns - now_ns % width_ns + width_ns, None
         oldest = bucket - self._buckets
         cell = self._first
         while cell is not None and cell.bucket < oldest:
@@ -359,7 +362,7 @@ class SlidingCounter:
 WindowLine: TypeAlias = tuple[SlidingCounter, int]  # a counter, and the place of its metric among the amounts
 
 
-def take_each(lines: Iterable[WindowLine], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]) -> bool:
+def take_each(lines: list[WindowLine], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]) -> bool:
     """Charge each counter its amount now, and add what it has left and its mark to the lists.
 
     Ends at the first that lacks the room or holds a place for anyone; says whether there was none. One call for all,
@@ -367,7 +370,7 @@ def take_each(lines: Iterable[WindowLine], amounts: Amounts, now_ns: int, left: 
     """
     for counter, place in lines:
         if now_ns >= counter._until_ns:
-            counter._move_to(now_ns // counter._width_ns)
+            counter._move_to(now_ns)
         amount = amounts[place]
         total = counter._total + amount
         rest = counter._amount - total
@@ -383,7 +386,7 @@ def take_each(lines: Iterable[WindowLine], amounts: Amounts, now_ns: int, left: 
     return True
 
 
-def settle_each(lines: Iterable[WindowLine], marks: Sequence[Mark | None], taken: Amounts, used: Amounts) -> None:
+def settle_each(lines: list[WindowLine], marks: Sequence[Mark | None], taken: Amounts, used: Amounts) -> None:
     """Settle what each counter was charged under its mark, the first of `marks` being the first counter's."""
     for (counter, place), cell in zip(lines, marks, strict=False):  # there are marks of others behind these
         if type(cell) is not Cell or cell.bucket == _LEFT:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from backends.http_connection import Connection, Request
+from backends.http_connection import Connection
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
 from backends.http_timeouts import Timeouts
@@ -64,7 +64,7 @@ class Talk:
         request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=streamed)
         reader = ReplyReader(SPEC, Sink(), request)
         self.ends: list[Exception | None] = []
-        self.connection.send(Request(b"", b"", reader), AsTold(self.ends), is_reused=False)
+        self.connection.send(b"", b"", reader, AsTold(self.ends), is_reused=False)
         self.connection.data_received(HEAD if streamed else WHOLE_HEAD)
 
     def says(self, data: bytes, at: float) -> None:

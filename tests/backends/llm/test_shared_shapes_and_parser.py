@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.http_connection import Connection, Request
+from backends.http_connection import Connection
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
 from backends.llm.answer_reader import only_delta
@@ -196,7 +196,7 @@ def shared(events, sink, known, cuts=None):
     connection.connection_made(Wire())  # type: ignore[arg-type]
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request, known)
-    connection.send(Request(b"", b"", reader), AsTold(ends), is_reused=False)
+    connection.send(b"", b"", reader, AsTold(ends), is_reused=False)
     pieces = [HEAD + framed(events[0]), *map(framed, events[1:]), b"0\r\n\r\n"]
     if cuts is not None:
         whole = b"".join(pieces)
