@@ -263,9 +263,7 @@ class SlidingCounter:
 
     def _move_to(self, now_ns: int) -> None:
         """Let time pass, and let go of cells that no window from now on touches."""
-        width_ns = self._width_ns
-        bucket = now_ns // width_ns
-        # Not by a product: machine code hands factors of such size to the interpreter.
+        bucket, width_ns = now_ns // self._width_ns, self._width_ns
         self._bucket, self._until_ns, self._cell = bucket, now_ns - now_ns % width_ns + width_ns, None
         oldest = bucket - self._buckets
         cell = self._first
