@@ -45,8 +45,8 @@ class LastHead:
         if not before or not message.startswith(before):
             return None
         start = at = len(before)
-        length = 0
-        while at < end and _ZERO <= message[at] <= _NINE:
+        length, most = 0, min(end, start + _MAX_DIGITS)  # a flood of digits is the parser's to refuse
+        while at < most and _ZERO <= message[at] <= _NINE:
             length = length * 10 + message[at] - _ZERO
             at += 1
         digits, body = at - start, at + len(after)

@@ -136,9 +136,11 @@ class Endings:
             self.add(ending)
             return
         self._ended = 1
-        self._write_one(ending.record)
-        self._send(ending)
-        self.soon(self._at_turns_end)
+        try:
+            self._write_one(ending.record)
+            self._send(ending)
+        finally:  # else this turn would have no end
+            self.soon(self._at_turns_end)
 
     def add(self, ending: Ending) -> None:
         """End a request at the end of this turn."""

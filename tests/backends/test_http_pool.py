@@ -1,8 +1,10 @@
 """The upstream connection pool: reuse, limits, timeouts, and what it does with replies that are not HTTP."""
 
 import asyncio
+from contextlib import closing
 
 import pytest
+import uvloop
 
 from backends.http_connection import Connection
 from backends.http_origin import Origin
@@ -15,6 +17,13 @@ __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+
+
+class LaterLoop(asyncio.SelectorEventLoop):
+    """A loop with a time of its own."""
+
+    def time(self) -> float:
+        return super().time() + 1000.0
 
 
 class Receiver:
@@ -43,6 +52,16 @@ async def new_pool(upstream):
     yield make
     for pool in made:
         await pool.close()
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.SelectorEventLoop, LaterLoop])
+def test_a_pools_time_is_its_loops(new_loop):
+    async def apart() -> float:
+        pool = HttpPool(Origin.parse("http://127.0.0.1:1"), Timeouts())
+        return abs(pool.clock() - asyncio.get_running_loop().time())
+
+    with closing(new_loop()) as loop:
+        assert loop.run_until_complete(apart()) < 100.0
 
 
 async def ask(pool: HttpPool) -> Receiver:
