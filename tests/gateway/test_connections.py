@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -40,6 +41,18 @@ async def test_a_connection_is_used_again_after_every_kind_of_answer(gateway):
             await client.send(gateway.request(body) if body else gateway.request(stream=streamed))
             assert (await client.answer()).status == status
     assert gateway.gateway.health()["connections"] == 1
+
+
+@pytest.mark.parametrize("digits", [25, 250_000])
+async def test_a_flood_of_digits_behind_a_known_head_is_refused_as_by_the_parser(gateway, digits):
+    client = await gateway.connect()
+    await client.send(gateway.request())
+    assert (await client.answer()).status == 200
+    head, _, rest = re.split(rb"(?i)(?<=content-length: )(\d+)", gateway.request(), maxsplit=1)
+    await client.send(head + b"9" * digits + rest)
+    answer = await client.answer()
+    assert answer.status == 400 and "valid HTTP" in answer.json["error"]["message"]
+    assert await client.is_closed()
 
 
 async def test_a_client_that_asks_to_close_is_closed(gateway):
