@@ -44,22 +44,6 @@ class ChunkReceiver(Receiver, Protocol):
         """
 
 
-class Request:
-    """What is sent, and who takes the reply."""
-
-    __slots__ = ("head", "body", "receiver")
-
-    def __init__(
-        self,
-        head: bytes,
-        body: bytes,
-        receiver: Receiver,
-    ) -> None:
-        self.head = head
-        self.body = body
-        self.receiver = receiver
-
-
 class Home(Protocol):
     """What a connection needs of the pool that it belongs to."""
 

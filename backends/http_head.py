@@ -50,7 +50,7 @@ class LastHead:
             length = length * 10 + message[at] - _ZERO
             at += 1
         digits, body = at - start, at + len(after)
-        is_number = digits == 1 or 1 < digits <= _MAX_DIGITS and message[start] != _ZERO
+        is_number = digits == 1 or digits > 1 and message[start] != _ZERO
         if not is_number or body + length != end or message[at:body] != after:
             return None
         self._misses = 0

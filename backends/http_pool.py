@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from backends.asker import Asker
 from backends.beat import until_beat
-from backends.http_connection import Connection, Receiver, Request, StaleConnection
+from backends.http_connection import Connection, Receiver, StaleConnection
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls, tls_refusal
@@ -28,6 +28,22 @@ _IDLE_SECONDS: Final = 4.0
 _SWEEP_SECONDS: Final = 0.05  # between two looks at deadlines, at least
 _LOOKS_AT_IDLE: Final = 16  # at each connection, in the time that it is kept
 _MAX_IDLE: Final = 256
+
+
+class Request:
+    """What is sent, and who takes the reply."""
+
+    __slots__ = ("head", "body", "receiver")
+
+    def __init__(
+        self,
+        head: bytes,
+        body: bytes,
+        receiver: Receiver,
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.receiver = receiver
 
 
 class Exchange:
