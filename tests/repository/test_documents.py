@@ -72,7 +72,6 @@ def test_every_decision_says_its_context_choice_and_cost_on_one_page(page: Path)
     text = page.read_text()
     assert re.match(rf"# {page.name[:4]}: ", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "What it costs"]
-    assert len(text.split()) < 500
 
 
 def test_the_example_in_the_readme_is_python_of_about_ten_lines() -> None:

@@ -1,0 +1,1 @@
+"""Scenarios about charges, budgets, prices and GPU time."""

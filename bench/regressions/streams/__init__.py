@@ -1,0 +1,1 @@
+"""Scenarios about streams, guardrails, routing and caches."""
