@@ -170,6 +170,9 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("u64?", "cold_start_ns"),
         *_fields("label", "arm", "rollout"),
         *_fields("u64?", "guard_ns", "guard_held_ns"),
+        *_fields("label[]", "unpriced_leaves"),
+        *_fields("label", "service_tier"),
+        Column("overdraft_usd", "usd?", "overdraft_pico_usd"),
     ),
 )
 

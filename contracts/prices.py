@@ -20,7 +20,9 @@ from contracts.money import pico_usd, pico_usd_per_token
 from contracts.plain_counts import plain_counts
 from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
 
-CostBasis = Literal["price_card", "standard_card", "unpriced"]
+# "free": the request failed in a way that costs nothing. "unknown_usage": there is a price, but nobody knows what was
+# used. "unpriced": no card holds, or (with a cost) one kind of token has no price.
+CostBasis = Literal["price_card", "standard_card", "unpriced", "free", "unknown_usage"]
 
 # What a leaf costs when a card has no price of its own for it: the price of the leaf it is a kind of.
 # Cached input is NOT here for price cards: a provider without a cache price does not sell it at full price

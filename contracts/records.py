@@ -127,6 +127,9 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     rollout: str = ""
     guard_ns: Nanoseconds | None = None  # what guardrails took before it was admitted; none: none covers it
     guard_held_ns: Nanoseconds | None = None  # for how long they held a piece of its answer back, at most
+    unpriced_leaves: list[str] = []  # kinds of tokens used that the price card has no price for; the rest is billed
+    service_tier: str = ""  # the provider's tier that it was priced as: "flex", "priority", ...; "": the standard one
+    overdraft_pico_usd: int | None = None  # cost beyond what budgets could be charged
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):

@@ -69,8 +69,8 @@ def test_tenants_lead_the_sort_key_and_never_the_partition(store: Any) -> None:
     client.close()
 
 
-def test_views_for_other_tools_answer(store: Any) -> None:
-    client = store.client("reader")
+def test_views_for_other_tools_answer(empty_store: Any) -> None:
+    client = empty_store.client("reader")
     for view, columns in {
         "otel_traces": "Timestamp, TraceId, SpanId, SpanName, ServiceName, Duration, StatusCode, Events.Name",
         "otel_logs": "Timestamp, TraceId, SeverityText, Body, LogAttributes",
