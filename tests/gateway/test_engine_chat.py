@@ -227,22 +227,21 @@ async def test_what_cannot_be_honoured_is_refused_by_name_and_costs_nothing(engi
     assert record.usage.total_tokens == 0 and record.cost_pico_usd == 0
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(engine, eventually, share):
-    tokens = 2000  # a tenth of them takes the engine long enough not to end before it hears of the client
+@pytest.mark.parametrize("read", [200, 1000, 1800])
+async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(engine, eventually, read):
+    tokens = 8000  # the engine runs ahead of a client that reads: what is left takes it seconds, whatever the load
     client = await engine.connect()
     fields = {"model": MODEL, "messages": HELLO, "stream": True, "max_tokens": tokens, "ignore_eos": True}
     await client.send(engine.request(min_tokens=tokens, **fields))
     await client.head()
     pieces = client.pieces()
-    for _ in range(int(tokens * share)):
+    for _ in range(read):
         await anext(pieces)
     client.reset()
     await eventually(lambda: engine.requests(), 30.0)
     [record] = engine.requests()
     assert (record.outcome, record.count_method) == ("cancelled", "exact")
-    assert tokens * share <= record.usage.output_tokens <= tokens  # the engine may be ahead of a client that reads
+    assert read <= record.usage.output_tokens < tokens
     assert record.usage.output_tokens == len(unpack_gaps(record.gaps)) + 1
 
     def made_by_the_engine() -> int:
