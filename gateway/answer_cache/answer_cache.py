@@ -7,7 +7,7 @@ from contracts.caching import CachePolicy
 from contracts.configuration import DEFAULT_POLICY, KeyPolicy, ModelSpec, Snapshot
 from contracts.errors import ClientGone
 from contracts.usage import Usage
-from gateway.answer_cache.answer_store import MEANING_BYTES, AnswerStore, Entry
+from gateway.answer_cache.answer_store import MEANING_BYTES, AnswerStore, Entry, text_bytes
 from gateway.answer_cache.cache_control import CacheWish, read_cache_control
 from gateway.answer_cache.counts import CacheCounts
 from gateway.answer_cache.fingerprint import (
@@ -243,8 +243,8 @@ class AnswerCache:
         meaning = visit.meaning.result() if done else None
         if meaning is None or not visit.wish.may_read:
             return False
-        nearest = meanings.find(tenant, name.around, meaning)
-        if nearest is None or nearest[1] < visit.policy.similarity:
+        nearest = meanings.find(tenant, name.around, name.text, meaning, visit.policy.similarity)
+        if nearest is None:
             return False
         kept = self._look_for(life, nearest[0], visit.wish)
         if kept is None:
@@ -287,13 +287,13 @@ class AnswerCache:
         tenant, key, ttl_ns = life.who.tenant, visit.name.exact, visit.policy.ttl_seconds * _SECOND_NS
         packed = pack_answer(_kept_answer(life, *sent))
         meaning = visit.meaning.result() if visit.meaning is not None and visit.meaning.done() else None
-        beside = 0 if meaning is None else MEANING_BYTES
+        beside = 0 if meaning is None else MEANING_BYTES + text_bytes(visit.name.text)
         if not self._store.put(tenant, key, packed, self._clock.monotonic_ns(), ttl_ns, beside_bytes=beside):
             self.counts.not_kept += 1
             return False
         self.counts.kept += 1
         if meaning is not None:
-            self._meanings().add(tenant, key, visit.name.around, meaning)
+            self._meanings().add(tenant, key, visit.name.around, visit.name.text, meaning)
         return True
 
     def _meanings(self) -> "Meanings":

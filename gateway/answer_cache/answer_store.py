@@ -13,9 +13,15 @@ from gateway.answer_cache.kept_answer import KeptAnswer
 ENTRY_BYTES: Final = 400
 READ_BYTES: Final = 1000  # and more once it is read: the objects that it is made of
 MEANING_BYTES: Final = 2300  # for an answer that is found by meaning: a vector of 1,536 bytes, its array and places
+_MOST_BYTES_PER_CHARACTER: Final = 4
 _FREED_SHARE: Final = 100  # room is made by the hundredth part of the whole, so that shelves are compared seldom
 _STALE_ENDS: Final = 1024
 _SWEPT_AT_ONCE: Final = 16  # at a look, which must not wait for more than that
+
+
+def text_bytes(text: str) -> int:
+    """Return how many bytes a question's text takes in memory, at most."""
+    return _MOST_BYTES_PER_CHARACTER * len(text)
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):

@@ -67,7 +67,7 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
         text = _take_input(fields) if is_response else _take_text(fields)
         if not text or len(text) > MOST_CHARACTERS:
             return Fingerprint(exact)
-        return Fingerprint(exact, context.named(b"around", _sense(text), _encode(fields)), text)
+        return Fingerprint(exact, context.named(b"around", figures_and_negations(text), _encode(fields)), text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
@@ -167,7 +167,7 @@ def _add(digest: "blake2b", part: bytes) -> None:
     digest.update(part)
 
 
-def _sense(text: str) -> bytes:
+def figures_and_negations(text: str) -> bytes:
     """Give what texts that mean the same have alike, however near an embedding has others: figures and negations."""
     figures = " ".join(_FIGURES.findall(text)).replace("\u2212", "-")
     return b"%d %b" % (len(_NEGATIONS.findall(text)), figures.encode())

@@ -1,14 +1,17 @@
 """Kept answers by what their questions mean: one set of embeddings for all that must be equal besides the words."""
 
 import logging
+from typing import Final
 
 from backends.embedder.base import DIMENSIONS, Embedder
 from contracts.errors import TollkeeperError
 from gateway.answer_cache.nearest_vectors import NearestVectors
+from gateway.answer_cache.same_question import may_share_answer
 
 _log = logging.getLogger(__name__)
 
 _Name = tuple[str, bytes]  # a tenant and a key
+_COMPARED: Final = 8  # questions whose words are compared: the nearest may be the opposite, and the next a paraphrase
 
 
 class Meanings:
@@ -18,7 +21,7 @@ class Meanings:
         self._embedder = embedder
         self._alike: dict[_Name, NearestVectors] = {}  # by tenant and all but the words
         self._places: dict[_Name, tuple[_Name, int]] = {}
-        self._keys: dict[int, bytes] = {}
+        self._kept: dict[int, tuple[bytes, str]] = {}  # a key and its question, by number
         self._next = 0
 
     def __len__(self) -> int:
@@ -33,14 +36,26 @@ class Meanings:
             return None
         return embedding.vector if embedding.is_whole else None
 
-    def find(self, tenant: str, around: bytes, meaning: bytes) -> tuple[bytes, float] | None:
-        """Give the key of the nearest question and its cosine, `None` where there is none alike."""
-        alike = self._alike.get((tenant, around))
-        nearest = None if alike is None else alike.nearest(meaning)
-        return None if nearest is None else (self._keys[nearest[0]], nearest[1])
+    def find(
+        self, tenant: str, around: bytes, text: str, meaning: bytes, similarity: float
+    ) -> tuple[bytes, float] | None:
+        """Return the key and cosine of the nearest question that may share its answer with `text`, if there is one.
 
-    def add(self, tenant: str, key: bytes, around: bytes, meaning: bytes) -> None:
-        """Keep what a question means, whose answer has this key."""
+        Its cosine is at least `similarity`, and the words of the two leave them the same meaning.
+        """
+        alike = self._alike.get((tenant, around))
+        if alike is None:
+            return None
+        for number, cosine in alike.nearest(meaning, _COMPARED):
+            if cosine < similarity:
+                return None
+            key, question = self._kept[number]
+            if may_share_answer(text, question):
+                return key, cosine
+        return None
+
+    def add(self, tenant: str, key: bytes, around: bytes, text: str, meaning: bytes) -> None:
+        """Keep a question and what it means, whose answer has this key."""
         self.forget(tenant, key)
         name = (tenant, around)
         alike = self._alike.get(name)
@@ -49,7 +64,7 @@ class Meanings:
         number = self._next
         self._next += 1
         alike.add(number, meaning)
-        self._keys[number] = key
+        self._kept[number] = (key, text)
         self._places[tenant, key] = (name, number)
 
     def forget(self, tenant: str, key: bytes) -> None:
@@ -58,7 +73,7 @@ class Meanings:
         if place is None:
             return
         name, number = place
-        del self._keys[number]
+        del self._kept[number]
         alike = self._alike[name]
         alike.remove(number)
         if not len(alike):

@@ -48,17 +48,17 @@ class NearestVectors:
             self._few = np.delete(self._few, place, axis=0)
             del self._numbers[place]
 
-    def nearest(self, vector: bytes) -> tuple[int, float] | None:
-        """Give the number of the nearest vector and its cosine with this one; `None` where there is none."""
+    def nearest(self, vector: bytes, count: int) -> list[tuple[int, float]]:
+        """Return the numbers of at most `count` vectors and their cosines with this one, the nearest first."""
         if not len(self):
-            return None
+            return []
         row = self._row(vector)
         if self._index is None:
             cosines = self._few @ row
-            best = int(np.argmax(cosines))
-            return self._numbers[best], float(cosines[best])
-        found = self._index.search(row, 1, threads=1)
-        return int(found.keys[0]), 1.0 - float(found.distances[0])
+            return [(self._numbers[place], float(cosines[place])) for place in np.argsort(-cosines)[:count]]
+        found = self._index.search(row, count, threads=1)
+        pairs = zip(found.keys, found.distances, strict=True)
+        return [(int(number), 1.0 - float(distance)) for number, distance in pairs]
 
     def _row(self, vector: bytes) -> Vectors:
         row = np.frombuffer(vector, "<f4").astype(np.float32, copy=False)

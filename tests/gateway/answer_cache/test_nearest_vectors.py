@@ -19,7 +19,7 @@ def near(vector: bytes, share: float) -> bytes:
 
 
 def test_nothing_is_near_where_nothing_is() -> None:
-    assert NearestVectors(DIMENSIONS).nearest(vectors(1)[0]) is None
+    assert NearestVectors(DIMENSIONS).nearest(vectors(1)[0], 8) == []
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 300])
@@ -29,13 +29,15 @@ def test_the_nearest_is_found_among_few_and_many(count: int) -> None:
         kept.add(number + 10, vector)
     assert len(kept) == count
     for place in {0, count // 2, count - 1}:
-        found = kept.nearest(near(known[place], 0.1))
-        assert found is not None and found[0] == place + 10 and found[1] == pytest.approx(0.995, abs=0.005)
+        found = kept.nearest(near(known[place], 0.1), 3)
+        assert len(found) == min(count, 3) and [cosine for _, cosine in found] == sorted(
+            (cosine for _, cosine in found), reverse=True
+        )
+        assert found[0][0] == place + 10 and found[0][1] == pytest.approx(0.995, abs=0.005)
     kept.remove(10)
     kept.remove(12345)  # was never there
     assert len(kept) == count - 1
-    found = kept.nearest(known[0])
-    assert found is None or found[0] != 10
+    assert 10 not in [number for number, _ in kept.nearest(known[0], count)]
 
 
 def test_the_cosine_is_the_same_for_few_and_many() -> None:
@@ -45,8 +47,8 @@ def test_the_cosine_is_the_same_for_few_and_many() -> None:
         many.add(number, vector)
     few.add(7, known[7])
     asked = near(known[7], 0.3)
-    one, other = few.nearest(asked), many.nearest(asked)
-    assert one is not None and other is not None and one[0] == other[0] == 7
+    [one], [other] = few.nearest(asked, 1), many.nearest(asked, 1)
+    assert one[0] == other[0] == 7
     assert one[1] == pytest.approx(other[1], abs=2e-3)
 
 
