@@ -36,6 +36,9 @@ _HEAD_SLACK_BYTES: Final = 64
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
 
 
+_NO_PARSER: Final = httptools.HttpRequestParser(object())  # of connections that are lost
+
+
 class HttpConnection(Line):
     """One client connection. Requests on it are answered one after another, in order.
 
@@ -130,6 +133,8 @@ class HttpConnection(Line):
         self._wake_drain()
         if self._task is not None:
             self._task.cancel()
+        # Both lead back here: a connection would wait for the cycle collector, which looks rarely, with all it holds.
+        self._transport, self._parser, self._pause, self._resume = None, _NO_PARSER, None, None
 
     def pause_writing(self) -> None:
         self._is_write_paused = True

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Revisions, read_revision, read_revisions
 from backends.control.guardrails import load_guardrails
 from backends.control.issuers import load_issuers
-from backends.control.key_entries import KeyReader, LoadedKeys
+from backends.control.key_entries import KeyBook, KeyReader, LoadedKeys
 from backends.control.playbooks import load_playbooks
 from backends.control.prices import card_of_price, card_of_standard_cost
 from backends.control.rollouts import load_rollouts
@@ -107,7 +107,7 @@ def _load_keys(
     known: Reading | None,
     revisions: Revisions,
 ) -> LoadedKeys:
-    reader = KeyReader(session, LoadedKeys({}, {}) if last is None else last.keys)
+    reader = KeyReader(session, LoadedKeys(KeyBook({}), {}) if last is None else last.keys)
     if known is None or known.revisions.number < revisions.keys_floor:
         return reader.read_all()
     before = known.snapshot.tenants

@@ -5,14 +5,16 @@ minutes or an hour from its last use. In a chat they stand in the same places.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from backends.tokenizer import PromptFormat
 from contracts.chat import ChatRequest, TranslatedChat
 from contracts.errors import InvalidRequest
 from contracts.kept_prefix import KeptPrefix
+
+if TYPE_CHECKING:
+    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
 _NAME: Final = b'"cache_control"'
 _SECONDS: Final = {"5m": 300, "1h": 3600}
@@ -85,7 +87,7 @@ def kept_prefixes(
     marks: Sequence[Mark],
     request: ChatRequest,
     messages: Sequence[Mapping[str, object]],
-    form: PromptFormat,
+    form: "PromptFormat",
     more: Mapping[str, Any],
     token_ids: Sequence[int],
 ) -> tuple[KeptPrefix, ...]:

@@ -1,21 +1,23 @@
 """A text completion becomes what an engine host is given: each prompt as it stands, without a chat template."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backends.llm.engine_inputs import encode_entries
 from backends.llm.engine_prompt import Prompt
 from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
 from backends.llm.parameters import IDLE, fields_of, unsupported
-from backends.tokenizer import PromptFormat
 from contracts.completion import CompletionRequest
 from contracts.errors import InvalidRequest, UnsupportedParameter
 from contracts.wire import ModelHello
+
+if TYPE_CHECKING:
+    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
 _HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo"}
 
 
 async def prompts_of(
-    request: CompletionRequest, body: bytes, model: ModelHello, form: PromptFormat, *, is_limit_asked: bool = True
+    request: CompletionRequest, body: bytes, model: ModelHello, form: "PromptFormat", *, is_limit_asked: bool = True
 ) -> list[Prompt]:
     """Encode and check every prompt of a completion. Raises InvalidRequest, naming the field and the limit.
 

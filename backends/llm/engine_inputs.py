@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backends.llm.parameters import IDLE, fields_of, refuse_all_but
-from backends.tokenizer import PromptFormat
 from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidRequest
 from contracts.wire import ModelHello
+
+if TYPE_CHECKING:
+    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
 # Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
 LONG_CHARACTERS: Final = 4096
@@ -30,7 +32,7 @@ class Inputs:
         return sum(map(len, self.token_ids))
 
 
-async def encode_entries(entries: Sequence[str | list[int]], form: PromptFormat) -> list[list[int]]:
+async def encode_entries(entries: Sequence[str | list[int]], form: "PromptFormat") -> list[list[int]]:
     """Encode the texts among the entries, each with the special tokens the model frames it with."""
     texts = [one for one in entries if isinstance(one, str)]
     if sum(map(len, texts)) <= LONG_CHARACTERS:
@@ -40,7 +42,7 @@ async def encode_entries(entries: Sequence[str | list[int]], form: PromptFormat)
     return [next(encoded) if isinstance(one, str) else one for one in entries]
 
 
-async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, form: PromptFormat) -> Inputs:
+async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, form: "PromptFormat") -> Inputs:
     """Encode what is to be embedded. Raises InvalidRequest, naming the field, or the input that is too long."""
     refuse_all_but(request.model, fields_of(body), _HONOURED)
     all_ids = await encode_entries(request.inputs, form)

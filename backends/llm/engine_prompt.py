@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -12,11 +12,13 @@ from backends.llm.engine_inputs import LONG_CHARACTERS
 from backends.llm.engine_messages import messages_of
 from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
 from backends.llm.parameters import IDLE, fields_of
-from backends.tokenizer import PromptFormat
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.errors import InvalidRequest, UnsupportedParameter
 from contracts.kept_prefix import KeptPrefix
 from contracts.wire import Grammar, Image, ModelHello, Sampling
+
+if TYPE_CHECKING:
+    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
 _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 
@@ -55,7 +57,7 @@ async def prompt_of(
     request: ChatRequest,
     body: bytes,
     model: ModelHello,
-    form: PromptFormat,
+    form: "PromptFormat",
     effort: ReasoningEffort | None = None,
     *,
     is_limit_asked: bool = True,
@@ -101,7 +103,7 @@ def _is_short(messages: Sequence[Mapping[str, object]], tools: bytes) -> bool:
     return sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS
 
 
-def _tools(request: ChatRequest, form: PromptFormat) -> bytes:
+def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
     if not request.tools or bytes(request.tool_choice).strip() == b'"none"':
         return b""
     if not form.takes("tools"):

@@ -7,15 +7,17 @@ import asyncio
 import math
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backends.llm.engine_inputs import LONG_CHARACTERS, Inputs, check_inputs
 from backends.llm.parameters import IDLE, fields_of, refuse_all_but, unsupported
-from backends.tokenizer import PromptFormat
 from contracts.errors import UpstreamBroken
 from contracts.generation import Vectors
 from contracts.rerank import Given, PairRequest, RerankRequest, ScoreRequest
 from contracts.wire import ModelHello
+
+if TYPE_CHECKING:
+    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
 _PAIRS_A_TURN: Final = 16  # then others have theirs: at 2048 dimensions this takes 1 ms
 
@@ -24,7 +26,7 @@ _HONOURED: Final = IDLE.union(RerankRequest.__struct_fields__, ScoreRequest.__st
 _Key = tuple[str, int | None]
 
 
-async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: PromptFormat) -> Inputs:
+async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "PromptFormat") -> Inputs:
     """Encode what is to be scored, each text once however often it stands there.
 
     Raises InvalidRequest, naming the text that is too long or none, or the field that cannot be honoured.
@@ -94,7 +96,7 @@ def _name(request: PairRequest, side: int, place: int) -> str:
     return f"{field}[{place}]" if len(texts) > 1 else field
 
 
-async def _encode(keys: Sequence[_Key], form: PromptFormat) -> list[list[int]]:
+async def _encode(keys: Sequence[_Key], form: "PromptFormat") -> list[list[int]]:
     """Encode texts, each cut to its own limit in tokens."""
     if sum(len(text) for text, _ in keys) <= LONG_CHARACTERS:
         return form.encode_cut(keys)

@@ -1,10 +1,15 @@
 """How one connection carries requests: old clients, reuse, pipelining, closing, draining."""
 
 import asyncio
+import gc
 import json
 import re
+import subprocess
+import sys
 
 import pytest
+
+from gateway.http import HttpConnection
 
 LARGE = 16 * 1024 * 1024  # more than the system's socket buffers take
 
@@ -186,3 +191,29 @@ async def test_a_client_that_does_not_read_holds_the_model_back(start_gateway, k
     client.reset()
     await eventually(lambda: gateway.requests())
     assert gateway.requests()[0].outcome == "cancelled"
+
+
+async def test_a_connection_that_is_lost_is_freed_without_the_garbage_collector(gateway, eventually):
+    def alive():
+        return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
+
+    gc.collect()
+    before = alive()
+    gc.disable()
+    try:
+        for _ in range(20):
+            client = await gateway.connect()
+            await client.send(gateway.request())
+            assert (await client.answer()).status == 200
+            client.reset()
+        await eventually(lambda: gateway.gateway.health()["connections"] == 0)
+        del client
+        assert alive() <= before + 1
+    finally:
+        gc.enable()
+
+
+def test_libraries_for_engine_hosts_load_with_the_first_engine_host():
+    loaded = "import gateway.app, sys; print([name for name in ('tokenizers', 'jinja2') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
