@@ -8,6 +8,7 @@ mapped page (on file systems that write in place; copy-on-write ones such as btr
 
 import mmap
 import os
+import struct
 import time
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ NO_SLOT: Final = -1
 SLOT_BYTES: Final = 16_384
 _HEAD_BYTES: Final = 32  # length of the value (0: free), first number + 1 (0: none), second number
 MAX_BYTES: Final = SLOT_BYTES - _HEAD_BYTES
+_NUMBERS_BYTES: Final = _HEAD_BYTES - 8
 _PART_SLOTS: Final = 32
 _PART_BYTES: Final = _PART_SLOTS * SLOT_BYTES
 _SLOT_WORDS: Final = SLOT_BYTES // 8
@@ -28,6 +30,11 @@ _BOOT_AT: Final = 16
 _BOOT_BYTES: Final = 36
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GROW_AGAIN_SECONDS: Final = 1.0
+
+
+def form_of(format: str) -> struct.Struct:
+    """Return what `put` packs a value with: its fields by their format, little-endian and without padding."""
+    return struct.Struct(f"<QQ8x{format}")
 
 
 class KeptValue:
@@ -98,20 +105,21 @@ class SlotTable:
             value = bytes(self._maps[part][start : start + length])
             self.found.append(KeptValue(slot, value, amount - 1 if amount else None, words[first + 2]))
 
-    def put(self, value: bytes, amount: int | None) -> int:
-        """Write a value with a number; return its slot, `NO_SLOT` if it is too long or the disk has no room."""
-        size, free = len(value), self._free
-        if size > MAX_BYTES or (not free and not self._grow()):
+    def take(self) -> int:
+        """Return a free slot, for `put`; `NO_SLOT` if the disk has no room for another."""
+        free = self._free
+        if not free and not self._grow():
             return NO_SLOT
-        slot = free.pop()
+        return free.pop()
+
+    def put(self, slot: int, amount: int | None, form: struct.Struct, fields: tuple[object, ...]) -> None:
+        """Write a value and its first number into a free slot. `form` packs the fields after the two numbers' words.
+
+        It is `form_of` some format, and no longer than `MAX_BYTES`.
+        """
         part, first = slot // _PART_SLOTS, slot % _PART_SLOTS * _SLOT_WORDS
-        start = first * 8 + _HEAD_BYTES
-        self._maps[part][start : start + size] = value
-        words = self._words[part]
-        words[first + 1] = 0 if amount is None else amount + 1
-        words[first + 2] = 0
-        words[first] = size  # last: from here on the value is there
-        return slot
+        form.pack_into(self._maps[part], first * 8 + 8, 0 if amount is None else amount + 1, 0, *fields)
+        self._words[part][first] = form.size - _NUMBERS_BYTES  # last: from here on the value is there
 
     def note(self, slot: int, amount: int | None, count: int) -> None:
         """Replace the two numbers of a value."""

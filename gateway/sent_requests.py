@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from backends.beat import until_beat
 from backends.native import mypyc_attr
-from backends.slot_table import NO_SLOT, KeptValue, SlotTable
+from backends.slot_table import MAX_BYTES, NO_SLOT, KeptValue, SlotTable, form_of
 from gateway.clock import Clock
 from gateway.limits.demand import MONEY
 from gateway.limits.reservation import Reservation
@@ -22,11 +22,12 @@ _log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.25
 # Id, start (Unix ns), ns until it was admitted, request bytes, estimated input tokens, max_tokens (-1: none), reserved
 # tokens (-1: none), choices, flags.
-HEAD: Final = struct.Struct("<16sqqqqqqqB")
+_HEAD: Final = "16sqqqqqqqB"
+HEAD: Final = struct.Struct(f"<{_HEAD}")
 STREAM: Final = 1
 BATCHED: Final = 2  # priced as a batch's
 NOT_SAID: Final = -1
-_pack_head: Final = HEAD.pack  # under its own name: every request's way leads through it
+_MOST_FORMS: Final = 1000
 
 
 class Growing(Protocol):
@@ -52,6 +53,7 @@ class SentRequests:
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
         self._has_told = False
+        self._forms: dict[int, struct.Struct] = {}  # by the length of the record
 
     @property
     def found(self) -> list[KeptValue]:
@@ -90,25 +92,46 @@ class SentRequests:
         table = self._table
         if table is None:
             return NO_SLOT
-        head = _pack_head(
-            id,
-            started_at_ns,
-            admission_ns,
-            request_bytes,
-            tokens_in,
-            NOT_SAID if max_tokens is None else max_tokens,
-            reserved_tokens,
-            choices,
-            flags,
+        form = self._forms.get(len(record))
+        if form is None:
+            form = self._form(len(record))
+        slot = NO_SLOT if form is None else table.take()
+        if form is None or slot < 0:
+            self._tell("its labels are too long" if form is None else "the disk has no room")
+            return NO_SLOT
+        table.put(
+            slot,
+            _money_of(reservation),
+            form,
+            (
+                id,
+                started_at_ns,
+                admission_ns,
+                request_bytes,
+                tokens_in,
+                NOT_SAID if max_tokens is None else max_tokens,
+                reserved_tokens,
+                choices,
+                flags,
+                record,
+            ),
         )
-        slot = table.put(head + record, _money_of(reservation))
-        if slot >= 0:
-            if growing is not None:
-                self._watched[slot] = (growing, reservation)
-        elif not self._has_told:
-            self._has_told = True
-            _log.error("a request under way cannot be written down: no room on disk, or its labels are too long")
+        if growing is not None:
+            self._watched[slot] = (growing, reservation)
         return slot
+
+    def _form(self, length: int) -> struct.Struct | None:
+        if HEAD.size + length > MAX_BYTES:
+            return None
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        form = self._forms[length] = form_of(f"{_HEAD}{length}s")
+        return form
+
+    def _tell(self, why: str) -> None:
+        if not self._has_told:
+            self._has_told = True
+            _log.error("a request under way cannot be written down", extra={"reason": why})
 
     def end(self, slot: int) -> None:
         """Forget an entry: its request has its record, or was not sent. Does nothing for `NO_SLOT`."""
