@@ -15,8 +15,8 @@ from gateway.content import ContentKeeper
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
-from gateway.metrics.request_counts import RequestCounts, SeriesKey
 from gateway.limits.demand import INPUT, TOKENS
+from gateway.metrics.request_counts import RequestCounts, SeriesKey
 from gateway.request_audit import RequestAudit
 from gateway.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 
@@ -29,7 +29,17 @@ CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens"
 class WholeRequest:
     """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
 
-    __slots__ = ("started_at_ns", "packed", "alike", "tenant", "duration_ns", "usage", "cost_pico_usd", "ttft_ns", "slot")
+    __slots__ = (
+        "started_at_ns",
+        "packed",
+        "alike",
+        "tenant",
+        "duration_ns",
+        "usage",
+        "cost_pico_usd",
+        "ttft_ns",
+        "slot",
+    )
 
     def __init__(
         self,

@@ -128,7 +128,9 @@ def _configuration(port: int) -> dict[str, Any]:
     prices = {"input_text": "1", "output_text": "2"}
     return {
         "keys": [{"key": key_of(0), "tenant": "crash", "id": "key_0"}],
-        "pools": [{"name": "p", "targets": [{"name": "u", "kind": "openai_http", "url": f"http://127.0.0.1:{port}/v1"}]}],
+        "pools": [
+            {"name": "p", "targets": [{"name": "u", "kind": "openai_http", "url": f"http://127.0.0.1:{port}/v1"}]}
+        ],
         "models": [{"name": _MODEL, "pool": "p"}],
         "prices": [{"model": _MODEL, "version": "bench/1", "usd_per_mtok": prices}],
         "budgets": [total_budget("spent", "crash", str(_BUDGET_USD))],
