@@ -133,6 +133,9 @@ class Recorder:
         """Write the record of a request that a crash has ended; say whether it is kept."""
         if not self._journal.append(record.started_at_ns, encode_record(record)):
             return False
+        self.recorded_requests += 1
+        if self._counts is not None:
+            self._counts.note_lost(record)
         self._show(record)
         return True
 
