@@ -8,16 +8,15 @@ import pytest
 
 from backends.slot_table import SlotTable
 from bench.fleet.gateway import GatewayProcess
-
-SLOW = "[[script tokens=4000 gap_ms=20]]"
+from bench.fleet.redis_server import RedisServer
 
 
 @pytest.fixture
 async def start(tmp_path):
     started = []
 
-    async def begin(config):
-        gateway = GatewayProcess("gw", tmp_path, config)
+    async def begin(config, redis_url=""):
+        gateway = GatewayProcess("gw", tmp_path, config, redis_url)
         started.append(gateway)
         await gateway.start()
         return gateway
@@ -171,25 +170,51 @@ async def test_what_ends_leaves_no_entry(start, kit, upstream, tmp_path):
     assert all(record.error_code != "lost_in_crash" for record in gateway.records())
 
 
-async def test_a_budget_keeps_what_the_record_was_charged(start, kit, upstream):
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_budget_keeps_what_the_records_were_charged(start, kit, upstream, is_shared):
+    if is_shared and not RedisServer.is_installed():
+        pytest.skip("redis-server is not installed")
     upstream.always(upstream.STALL)
     budget = {"id": "b", "tenant": "acme", "level": "tenant", "period": "total", "amount_usd": "1"}
     config = kit.configuration(("m", [kit.http_target(upstream.url)]), budgets=[budget])
-    gateway = await start(config)
-    connections = [
-        await ask(kit, gateway.port, until=b"", model="m", headers=headers)
-        for headers in ("", "x-tollkeeper-tags: a=b")
-    ]
-    async with asyncio.timeout(20):
-        while len(upstream.requests) < 2:
-            await asyncio.sleep(0.02)
-    gateway.kill()
-    close(*connections)
-    await gateway.start()
-    page = await asyncio.to_thread(
-        lambda: urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics", timeout=10).read().decode()
-    )
-    gateway.kill()
+    with contextlib.ExitStack() as stack:
+        gateway = await start(config, stack.enter_context(RedisServer()).url if is_shared else "")
+        for kills in (1, 2):
+            connections = [
+                await ask(kit, gateway.port, until=b"", model="m", headers=headers)
+                for headers in ("", "x-tollkeeper-tags: a=b")
+            ]
+            async with asyncio.timeout(20):
+                while len(upstream.requests) < 2 * kills:
+                    await asyncio.sleep(0.02)
+            gateway.kill()
+            close(*connections)
+            await gateway.start()
+        await gateway.stop()  # what it holds in advance is given back
+        await gateway.start()
+        page = await asyncio.to_thread(metrics_of, gateway.port)
+        gateway.kill()
     [line] = [line for line in page.splitlines() if line.startswith("tollkeeper_budget_used_ratio{")]
     charged = sum(record.charged_pico_usd for record in gateway.records())
+    assert len(gateway.records()) == 4
     assert charged > 0 and round(float(line.split()[-1]) * 10**12) == charged
+
+
+async def test_metrics_count_what_a_crash_ended(start, kit, upstream):
+    upstream.always(upstream.STALL)
+    gateway = await start(kit.configuration(("m", [kit.http_target(upstream.url)])))
+    connection = await ask(kit, gateway.port, until=b"", model="m")
+    async with asyncio.timeout(20):
+        while not upstream.requests:
+            await asyncio.sleep(0.02)
+    gateway.kill()
+    close(connection)
+    await gateway.start()
+    page = await asyncio.to_thread(metrics_of, gateway.port)
+    counted = [line for line in page.splitlines() if line.startswith("tollkeeper_requests_total{")]
+    assert [line.split()[-1] for line in counted if 'outcome="error"' in line and 'status="500"' in line] == ["1"]
+
+
+def metrics_of(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return str(reply.read().decode())

@@ -4,6 +4,7 @@ import tempfile
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from contracts.configuration import Snapshot
 from contracts.identity import Identity
 from contracts.prices import PriceBook, price_card
 from contracts.records import RequestRecord, decode_record, encode_record
-from contracts.usage import Usage
+from contracts.usage import Leaf, Usage
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator
 from gateway.journal import Journal, unpack_entry
@@ -61,7 +62,7 @@ class Process:
             step()
             return is_kept
 
-        self.recorder.record_lost = record
+        self.recorder.record_lost = record  # type: ignore[assignment, method-assign]
         return record_lost(self.sent, self.journal, self.recorder, self.settlement, snapshot)
 
     def die(self) -> None:
@@ -77,7 +78,7 @@ def begin(
     growing: Growing | None = None,
     flags: int = 0,
     replica: str = "u",
-    held: object = None,
+    held: Any = None,
 ) -> int:
     record = RequestRecord(
         request_id=bytes(16),
@@ -109,8 +110,9 @@ def end(process: Process, number: int, slot: int) -> None:
 def records(journal: Journal) -> list[RequestRecord]:
     entries = journal.read(journal.cursor, max_entries=10_000, max_bytes=1 << 28)
     found = [decode_record(unpack_entry(entry)[1]) for entry in entries]
-    assert all(isinstance(record, RequestRecord) for record in found)
-    return found
+    kept = [record for record in found if isinstance(record, RequestRecord)]
+    assert len(kept) == len(found)
+    return kept
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def test_what_has_no_price_is_unpriced_not_free(directory):
 
 
 def test_a_line_of_a_batch_is_priced_as_one(directory):
-    half = {"input_text": Decimal("0.5"), "output_text": Decimal(1)}
+    half: dict[Leaf, Decimal] = {"input_text": Decimal("0.5"), "output_text": Decimal(1)}
     card = price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}, batch_usd_per_mtok=half)
     process = Process(directory)
     begin(process, 1, flags=BATCHED)
