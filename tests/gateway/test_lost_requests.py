@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,30 +40,35 @@ class Growing:
         self.output_so_far = tokens
 
 
+class DyingRecorder(Recorder):
+    """Dies before or after one of its writes."""
+
+    steps: Iterator[int] = iter(range(1000))
+    has_room = True
+
+    def record_lost(self, record: RequestRecord) -> bool:
+        self._step()
+        is_kept = self.has_room and super().record_lost(record)
+        self._step()
+        return is_kept
+
+    def _step(self) -> None:
+        if next(self.steps, None) is None:
+            raise Killed
+
+
 class Process:
     """What one gateway process has of its books in a directory. A mapped file outlives it as it is."""
 
     def __init__(self, directory: Path, max_bytes: int = 1 << 24) -> None:
         self.journal = Journal(directory / "journal", max_bytes=max_bytes)
         self.sent = SentRequests(directory / "sent-requests", Clock())
-        self.recorder = Recorder(self.journal, "gw", sent=self.sent)
+        self.recorder = DyingRecorder(self.journal, "gw", sent=self.sent)
         self.settlement = Settlement(TokenEstimator())
 
     def recover(self, snapshot: Snapshot = PRICED, *, lives_for: int = 1000) -> int:
         """Recover, and die before or after the write number `lives_for` (in half steps)."""
-        write, steps = self.recorder.record_lost, iter(range(lives_for))
-
-        def step() -> None:
-            if next(steps, None) is None:
-                raise Killed
-
-        def record(lost: RequestRecord) -> bool:
-            step()
-            is_kept = write(lost)
-            step()
-            return is_kept
-
-        self.recorder.record_lost = record  # type: ignore[assignment, method-assign]
+        self.recorder.steps = iter(range(lives_for))
         return record_lost(self.sent, self.journal, self.recorder, self.settlement, snapshot)
 
     def die(self) -> None:
@@ -235,7 +241,7 @@ def test_without_room_in_the_journal_the_next_start_tries_again(directory, caplo
     begin(process, 1)
     process.die()
     process = Process(directory)
-    process.recorder._journal = type("Full", (), {"append": lambda *_: False})()
+    process.recorder.has_room = False
     assert process.recover() == 0
     assert "the next start tries again" in caplog.text
     begin(process, 2)
