@@ -286,6 +286,12 @@ class HedgeLost(TollkeeperError):
     kind = "invalid_request_error"
 
 
+class LostInCrash(TollkeeperError):
+    """The gateway's process died while a target had the request. On the record only: nobody was left to answer."""
+
+    code = "lost_in_crash"
+
+
 # Our own side cannot serve now.
 
 

@@ -13,9 +13,11 @@ from gateway.journal import Journal
 from gateway.limiter import Limiter
 from gateway.limits.budget_ledger import BudgetLedger
 from gateway.limits.budget_watch import BudgetWatch
+from gateway.lost_requests import record_lost
 from gateway.metrics.request_counts import RequestCounts
 from gateway.output_estimates import OutputEstimator
 from gateway.recorder import Recorder
+from gateway.sent_requests import SentRequests
 from gateway.settings import GatewaySettings
 from gateway.settlement import Settlement
 
@@ -32,7 +34,13 @@ class Accounting:
         self.content = ContentKeeper(self.journal, read_redactor(settings.content_patterns), settings.content_max_bytes)
         emit_span = self._spans.emit if self._spans else None
         self.audit = request_audit(settings)
-        self.recorder = Recorder(self.journal, name, emit_span, self.counts, self.content, self.audit)
+        self.sent = SentRequests(settings.own("sent-requests"), clock)
+        self.inputs = TokenEstimator()
+        self.recorder = Recorder(
+            self.journal, name, emit_span, self.counts, self.content, self.audit, self.sent, self.inputs
+        )
+        self.settlement = Settlement(self.inputs)
+        record_lost(self.sent, self.journal, self.recorder, self.settlement, first)  # before budgets read the journal
         self.admission = Admission(self.journal, settings.max_concurrent)
         self.publisher = budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
@@ -41,13 +49,16 @@ class Accounting:
         self.counters = counter_store(settings, name, self.watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, clock.wall_ns())
         self._windows = window_file(settings, self.counters, first)
-        self.inputs = TokenEstimator()
-        self.settlement = Settlement(self.inputs)
         self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
         """Give what runs beside the requests, by name."""
-        running = {"counters": self.counters.run(), "budgets": self.watch.run(), "audit": self.audit.run()}
+        running = {
+            "counters": self.counters.run(),
+            "budgets": self.watch.run(),
+            "audit": self.audit.run(),
+            "requests under way": self.sent.run(),
+        }
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
@@ -63,4 +74,5 @@ class Accounting:
             self.publisher.close()
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
+        self.sent.close()
         self.journal.close()

@@ -190,6 +190,7 @@ class Admittance:
             return UNKNOWN_USAGE, UNPRICED
 
     def _hold_to_limits(self, life: Life, passage: Passage, call: ModelCall) -> None:
+        life.reservation = None if passage.grant is None else passage.grant.reservation
         allowance = passage.allowance = self._allowance(life, passage, passage.grant)
         if allowance is not None and passage.reply is not None:
             passage.reply.hold_to(allowance)

@@ -163,7 +163,7 @@ class Gateway:
             guard=Guard(),
             router=self.router,
             targets=self.targets,
-            caller=Caller(self.targets, self._clock, self.health_book),
+            caller=Caller(self.targets, self._clock, self.health_book, note_sent=self.recorder.note_sent),
             settlement=books.settlement,
             limiter=books.limiter,
             queues=self.queues,

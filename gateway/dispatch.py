@@ -99,6 +99,7 @@ class Dispatcher:
         """Serve a request that was admitted elsewhere to its end; `begun` says how its first try has ended there."""
         assert passage.reply is not None
         self._admittance.open_grants += passage.grant is not None
+        life.reservation = None if passage.grant is None else passage.grant.reservation
         call = self._admittance.model_call(life, operation, None)
         await self._lead(
             life,

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from backends.slot_table import NO_SLOT
 from contracts.caching import CacheOutcome, CachePolicy
 from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.errors import (
@@ -25,6 +26,7 @@ from contracts.requests import AnyRequest
 from contracts.rollouts import RolloutSpec
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.guardrails.request_guard import RequestGuard
+from gateway.limits.reservation import Reservation
 from gateway.progress import Progress
 from gateway.routing.choice import Choice
 
@@ -129,6 +131,13 @@ class Life(msgspec.Struct):
     arm: Arm = ""  # of that
     left_first_for: str = ""  # the error's code for which the first model on its way did not answer
     guard: RequestGuard | None = None  # none: no guardrail covers it
+    reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
+    sent_slot: int = NO_SLOT  # its entry among the requests that are with a target
+
+    @property
+    def output_so_far(self) -> int:
+        """Return how many tokens of its answer have passed."""
+        return sum([attempt.progress.tokens for attempt in self.answering_attempts])
 
     @property
     def is_hit(self) -> bool:

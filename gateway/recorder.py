@@ -6,15 +6,21 @@ from typing import Final, Literal
 import msgspec
 
 from backends.native import mypyc_attr
+from backends.slot_table import NO_SLOT
 from contracts.errors import ClientGone, HedgeLost
 from contracts.gaps import gap_units, pack_gaps
 from contracts.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
 from contracts.usage import Usage
 from gateway.content import ContentKeeper
+from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.journal import Journal
 from gateway.life import Attempt, Life
+from gateway.limits.demand import INPUT, TOKENS
 from gateway.metrics.request_counts import RequestCounts, SeriesKey
 from gateway.request_audit import RequestAudit
+from gateway.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
+
+_COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
@@ -23,7 +29,17 @@ CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens"
 class WholeRequest:
     """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
 
-    __slots__ = ("started_at_ns", "packed", "alike", "tenant", "duration_ns", "usage", "cost_pico_usd", "ttft_ns")
+    __slots__ = (
+        "started_at_ns",
+        "packed",
+        "alike",
+        "tenant",
+        "duration_ns",
+        "usage",
+        "cost_pico_usd",
+        "ttft_ns",
+        "slot",
+    )
 
     def __init__(
         self,
@@ -35,6 +51,7 @@ class WholeRequest:
         usage: Usage,
         cost_pico_usd: int | None,
         ttft_ns: int | None = None,  # of a stream
+        slot: int = NO_SLOT,  # its entry among the requests that are with a target
     ) -> None:
         self.started_at_ns = started_at_ns
         self.packed = packed
@@ -44,6 +61,7 @@ class WholeRequest:
         self.usage = usage
         self.cost_pico_usd = cost_pico_usd
         self.ttft_ns = ttft_ns
+        self.slot = slot
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
@@ -58,6 +76,8 @@ class Recorder:
         counts: RequestCounts | None = None,
         content: ContentKeeper | None = None,
         audit: RequestAudit | None = None,
+        sent: SentRequests | None = None,
+        inputs: TokenEstimator | None = None,
     ) -> None:
         self._journal = journal
         self.gateway = gateway  # its name
@@ -65,12 +85,68 @@ class Recorder:
         self._counts = counts
         self.content = content  # none: nothing of what was said is kept
         self.audit = audit  # none: no tenant's requests are audited
+        self.sent = sent  # none: a crash leaves no record of what was under way
+        self._inputs = inputs or TokenEstimator()
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
         self.unrecorded_rejections = 0
 
+    def note_sent(self, life: Life) -> None:
+        """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
+        sent, attempt = self.sent, life.last_attempt
+        if sent is None or attempt is None or not life.is_authenticated:
+            return
+        request, reservation, before = life.request, life.reservation, life.sent_slot
+        model = life.model if attempt.model is None else attempt.model
+        tokens_in, reserved = 0, NOT_SAID
+        if reservation is not None:
+            reserved = reservation.reserved(TOKENS)
+            if attempt.target.kind == _COUNTED:
+                tokens_in = reservation.reserved(INPUT)
+        if not tokens_in:
+            name = life.requested_model if model is None else model.id
+            tokens_in = self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
+        is_streamed = request is not None and request.is_streamed
+        life.sent_slot = sent.begin(
+            life.id.bytes,
+            life.started_at_ns,
+            0 if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+            life.request_bytes,
+            tokens_in,
+            None if request is None else request.output_limit,
+            reservation,
+            reserved,
+            1 if request is None else request.choice_count,
+            (STREAM if is_streamed else 0) | (BATCHED if life.is_batched else 0),
+            encode_record(_request_record(life, self.gateway)),
+            life,
+        )
+        if before >= 0:  # only now: at no moment is there none
+            sent.end(before)
+
+    def forget_sent(self, slot: int) -> None:
+        """Forget a request that could not be sent."""
+        if self.sent is not None:
+            self.sent.end(slot)
+
+    def record_lost(self, record: RequestRecord) -> bool:
+        """Write the record of a request that a crash has ended; say whether it is kept."""
+        if not self._journal.append(record.started_at_ns, encode_record(record)):
+            return False
+        self.recorded_requests += 1
+        if self._counts is not None:
+            self._counts.note_lost(record)
+        self._show(record)
+        return True
+
     def record(self, life: Life) -> None:
         """Write a request's record, and its attempts' where there was more than one."""
+        try:
+            self._record(life)
+        finally:
+            self.forget_sent(life.sent_slot)
+
+    def _record(self, life: Life) -> None:
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
             if self._counts is not None:
@@ -99,10 +175,14 @@ class Recorder:
     def record_one(self, request: WholeRequest) -> None:
         """Write the record of a request that was answered well at the first try."""
         self.recorded_requests += self._journal.append(request.started_at_ns, request.packed)
+        self.forget_sent(request.slot)
 
     def record_whole(self, requests: Sequence[WholeRequest]) -> None:
         """Write the records of requests that were answered well, each at the first try."""
         self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
+        if self.sent is not None:
+            for one in requests:
+                self.sent.end(one.slot)
 
     def count_whole(self, requests: Sequence[WholeRequest]) -> None:
         """Count requests whose records are written, and show them to tracing."""

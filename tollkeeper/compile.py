@@ -37,7 +37,7 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 HOT: Final = tuple(
     """
     backends/asker backends/chunk_taker backends/http_connection backends/http_head backends/http_pool
-    backends/segment_frames
+    backends/segment_frames backends/slot_table
     backends/llm/answer_reader backends/llm/http_reply backends/llm/known_shapes backends/llm/openai_http
     backends/llm/quick_target backends/llm/sent_stream backends/llm/sse backends/llm/text_shape
     contracts/gaps contracts/ids contracts/leaf_counts contracts/openai_usage contracts/plain_counts
@@ -45,7 +45,7 @@ HOT: Final = tuple(
     backends/llm/openai_body backends/segment_file backends/segments gateway/output_estimates gateway/routing/router
     gateway/admission gateway/allowance gateway/chunk_relay gateway/counting gateway/directory gateway/endpoints
     gateway/exchange gateway/guard gateway/http gateway/journal gateway/progress gateway/reading
-    gateway/recorder gateway/secure_listener gateway/served gateway/steady_estimates
+    gateway/recorder gateway/secure_listener gateway/sent_requests gateway/served gateway/steady_estimates
     gateway/attempts/target_health
     gateway/guardrails/answer_filter gateway/guardrails/expression gateway/guardrails/stream_screen
     gateway/lane/endings gateway/lane/forecast gateway/lane/lane_life gateway/lane/lane_plan gateway/lane/quick_call

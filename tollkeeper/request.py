@@ -18,7 +18,7 @@ from analytics.explorer.slowest import SlowTokens, slowest_tokens
 from analytics.explorer.waterfall import waterfall
 from analytics.scope import Period
 from backends.control.prices import load_cards
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, LostInCrash
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -102,7 +102,10 @@ def _identifier(text: str) -> UUID:
 def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
     labels = request.labels
     cost = "unpriced" if costs.total_usd is None else f"{costs.total_usd:f} USD"
-    typer.echo(f"{request.request_id}  {request.started_at.isoformat()}  {labels['outcome']} {request.status}")
+    code = f" {labels['error_code']}" if labels["error_code"] else ""
+    typer.echo(f"{request.request_id}  {request.started_at.isoformat()}  {labels['outcome']} {request.status}{code}")
+    if labels["error_code"] == LostInCrash.code:
+        typer.echo("the gateway's process died while a target had this request: usage, cost and end are estimates")
     typer.echo(f"tenant {request.tenant}, model {labels['model'] or labels['requested_model']}, {cost}")
     for verdict in request.verdicts:
         typer.echo(f"guardrail {verdict}")

@@ -11,7 +11,7 @@ from analytics.explorer.single_request import SingleRequest, single_request
 from analytics.explorer.slowest import SlowToken, SlowTokens
 from analytics.explorer.waterfall import waterfall
 from analytics.prices.card_list import card_list
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, LostInCrash
 from dashboard import address
 from dashboard.money_column import Money
 from dashboard.own_requests import slowest_of_own
@@ -71,6 +71,8 @@ def draw_request(visit: Visit, named: str) -> None:
 
 def _heading(visit: Visit, request: SingleRequest) -> None:
     said, tone = _OUTCOMES[request.labels["outcome"]]
+    if request.labels["error_code"] == LostInCrash.code:
+        said = "lost in a crash of the gateway (usage and cost are estimates)"
     whose = " / ".join(part for part in (request.tenant, request.labels["team"], request.labels["project"]) if part)
     model = request.labels["model"] or request.labels["requested_model"] or "no model"
     where = f" on {request.labels['replica']}" if request.labels["replica"] else ""

@@ -1,7 +1,7 @@
 """Calls a request's candidates one after another, until one answers or none is left that may."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from backends.llm.base import ModelCall
 from contracts.configuration import TargetSpec
@@ -25,10 +25,12 @@ class Caller:
         clock: Clock,
         health: HealthBook,
         sleep: Sleep = asyncio.sleep,
+        note_sent: Callable[[Life], None] | None = None,
     ) -> None:
+        """`note_sent` is told of a request before each call of a target."""
         self.health = health
         self._clock = clock
-        self._means = Means(targets, clock, health, health.random, sleep)
+        self._means = Means(targets, clock, health, health.random, sleep, note_sent)
 
     async def call(
         self,

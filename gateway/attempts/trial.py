@@ -123,7 +123,10 @@ class Trial:
         return result
 
     def _begin(self, spec: TargetSpec, reason: AttemptReason) -> AttemptRun:
-        return AttemptRun(self._life, spec, reason, self._means.health, self._means.clock)
+        run = AttemptRun(self._life, spec, reason, self._means.health, self._means.clock)
+        if self._means.note_sent is not None:
+            self._means.note_sent(self._life)
+        return run
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
         """Take a failure, and what another target needs to go on from it. Raises one that no other can mend."""

@@ -47,6 +47,10 @@ class Forecast:
             self._look(now_ns)
         return upper_tokens(prompt_bytes, self._bytes_per_token, self._factor)
 
+    def expected_input(self, prompt_bytes: int) -> int:
+        """Return the estimate of a prompt's tokens, to the nearest, as it was known at the last look."""
+        return int(prompt_bytes / self._bytes_per_token + 0.5) or 1
+
     def learn(
         self, now_ns: int, prompt_bytes: int, tokens_in: int, tokens_out: int, finish_reason: str, choices: int
     ) -> None:

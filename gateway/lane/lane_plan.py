@@ -40,6 +40,7 @@ class LaneTarget:
         "plain_records",
         "stream_template",
         "alike",
+        "sent_record",
         "_served_model",
         "_served_version",
         "_served_lines",
@@ -64,6 +65,7 @@ class LaneTarget:
         self.plain_records = shapes.plain
         self.stream_template = shapes.streamed
         self.alike = alike
+        self.sent_record = shapes.packed
         self._served_model = self._served_version = ""  # as it said last
         self._served_lines = b""
 

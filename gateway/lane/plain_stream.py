@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.llm.base import SendAgain
 from backends.llm.quick_target import SentRequest
+from backends.slot_table import NO_SLOT
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
@@ -21,7 +22,7 @@ from gateway.grant import Grant
 from gateway.lane.endings import Lesson, Sending, StreamEnding
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
-from gateway.lane.quick_call import LetIn, charges_of
+from gateway.lane.quick_call import LetIn, charges_of, note_sent
 from gateway.lane.quick_purse import QuickPurse
 from gateway.life import Life
 from gateway.limits.demand import MONEY, TOKENS
@@ -71,6 +72,7 @@ class PlainStream(Sending):
         "_is_left",
         "_outcome",
         "_again",
+        "_slot",
     )
 
     def __init__(
@@ -113,6 +115,12 @@ class PlainStream(Sending):
         self._is_left = False  # by the client, before the task had begun
         self._outcome: Result | BaseException | None = None  # of the first try, once it has ended
         self._again: SendAgain | None = None
+        self._slot = NO_SLOT  # its entry among the requests that are with a target
+
+    @property
+    def output_so_far(self) -> int:
+        """Return how many tokens of its answer have passed."""
+        return self.progress.tokens
 
     @staticmethod
     def takes(request: ChatRequest, opened: OpenLane, to: LaneTarget) -> bool:
@@ -125,7 +133,23 @@ class PlainStream(Sending):
         lane, exchange, target = self._lane, self._exchange, self._to.target
         assert target is not None
         self._admitted_ns = lane.monotonic_ns()
-        self._sent = target.send_at_once(_PATH, self._request, exchange.body, self._id_text, self, self)
+        self._slot = note_sent(
+            lane.stages.recorder.sent,
+            self._open,
+            self._to,
+            self._let_in,
+            self._request,
+            len(exchange.body),
+            self._id,
+            self.started_at_ns,
+            self._admitted_ns - self.began_ns,
+            self,
+        )
+        try:
+            self._sent = target.send_at_once(_PATH, self._request, exchange.body, self._id_text, self, self)
+        finally:
+            if self._sent is None:
+                lane.stages.recorder.forget_sent(self._slot)
         if self._sent is None:
             return False
         self._lane.endings.once_sent(self)
@@ -260,6 +284,7 @@ class PlainStream(Sending):
             usage,
             cost,
             None if first_ns is None else first_ns - self.began_ns,
+            self._slot,
         )
         self._to.health.streamed(None if first_ns is None else first_ns - self._admitted_ns)
         self._leave()
@@ -373,6 +398,7 @@ class PlainStream(Sending):
         exchange.send_held_back()
         self._outcome = outcome
         life = life_of(opened, exchange, self._request, self._id, self.started_at_ns, self.began_ns, self._admitted_ns)
+        life.sent_slot = self._slot
         life.limit = "" if self._purse is None else self._purse.lacking_rule
         created_unix = self.started_at_ns // 1_000_000_000
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from backends.llm.base import SendAgain
 from backends.llm.quick_target import SentRequest
 from backends.native import mypyc_attr
+from backends.slot_table import NO_SLOT
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import UpstreamError
@@ -24,6 +25,7 @@ from gateway.operations import CHAT
 from gateway.progress import Progress
 from gateway.recorder import WholeRequest
 from gateway.reply import Reply, ReplyFacts
+from gateway.sent_requests import NOT_SAID, STREAM, Growing, SentRequests
 from gateway.stages import Passage
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class QuickCall(Following):
         "_used",
         "_finish_reason",
         "_duration_ns",
+        "_slot",
     )
 
     def __init__(
@@ -145,6 +148,7 @@ class QuickCall(Following):
         self._used = used
         self._finish_reason = finish_reason
         self._duration_ns = duration_ns
+        self._slot = NO_SLOT  # its entry among the requests that are with a target
 
     def send(self) -> bool:
         """Send it to the first of the candidates; say whether that could take it, and had a connection for it."""
@@ -152,7 +156,23 @@ class QuickCall(Following):
         target = self._to.target
         if target is None or not self._to.health.is_plain:
             return False
-        self._sent = target.send_at_once(_PATH, self._request, self._exchange.body, self._id_text, None, self)
+        self._slot = note_sent(
+            self._lane.stages.recorder.sent,
+            self._open,
+            self._to,
+            self._let_in,
+            self._request,
+            len(self._exchange.body),
+            self._id,
+            self.started_at_ns,
+            self._admitted_ns - self.began_ns,
+            None,
+        )
+        try:
+            self._sent = target.send_at_once(_PATH, self._request, self._exchange.body, self._id_text, None, self)
+        except BaseException:
+            self._lane.stages.recorder.forget_sent(self._slot)
+            raise
         if self._sent is None:
             return False
         self._lane.endings.once_sent(self)
@@ -208,6 +228,8 @@ class QuickCall(Following):
             duration_ns,
             usage,
             cost,
+            None,
+            self._slot,
         )
         lines = b"x-request-id: %b\r\n%b%b" % (
             self._id_text.encode(),
@@ -341,6 +363,7 @@ class QuickCall(Following):
         self._outcome = outcome
         lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
         life = life_of(opened, exchange, self._request, self._id, self.started_at_ns, self.began_ns, self._admitted_ns)
+        life.sent_slot = self._slot
         created_unix = self.started_at_ns // 1_000_000_000
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
         passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, let_in.tokens_out)
@@ -361,6 +384,38 @@ class QuickCall(Following):
             await self._lane.dispatcher.carry_on(life, passage, self._exchange, CHAT, self._candidates, self)
         finally:
             self._task = self._outcome = self._again = None  # they lead back here
+
+
+def note_sent(
+    sent: SentRequests | None,
+    opened: OpenLane,
+    to: LaneTarget,
+    let_in: LetIn,
+    request: ChatRequest,
+    request_bytes: int,
+    id: bytes,
+    started_at_ns: int,
+    admission_ns: int,
+    growing: Growing | None,
+) -> int:
+    """Write down that a request is about to be sent; return its slot."""
+    if sent is None:
+        return NO_SLOT
+    reservation, size = let_in.reservation, let_in.prompt_bytes
+    return sent.begin(
+        id,
+        started_at_ns,
+        admission_ns,
+        request_bytes,
+        opened.forecast.expected_input(size),
+        let_in.output_limit,
+        reservation,
+        NOT_SAID if reservation is None else reservation.reserved(TOKENS),
+        let_in.choices,
+        STREAM if request.stream else 0,
+        to.sent_record,
+        growing,
+    )
 
 
 def charges_of(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backends.llm.base import ModelCall, SentAhead
+from backends.slot_table import NO_SLOT
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
 from gateway.exchange import Exchange
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
-from gateway.lane.quick_call import LetIn
+from gateway.lane.quick_call import LetIn, note_sent
 from gateway.life import Life
 from gateway.operations import CHAT
 from gateway.reply import ReplyFacts
@@ -43,6 +44,7 @@ class QuickStream:
         "_task",
         "_has_task_begun",
         "_is_left",
+        "_slot",
     )
 
     def __init__(
@@ -78,16 +80,30 @@ class QuickStream:
         self._task = task
         self._has_task_begun = has_task_begun
         self._is_left = is_left
+        self._slot = NO_SLOT  # its entry among the requests that are with a target
 
     def begin(self, to: LaneTarget) -> None:
         """Send it to the first of the candidates where that can be done at once, and let a task go on."""
         lane, exchange = self._lane, self._exchange
         admitted_ns = lane.clock.monotonic_ns()
-        if to.target is not None and to.health.is_plain:
-            self._sent = to.target.send_ahead(CHAT.path, self._request, exchange.body, self._id_text)
         try:
+            if to.target is not None and to.health.is_plain:
+                self._slot = note_sent(
+                    lane.stages.recorder.sent,
+                    self._open,
+                    to,
+                    self._let_in,
+                    self._request,
+                    len(exchange.body),
+                    self._id,
+                    self._started_at_ns,
+                    admitted_ns - self._began_ns,
+                    None,
+                )
+                self._sent = to.target.send_ahead(CHAT.path, self._request, exchange.body, self._id_text)
             self._begin_task(admitted_ns)
         except BaseException:
+            lane.stages.recorder.forget_sent(self._slot)
             if self._sent is not None:
                 self._sent.abandon()
             raise
@@ -96,6 +112,7 @@ class QuickStream:
     def _begin_task(self, admitted_ns: int) -> None:
         lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
         life = life_of(opened, exchange, self._request, self._id, self._started_at_ns, self._began_ns, admitted_ns)
+        life.sent_slot = self._slot
         facts = ReplyFacts(exchange, life.id, self._started_at_ns // 1_000_000_000, lane.clock)
         reply = CHAT.reply(facts, self._request)
         passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, let_in.tokens_out)

@@ -35,9 +35,10 @@ _MOST_KEPT: Final = 128  # some 20 KB each where all formats of its plain record
 class RecordShapes:
     """Packs the records that differ from `example` only in what varies: whole, whole and plain, streamed."""
 
-    __slots__ = ("whole", "plain", "streamed")
+    __slots__ = ("packed", "whole", "plain", "streamed")
 
     def __init__(self, example: RequestRecord) -> None:
+        self.packed = encode_record(example)
         self.whole = RecordTemplate(example, VARYING)
         self.plain = PlainRecords(example)
         self.streamed = RecordTemplate(replace(example, stream=True), VARYING_OF_STREAMS)

@@ -2,7 +2,8 @@
 
 Totals are written before the journal gives up the records that they contain. At a start the last totals are read and
 the records since then added: what was settled and not yet written down is found in the journal, whichever way the
-process ended. Reservations are not kept: what ran when the process died has no record and is charged nothing.
+process ended. Reservations are not kept: what was with a target when the process died has its record in the journal
+before the budgets are read (`gateway/lost_requests.py`); what was with none is charged nothing.
 """
 
 import logging

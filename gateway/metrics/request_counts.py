@@ -152,6 +152,16 @@ class RequestCounts:
         if self._max_tenants:
             self._tenant(tenant).add("ok", usage, cost_pico_usd)
 
+    def note_lost(self, record: RequestRecord) -> None:
+        """Count a request that a crash ended, by its record."""
+        key = (record.api, record.operation, record.provider, record.model, record.pool, record.outcome, record.status)
+        series = self.series.get(key)
+        if series is None:
+            series = self._open(key)
+        series.take(record)
+        if self._max_tenants:
+            self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
+
     def note_unknown_caller(self, life: Life) -> None:
         """Count a request whose caller proved nothing."""
         self._note_refusal(life)

@@ -61,3 +61,29 @@ def test_a_request_is_found_and_shown(store: Any, place: list[str]) -> None:
     for wrong, reason in (("nope", "is no request id"), (str(uuid4()), "is not here")):
         refused = runner.invoke(app, ["request", "show", wrong, *place])
         assert refused.exit_code == 2 and reason in " ".join(refused.stderr.split())
+
+
+def test_a_request_lost_in_a_crash_is_found_by_its_code_and_its_figures_are_called_estimates(
+    store: Any, place: list[str]
+) -> None:
+    tenant, moment = f"tenant-{uuid4()}", datetime.now(UTC) - timedelta(minutes=5)
+    one = request(
+        moment,
+        request_id=uuid7(int(moment.timestamp() * 1e9)).bytes,
+        who=Identity(tenant),
+        outcome="error",
+        status=500,
+        error_code="lost_in_crash",
+        count_method="estimate",
+        usage=Usage(input_text=9, output_text=0),
+        cost_pico_usd=10**6,
+    )
+    writer = store.client("writer")
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, [one]), deduplication_token=str(uuid4()))
+    writer.close()
+    runner, identifier = CliRunner(), str(UUID(bytes=one.request_id))
+    options = ["--tenant", tenant, *place, "--json"]
+    found = json.loads(runner.invoke(app, ["request", "find", "error:lost_in_crash", *options]).output)
+    assert [each["request_id"] for each in found["requests"]] == [identifier]
+    said = " ".join(runner.invoke(app, ["request", "show", identifier, *place]).output.split())
+    assert "error 500 lost_in_crash" in said and "are estimates" in said

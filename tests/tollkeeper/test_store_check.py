@@ -151,3 +151,17 @@ def test_an_engine_s_work_for_a_request_without_a_record_is_a_finding(
     status, report = check(other_store, monkeypatch, tmp_path)
     (finding,) = report["findings"]
     assert status == 1 and finding["kind"] == "tokens_differ" and "unbooked 17" in finding["detail"]
+
+
+def test_a_request_lost_in_a_crash_has_no_rows_of_its_tries_and_its_estimate_is_not_judged(
+    other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lost = {"outcome": "error", "status": 500, "error_code": "lost_in_crash", "count_method": "estimate"}
+    requests = [request(1, **lost), request(2, attempts=2, **lost)]
+    client = other_store.client()
+    client.insert_arrow(REQUESTS.name, arrow_batch(REQUESTS, requests), deduplication_token="lost")
+    client.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, [step(1, requests[0], 40)]), deduplication_token="s")
+    client.close()
+    status, report = check(other_store, monkeypatch, tmp_path)
+    assert (status, report["findings"]) == (0, [])
+    assert sum(line["retried"] for line in report["tokens"]) == 40

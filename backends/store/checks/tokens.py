@@ -52,7 +52,7 @@ LEFT JOIN
     SELECT
         request_id,
         count() AS rows,
-        any(attempts) <= 1 AS is_single,
+        any(attempts) <= 1 AND any(error_code) != 'lost_in_crash' AS is_single,
         any(
             ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
             + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
@@ -77,7 +77,8 @@ ORDER BY replica, hour
 class TokenLines(msgspec.Struct, frozen=True):
     """One replica's hour: what its requests were billed, what else their tokens went to, and what it computed.
 
-    `retried`: computed for requests that took several tries, whose books are kept by try and are not judged.
+    `retried`: computed for requests that took several tries, whose books are kept by try, or whose gateway died, whose
+    usage is an estimate: they are not judged.
     `unbooked`: for requests that have no record. `slack` is by how much a cut request of several choices may be off:
     how many of them had begun is not recorded.
     """

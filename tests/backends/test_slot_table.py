@@ -1,0 +1,104 @@
+"""Slots in a mapped file: what was written stands after kill -9, and only of the same boot."""
+
+import os
+import signal
+
+import pytest
+
+from backends import slot_table
+from backends.slot_table import NO_SLOT, SLOT_BYTES, SlotTable, form_of
+
+
+def put(table: SlotTable, value: bytes, amount: int | None = None) -> int:
+    slot = table.take()
+    table.put(slot, amount, form_of(f"{len(value)}s"), (value,))
+    return slot
+
+
+def in_a_killed_process(path, write) -> None:
+    child = os.fork()
+    if not child:
+        write(SlotTable(path))
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def values(table: SlotTable) -> dict[bytes, tuple[int | None, int]]:
+    return {kept.value: (kept.amount, kept.count) for kept in table.found}
+
+
+def test_values_and_numbers_outlive_a_killed_process(tmp_path):
+    def write(table):
+        put(table, b"none")
+        second = put(table, b"zero", 0)
+        table.note(second, 0, 7)
+        table.note(put(table, b"some", 5), 2**63, 2**40)
+        table.clear(put(table, b"cleared", 1))
+        table.note_alive(123)
+
+    in_a_killed_process(tmp_path / "slots", write)
+    table = SlotTable(tmp_path / "slots")
+    assert values(table) == {b"none": (None, 0), b"zero": (0, 7), b"some": (2**63, 2**40)}
+    assert (table.used, table.last_alive_ns) == (3, 123)
+    for kept in table.found:
+        table.clear(kept.slot)
+    table.close()
+    again = SlotTable(tmp_path / "slots")
+    assert (again.found, again.used) == ([], 0)
+    again.close()
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("boot", [b"another-boot-another-boot-another-boo", b""])
+def test_values_of_another_boot_are_of_unknown_age_and_dropped(tmp_path, monkeypatch, boot):
+    table = SlotTable(tmp_path / "slots")
+    put(table, b"old")
+    table.close()
+    (tmp_path / "boot").write_bytes(boot)
+    monkeypatch.setattr(slot_table, "_BOOT_ID", tmp_path / ("boot" if boot else "absent"))
+    for _ in range(2):
+        table = SlotTable(tmp_path / "slots")
+        assert (table.found, table.used) == ([], 0)
+        table.close()
+
+
+def test_it_grows_and_reuses_what_was_cleared(tmp_path):
+    table = SlotTable(tmp_path / "slots")
+    slots = [put(table, b"%d" % number) for number in range(100)]
+    assert len(set(slots)) == table.used == 100
+    size = (tmp_path / "slots").stat().st_size
+    for slot in slots:
+        table.clear(slot)
+    for number in range(100):
+        put(table, b"%d" % number)
+    assert (tmp_path / "slots").stat().st_size == size
+    table.close()
+    found = SlotTable(tmp_path / "slots")
+    assert sorted(values(found)) == sorted(b"%d" % number for number in range(100))
+    found.close()
+
+
+def test_a_disk_without_room_gives_no_slot_and_leaves_what_is_there(tmp_path, monkeypatch):
+    table = SlotTable(tmp_path / "slots")
+    real, was = os.pwrite, (tmp_path / "slots").stat().st_size
+
+    def full(descriptor, data, offset):
+        if offset > was:
+            raise OSError(28, "No space left on device")
+        return real(descriptor, data[:SLOT_BYTES], offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    slots = []
+    while (slot := table.take()) != NO_SLOT:
+        slots.append(slot)
+    assert len(slots) == was // SLOT_BYTES - 1
+    assert (tmp_path / "slots").stat().st_size == was
+    table.put(slots[0], None, form_of("3s"), (b"yes",))
+    table.close()
+    assert values(SlotTable(tmp_path / "slots")) == {b"yes": (None, 0)}
+
+
+def test_all_blocks_of_the_file_are_on_disk(tmp_path):
+    SlotTable(tmp_path / "slots").close()
+    found = (tmp_path / "slots").stat()
+    assert found.st_blocks * 512 >= found.st_size
