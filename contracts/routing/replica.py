@@ -202,6 +202,7 @@ class Replica:
         """Let what was measured long ago count for less."""
         self.pace.refresh(now_ns)
         self.whole.refresh(now_ns)
+        self._compare()
         self.decode.refresh()
         self._is_odd = self.blind_running > 0 or self.blind_ns > now_ns or now_ns < self.suspect_until_ns
         self._settle()
@@ -242,6 +243,7 @@ class Replica:
         self._progress_ns = now_ns
         computed = hold.uncached if hold.computed is None else max(hold.computed, 1)
         self.pace.note(computed, max(now_ns - began, 0), now_ns)
+        self._compare()
         self.failures = self._pause_ns = 0
         if not self.is_known_away:
             self.suspect_until_ns = 0
@@ -270,6 +272,7 @@ class Replica:
             self.failures = self._pause_ns = 0
             self._note_latency(took, now_ns)
             self.whole.note(_ANSWER_TOKENS, took, now_ns)
+            self._compare()
             if hold.uncached >= _LEAST_PROMPT:
                 self.pace.note_most(hold.uncached, took)
             if output_tokens:
@@ -286,12 +289,14 @@ class Replica:
         self._is_odd = True
         self._settle()
 
+    def _compare(self) -> None:
+        computes, answers = self.pace.slowness, self.whole.slowness
+        self.slowness = computes if abs(computes - 1.0) > abs(answers - 1.0) else answers
+
     def _settle(self) -> None:
         """Work out when the oldest prompt is due, and when all are computed, at the present pace."""
         pace = self.prefill_ns = self.pace.ns_per_token
         self.decode_ns = self.decode.slope_ns * self.running
-        computes, answers = self.pace.slowness, self.whole.slowness
-        self.slowness = computes if abs(computes - 1.0) > abs(answers - 1.0) else answers
         if self._room is not NO_ROOM_KNOWN:
             self._is_odd = True
         self.is_busy = bool(self.prefilling) or self._is_odd or self.decode_ns > 0

@@ -130,6 +130,8 @@ def _said(order: Order) -> dict[str, object]:
         said["skipped"] = order.skipped
     if order.late:
         said["late"] = order.late
+    if order.probe:
+        said["probe"] = order.probe
     return said
 
 
