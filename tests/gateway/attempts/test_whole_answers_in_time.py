@@ -7,6 +7,7 @@ import pytest
 
 from bench.regressions.answer_shapes import SHAPES
 from contracts.gaps import unpack_gaps
+from tests.gateway.batches.batch_kit import chat_line, create, ended, results
 from tests.gateway.model_server import Upstream
 
 BOUND = 0.3
@@ -241,3 +242,14 @@ async def test_a_cascade_judges_assembled_answers(start_gateway, kit, new_upstre
     config["routes"] = [{"name": "chat", "choose": entries, "cascade": {"on_refusal": True}}]
     answer = await (await start_gateway(config)).chat(model="chat")
     assert answer.json["choices"][0]["message"]["content"] == "Of course."
+
+
+async def test_a_batchs_lines_are_bounded_alike(start_gateway, kit, new_upstream):
+    hanging, ready = await new_upstream(), await new_upstream()
+    ready.always(*answered("Hi", " you"))
+    first, second = kit.http_target(hanging.url, "hanging", weight=1000), kit.http_target(ready.url, "ready")
+    client = (await start_gateway(timed(kit, first, second))).sdk()
+    batch = await ended(client, await create(client, [chat_line("r1"), chat_line("r2")]))
+    assert (batch.status, batch.request_counts.completed) == ("completed", 2)
+    for line in (await results(client, batch.output_file_id)).values():
+        assert line["response"]["body"]["choices"][0]["message"]["content"] == "Hi you"
