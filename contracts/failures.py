@@ -87,8 +87,10 @@ class FailurePolicy:
     `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both are paid from one budget: further
     tries may be `retry_share` of the pool's requests, and `retries_per_second` beyond that. `first_token_seconds`,
     `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
-    only the targets' own times do. Without a breaker every target is called in its turn. `when_all_away` says whether
-    a request is sent to a target that is left alone where there is no other, or refused at once.
+    only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two
+    is set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in
+    its turn. `when_all_away` says whether a request is sent to a target that is left alone where there is no other, or
+    refused at once.
     """
 
     retries: int = 0
@@ -102,6 +104,7 @@ class FailurePolicy:
     breaker: BreakerPolicy | None = field(default_factory=BreakerPolicy)
     hedge: HedgePolicy | None = None
     when_all_away: Literal["call", "refuse"] = "call"
+    whole_answer_seconds: float | None = None
 
     def __post_init__(self) -> None:
         _refuse_infinite(self, "failures")
@@ -113,14 +116,19 @@ class FailurePolicy:
             _refuse_unless(getattr(self, name) >= 0, "failures", name, getattr(self, name), "0 or more")
         for name in ("backoff_seconds", "longest_backoff_seconds"):
             _refuse_unless(getattr(self, name) > 0, "failures", name, getattr(self, name), "above 0")
-        for name in ("first_token_seconds", "between_tokens_seconds", "total_seconds"):
+        for name in ("first_token_seconds", "between_tokens_seconds", "total_seconds", "whole_answer_seconds"):
             value = getattr(self, name)
             _refuse_unless(value is None or value > 0, "failures", name, value, "above 0, or null")
 
     @property
     def is_timed(self) -> bool:
-        """Say whether the pool sets times of its own."""
-        return not (self.first_token_seconds is self.between_tokens_seconds is self.total_seconds is None)
+        """Return whether the pool sets times of its own."""
+        return self.times_tokens or self.total_seconds is not None or self.whole_answer_seconds is not None
+
+    @property
+    def times_tokens(self) -> bool:
+        """Return whether the pool bounds times that are only known where tokens are seen as they come."""
+        return self.first_token_seconds is not None or self.between_tokens_seconds is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ MAX_EXAMPLE_CHARACTERS: Final = 4000
 LEAST_EXAMPLES: Final = 2  # of an intent: one is left out to see whether the others find it
 LEAST_COMPLEXITY_EXAMPLES: Final = 4
 
+_OBSTACLES: Final[Mapping[str, str]] = {"loading": "learning", "late": "late", "unavailable": "unavailable"}
+
 Example = Annotated[str, Meta(min_length=1, max_length=MAX_EXAMPLE_CHARACTERS)]
 
 
@@ -72,6 +74,11 @@ class SemanticReading(msgspec.Struct, frozen=True):
     score: float | None = None
     complexity: Complexity | None = None
     complexity_score: float | None = None
+
+    @property
+    def obstacle(self) -> str:
+        """Return why the route could not read the prompt, as a reply's header says it; empty if it could."""
+        return _OBSTACLES.get(self.state, "")
 
     def facts(self) -> dict[str, object]:
         """Give what is known, for a record: no part of the prompt."""

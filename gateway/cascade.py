@@ -19,6 +19,7 @@ from gateway.operations import Operation
 from gateway.reply import Reply, ReplyFacts
 from gateway.routes.held_reply import HeldReply
 from gateway.routes.judge import what_lacks
+from gateway.routes.live_standing import LiveStanding
 from gateway.routes.plan import Leg
 from gateway.routes.renaming import asked_whole
 from gateway.routes.way import Way
@@ -213,15 +214,27 @@ class _Run:
         policy, life = self._policy, self._life
         if number >= self._way.judged:
             return False
-        standing = self._stages.guide.standing(life)
+        standing, is_probe = self._stages.guide.standing(life), False
         stated = (policy.latency_budget_ms, life.latency_budget_ms)
         budgets = [budget for budget in stated if budget is not None]
         if budgets:
             passed_ns = self._clock.monotonic_ns() - life.began_ns
             further_ns = round((standing.answer_seconds(leg) or 0.0) * 1e9)
             if passed_ns + further_ns > min(budgets) * _MILLION:
-                return False
-        most = policy.max_cost_pico_usd
+                if passed_ns > min(budgets) * _MILLION:
+                    return False
+                if not standing.may_probe(leg.model):
+                    standing.leave_out(leg.model)
+                    return False
+                is_probe = True
+        if not self._may_pay(leg, standing):
+            return False
+        if is_probe:
+            standing.begin_probe(leg.model)
+        return True
+
+    def _may_pay(self, leg: Leg, standing: LiveStanding) -> bool:
+        most, life = self._policy.max_cost_pico_usd, self._life
         if most is None:
             return True
         answers = [earlier.attempts for earlier in self._passage.earlier]

@@ -143,6 +143,8 @@ class Dispatcher:
         if (audit := self._stages.recorder.audit) is not None and audit.wants(life):
             audit.watch(life, passage.reply)
         way = None if passage.route is None else await self._stages.guide.begin(life, passage.route)
+        if life.route_state:
+            passage.reply.add_headers(((b"x-tollkeeper-route-state", life.route_state.encode()),))
         if life.rollout is not None:
             self._stages.rollouts.watch(life, passage.reply)
         if life.cache is not None and await self._answer_again(life, passage, exchange, operation):

@@ -53,8 +53,16 @@ class FailureFields(BaseModel):
     longest_backoff_seconds: Seconds = 5.0
     retry_share: Rate = Field(default=0.2, description="Further tries, as a share of the pool's requests")
     retries_per_second: Rate = Field(default=10.0, description="And so many beyond that")
-    first_token_seconds: Seconds | None = None
-    between_tokens_seconds: Seconds | None = None
+    first_token_seconds: Seconds | None = Field(
+        default=None,
+        description="Maximum time to the first token of a try; whole answers are then asked for by a stream",
+    )
+    between_tokens_seconds: Seconds | None = Field(
+        default=None, description="Maximum time between two tokens; whole answers are then asked for by a stream"
+    )
+    whole_answer_seconds: Seconds | None = Field(
+        default=None, description="Maximum time of a try whose answer comes whole, so that no token is seen before"
+    )
     total_seconds: Seconds | None = Field(default=None, description="Of all tries of a request together")
     breaker: BreakerFields | None = Field(default_factory=BreakerFields, description="null: none")
     hedge: HedgeFields | None = Field(default=None, description="null: no second target is asked")

@@ -110,6 +110,7 @@ class Life(msgspec.Struct):
     run_id: str = ""
     conversation_id: str = ""
     route_decision: str = ""
+    route_state: str = ""  # why its route could not read the prompt, so that the default took it
     set_fields: dict[str, object] | None = None  # what the model's route sets in the request
     priority: PriorityClass = "standard"
     wait_ns: int | None = None  # in the queue before the pool

@@ -34,6 +34,16 @@ async def engine_states(gateway: str) -> dict[str, str]:
             return {}
 
 
+async def route_states(gateway: str) -> dict[str, str] | None:
+    """Return by route whether it reads prompts yet, for semantic routes; `None` if the gateway does not answer."""
+    async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
+        try:
+            routes = (await client.get(f"{gateway}/ready")).json()["semantic"]["routes"]
+            return {str(name): str(route["state"]) for name, route in routes.items()}
+        except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+            return None
+
+
 async def needs_provider_host(gateway: str) -> bool | None:
     """Say whether a target needs the provider host; `None` where the gateway does not say."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:

@@ -1,8 +1,9 @@
 """`tollkeeper routes`: names that lead to models, through the control plane's HTTP, and where they would lead."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 import yaml
@@ -14,8 +15,10 @@ from contracts.errors import ConfigurationError
 from gateway.config_file import FileSource
 from gateway.routes.explanation import Explanation, RequestFields, explain
 from tollkeeper.control_client import ControlClient, path_segment
-from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.gateway_client import route_states
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.replay.command import find_gateway
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command
 from tollkeeper.tenants import control_port
@@ -27,6 +30,16 @@ app.command("drill")(drill_command)
 RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that applications ask for.")]
 ByModel = Annotated[list[str] | None, typer.Option(metavar="MODEL=NUMBER", help="May be given for several models.")]
 _PATH = "/v1/routes"
+_LOADING: Final = (
+    "The gateway is learning its examples. Until then the default answers, with the reply header "
+    "x-tollkeeper-route-state: learning."
+)
+_STATES: Final[Mapping[str, str]] = {
+    "ready": "The gateway reads prompts for this route.",
+    "loading": _LOADING,
+    "unavailable": "The gateway's embedder is not running, so the default answers; GET /ready says why.",
+    "unknown": "The gateway does not answer, or does not serve the route; check --gateway-url and `tollkeeper doctor`.",
+}
 
 
 @app.command("list")
@@ -60,6 +73,31 @@ def set_route(
         print_json(stored)
     else:
         typer.echo(f"route {stored['id']} {'set' if is_known else 'created'}: {_leads_to(stored)}")
+        if rules.get("semantic"):
+            typer.echo(f"{_LOADING} `tollkeeper routes show {stored['id']}` tells when it is ready.")
+
+
+@app.command("show")
+def show(
+    route: RouteId,
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    gateway_url: GatewayUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show a route's rules and, if it reads prompts, whether the gateway has learned its examples."""
+    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        stored = next((known for known in client.get_all(_PATH) if known["id"] == route), None)
+        if stored is None:
+            raise ConfigurationError(f"there is no route {route!r}; tollkeeper routes list shows those there are")
+    state = _semantic_state(stored, find_gateway(data, gateway_url)) if stored["rules"].get("semantic") else None
+    if as_json:
+        print_json({**stored, "semantic_state": state})
+        return
+    typer.echo(f"route {stored['id']} ({_cell(stored, 'status')}): {_leads_to(stored)}")
+    if state is not None:
+        typer.echo(f"semantic: {state}. {_STATES[state]}")
+    typer.echo(yaml.safe_dump(stored["rules"], sort_keys=False, allow_unicode=True).rstrip())
 
 
 @app.command("delete")
@@ -125,6 +163,12 @@ def explain_route(
         print_json(found.model_dump(mode="json"))
     else:
         _print(found)
+
+
+def _semantic_state(stored: Mapping[str, Any], gateway: str) -> str:
+    states = asyncio.run(route_states(gateway)) or {}
+    state = states.get(str(stored["id"]), "unknown")
+    return state if state in _STATES else "unknown"
 
 
 def _explain_file(config: Path, name: str, asked: RequestFields) -> Explanation:

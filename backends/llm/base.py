@@ -46,6 +46,7 @@ class ModelCall:
     # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
     on_held: Callable[[int, int], None] | None = None
     sent: "SentAhead | None" = None  # to the first target: that takes it from here, in place of sending it
+    takes_whole: bool = False  # a whole reply is good as well, although the request asks for a stream
 
 
 class SentAhead(Protocol):

@@ -56,9 +56,15 @@ class ReplyReader(AnswerReader):
     _lessons = 0  # how often a shape was looked for, since one was of use
 
     def __init__(
-        self, spec: TargetSpec, sink: Sink | None, request: AnyRequest, known_shapes: KnownShapes | None = None
+        self,
+        spec: TargetSpec,
+        sink: Sink | None,
+        request: AnyRequest,
+        known_shapes: KnownShapes | None = None,
+        *,
+        takes_whole: bool = False,
     ) -> None:
-        """`known_shapes` are those of the target's earlier streams."""
+        """`known_shapes` are those of the target's earlier streams; `takes_whole` as of a ModelCall."""
         # Every reply comes this way: what a chat says is looked at, what other requests say is asked for.
         form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
         super().__init__(spec.id, sink, form, spec.model or request.model)
@@ -68,6 +74,7 @@ class ReplyReader(AnswerReader):
             if choices is not None and choices > 1:  # they take turns
                 self._lessons = _MAX_LESSONS
         self._known_shapes = known_shapes
+        self._takes_whole = takes_whole
         self._pieces: list[bytes] = []
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
@@ -76,6 +83,8 @@ class ReplyReader(AnswerReader):
         if status == 200 and self._is_streamed:
             content_type = headers.get(b"content-type", b"")
             if content_type != _EVENTS and not content_type.lower().startswith(_EVENTS):
+                if self._takes_whole:
+                    return
                 raise UpstreamBroken(f"target {self._target!r} answered a stream request with another content type")
             encoding = headers.get(b"content-encoding")
             if encoding is not None and encoding.strip().lower() != b"identity":

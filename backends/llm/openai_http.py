@@ -87,7 +87,7 @@ class OpenAIHttpTarget(QuickTarget):
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         head = self._head_of(path, trace, str(call.request_id), len(body))
-        reader = ReplyReader(self.spec, sink, call.request, self._known_shapes)
+        reader = ReplyReader(self.spec, sink, call.request, self._known_shapes, takes_whole=call.takes_whole)
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:

@@ -9,10 +9,9 @@ from typing import Final
 from contracts.configuration import PoolSpec, TargetSpec
 from contracts.records import KvEvent
 from contracts.routing.ask import Ask, Sight
-from contracts.routing.pace import PrefillPace
 from contracts.routing.policies.base import Policy
 from contracts.routing.prefix_index import PrefixIndex
-from contracts.routing.replica import Hold, Replica
+from contracts.routing.replica import Hold, Replica, SharedPaces
 from contracts.routing.sessions import Sessions
 from contracts.routing.work_book import WorkBook
 
@@ -37,7 +36,8 @@ class Fleet:
         self.served: Mapping[str, tuple[str, str]] = {}  # by replica: an engine host's URL, and the model there
         self.looked_ns = 0
         self.decisions = 0
-        self._pace = PrefillPace()
+        self._paces = SharedPaces()
+        self._pace = self._paces.prefill
         self._work = WorkBook()
         self._places: dict[int, int] = {}  # by bit
         self._by_name: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Fleet:
         for name, weight in names:
             one = known.pop(name, None)
             if one is None:
-                one = Replica(name, self.index.join(), weight, self._pace)
+                one = Replica(name, self.index.join(), weight, self._paces)
                 self._work.join(name)
             one.weight = weight
             self.replicas.append(one)
@@ -140,7 +140,7 @@ class Fleet:
         hold = Hold(now_ns, ask.tokens, cached, ask.keys, is_blind=is_blind)
         replica.begin(hold, now_ns)
         if replica.id in self._work.of:
-            self._work.add(replica.id, hold.uncached, now_ns)
+            self._work.add(replica.id, hold.uncached * replica.slowness, now_ns)
         if self.policy.wants_prefixes and ask.keys:
             keys = ask.keys[cached // ask.block_tokens :]
             if keys:

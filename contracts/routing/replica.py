@@ -16,6 +16,11 @@ AWAY_NS: Final = 1e15  # the cost of asking whom it is best not to ask
 # What a late prompt says of the rest is weighed against so many tokens at the known pace: of a short one, nothing.
 _DOUBT_TOKENS: Final = 1_000.0
 _KEPT_LATENCY_NS: Final = 10e9  # the decay of a peak (Finagle's default)
+# What a whole answer under way counts, as a share of such an answer's time. It is small beside what is known of prompts
+# and of growing gaps, and decides where these say nothing.
+_WHOLE_SHARE: Final = 0.02
+_ANSWER_TOKENS: Final = 400  # as which a whole answer counts in a pace: the last hundred are remembered
+_LEAST_PROMPT: Final = 64  # tokens, from which on a whole answer says something of its prompt's pace
 
 
 class Room:
@@ -51,11 +56,23 @@ class Hold:
         self.is_blind = is_blind
 
 
+class SharedPaces:
+    """The paces of a pool as a whole."""
+
+    __slots__ = ("decode", "prefill", "whole")
+
+    def __init__(self) -> None:
+        self.prefill = PrefillPace()
+        self.whole = PrefillPace()
+        self.decode = DecodePace()
+
+
 class Replica:
     """One replica. `bit` stands for it in the prefix index."""
 
     __slots__ = (
         "_is_odd",
+        "_shared_whole",
         "_latency_at_ns",
         "_latency_ns",
         "_mean_ns",
@@ -64,6 +81,7 @@ class Replica:
         "_room",
         "bit",
         "blind_ns",
+        "blind_running",
         "blind_tokens",
         "decode",
         "decode_ns",
@@ -82,17 +100,22 @@ class Replica:
         "prefilling",
         "queued_tokens",
         "running",
+        "slowness",
         "suspect_until_ns",
         "weight",
+        "whole",
     )
 
-    def __init__(self, name: str, bit: int, weight: int = 1, shared: PrefillPace | None = None) -> None:
+    def __init__(self, name: str, bit: int, weight: int = 1, shared: SharedPaces | None = None) -> None:
         self.id = name
         self.bit = bit
         self.weight = weight
-        self.pace = PrefillPace(shared)
+        self.pace = PrefillPace(None if shared is None else shared.prefill)
+        self._shared_whole = PrefillPace() if shared is None else shared.whole
+        self.whole = PrefillPace(self._shared_whole)  # of answers that nobody sees grow, each as so many tokens
+        self.slowness = 1.0  # the time it takes for its work, relative to the pool's
         self.prefill_ns = self.pace.ns_per_token  # a token's, as of the last event
-        self.decode = DecodePace()
+        self.decode = DecodePace(None if shared is None else shared.decode)
         self._room = NO_ROOM_KNOWN
         self._is_odd = False  # something beside its prompts may have to be waited for
         self.is_busy = False  # it may cost more than computing the prompt
@@ -106,6 +129,7 @@ class Replica:
         self.failures = 0  # in a row
         self.suspect_until_ns = 0
         self.blind_ns = 0.0  # when the prompts should be computed of which nobody sees it
+        self.blind_running = 0  # of these requests, under way
         self.blind_tokens = 0  # of these requests that are under way, uncached
         self.due_ns = 0.0  # when the oldest prompt should be computed
         self.free_ns = 0.0  # and when all should be
@@ -141,6 +165,8 @@ class Replica:
         if self._is_odd:
             if self.blind_ns > now_ns:
                 load += self.blind_ns - now_ns
+            if self.blind_running:
+                load += self.blind_running * _WHOLE_SHARE * _ANSWER_TOKENS * self._shared_whole.ns_per_token
             if self._room is not NO_ROOM_KNOWN:
                 load += self._seat_wait_ns(self._room)
             if now_ns < self.suspect_until_ns:
@@ -175,7 +201,10 @@ class Replica:
     def refresh(self, now_ns: int) -> None:
         """Let what was measured long ago count for less."""
         self.pace.refresh(now_ns)
-        self._is_odd = self.blind_ns > now_ns or now_ns < self.suspect_until_ns
+        self.whole.refresh(now_ns)
+        self._compare()
+        self.decode.refresh()
+        self._is_odd = self.blind_running > 0 or self.blind_ns > now_ns or now_ns < self.suspect_until_ns
         self._settle()
 
     def status(self, now_ns: int) -> dict[str, object]:
@@ -193,6 +222,7 @@ class Replica:
         """Count a request that is sent now."""
         self.running += 1
         if hold.is_blind:
+            self.blind_running += 1
             self.blind_tokens += hold.uncached
             self.blind_ns = max(self.blind_ns, float(now_ns)) + hold.uncached * self.prefill_ns
             self._is_odd = True
@@ -213,6 +243,7 @@ class Replica:
         self._progress_ns = now_ns
         computed = hold.uncached if hold.computed is None else max(hold.computed, 1)
         self.pace.note(computed, max(now_ns - began, 0), now_ns)
+        self._compare()
         self.failures = self._pause_ns = 0
         if not self.is_known_away:
             self.suspect_until_ns = 0
@@ -230,6 +261,7 @@ class Replica:
             del self.prefilling[hold]
             self.queued_tokens -= hold.uncached
         if hold.is_blind:  # no more is waited for than what is under way
+            self.blind_running -= 1
             self.blind_tokens -= hold.uncached
             self.blind_ns = min(self.blind_ns, now_ns + self.blind_tokens * self.prefill_ns)
         if has_failed:
@@ -239,6 +271,10 @@ class Replica:
         if hold.is_blind:
             self.failures = self._pause_ns = 0
             self._note_latency(took, now_ns)
+            self.whole.note(_ANSWER_TOKENS, took, now_ns)
+            self._compare()
+            if hold.uncached >= _LEAST_PROMPT:
+                self.pace.note_most(hold.uncached, took)
             if output_tokens:
                 self.decode.note(beside, took / output_tokens)
         self._mean_ns += 0.1 * (took - self._mean_ns) if self._mean_ns else took
@@ -252,6 +288,10 @@ class Replica:
         self.suspect_until_ns = NEVER_NS if is_away else 0
         self._is_odd = True
         self._settle()
+
+    def _compare(self) -> None:
+        computes, answers = self.pace.slowness, self.whole.slowness
+        self.slowness = computes if abs(computes - 1.0) > abs(answers - 1.0) else answers
 
     def _settle(self) -> None:
         """Work out when the oldest prompt is due, and when all are computed, at the present pace."""

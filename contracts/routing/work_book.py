@@ -1,4 +1,5 @@
-"""The work that replicas were given lately, in tokens to compute, half forgotten every ten minutes.
+"""The work that replicas were given lately, half forgotten every ten minutes: tokens to compute, which count for more
+at a replica that is slower than its siblings.
 
 Forward decay (Cormode and others, 2009): what comes later weighs more, so that nothing has to be decayed to compare.
 """
@@ -39,7 +40,7 @@ class WorkBook:
         """Forget a replica."""
         self.total -= self.of.pop(name, 0.0)
 
-    def add(self, name: str, tokens: int, now_ns: int) -> None:
+    def add(self, name: str, tokens: float, now_ns: int) -> None:
         """Count tokens that a replica is given to compute."""
         more = tokens * self.weight(now_ns)
         self.of[name] += more

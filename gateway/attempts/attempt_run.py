@@ -3,13 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from backends.llm.base import ModelCall, Sink, Target
+from backends.llm.streamed_call import refuses_stream, streamed
 from contracts.configuration import TargetSpec
-from contracts.errors import ClientGone, EngineUnavailable, HedgeLost, TollkeeperError, UnsupportedParameter
+from contracts.errors import (
+    ClientGone,
+    EngineUnavailable,
+    HedgeLost,
+    TollkeeperError,
+    UnsupportedParameter,
+    UpstreamRejected,
+)
 from contracts.generation import Result
 from contracts.records import AttemptReason
-from gateway.attempts.attempt_sink import shows_tokens
+from gateway.attempts.assembling_sink import AssemblingSink
+from gateway.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.attempts.health_book import HealthBook
 from gateway.attempts.target_health import TargetHealth, is_fault, rest_asked
+from gateway.attempts.time_limits import TimeLimits
 from gateway.clock import Clock
 from gateway.life import Attempt, Life
 from gateway.targets import TargetReplaced
@@ -18,14 +29,26 @@ from gateway.targets import TargetReplaced
 class AttemptRun:
     """One attempt under way. `finish` must follow, whatever came before."""
 
-    __slots__ = ("_clock", "_is_whole", "_placed", "_probed", "attempt", "health", "is_good")
+    __slots__ = (
+        "_assembling",
+        "_clock",
+        "_is_by_stream",
+        "_is_whole",
+        "_placed",
+        "_probed",
+        "attempt",
+        "health",
+        "is_good",
+    )
 
     def __init__(self, life: Life, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock) -> None:
         self._clock = clock
         self.health: TargetHealth = book.of(spec)
         self._probed = self.health.begin()
         assert life.request is not None
-        self._is_whole = not shows_tokens(spec, life.request)
+        self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
+        self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
+        self._assembling: AssemblingSink | None = None
         self.is_good = False
         self.attempt = Attempt(
             number=len(life.attempts) + 1,
@@ -36,7 +59,9 @@ class AttemptRun:
             model=life.model,
         )
         life.attempts.append(self.attempt)
-        self._placed = None if life.choice is None else life.choice.begin(spec, self.attempt.progress)
+        self._placed = (
+            None if life.choice is None else life.choice.begin(spec, self.attempt.progress, is_blind=self._is_whole)
+        )
 
     @property
     def is_probe(self) -> bool:
@@ -49,6 +74,40 @@ class AttemptRun:
         probed, self._probed = self._probed, ()
         took_ns = now_ns - self.attempt.began_ns
         self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
+
+    def receiver(self, reply: Sink) -> Sink:
+        """Return what is to receive the target's answer: the reply, or what assembles a whole answer for it."""
+        if not self._is_by_stream:
+            return reply
+        self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
+        return self._assembling
+
+    async def call(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
+        """Call the target, for a whole answer by a stream where the pool times tokens. `deliver` must follow.
+
+        A server that refuses the stream is asked again without one at once: nothing was computed.
+        """
+        if not self._is_by_stream:
+            return await self._send(target, call, sink, limits)
+        try:
+            return await self._send(target, streamed(call), sink, limits)
+        except UpstreamRejected as error:
+            if not refuses_stream(error):
+                raise
+        self._is_whole = True
+        result = await self._send(target, call, sink, limits)
+        self.health.refuses_streams = True  # it was the stream indeed
+        return result
+
+    def deliver(self) -> None:
+        """Pass an assembled answer on to the reply. Raise UpstreamBroken if there was none."""
+        if self._assembling is not None:
+            self._assembling.finish()
+
+    async def _send(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
+        if limits is None:
+            return await target.call(call, sink)
+        return await limits.call(target, call, sink, self.attempt.progress)
 
     async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
         """Take the answer, or give what it failed with. Raises CancelledError, its client having left."""

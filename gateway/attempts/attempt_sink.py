@@ -4,18 +4,31 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.llm.base import Sink
+from backends.llm.streamed_call import can_stream, may_be_streamed
 from contracts.configuration import TargetSpec
 from contracts.generation import Delta, Result, Vectors
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
 from contracts.usage import Usage
+from gateway.attempts.target_health import TargetHealth
 
 _TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also where the caller wants the answer whole
 
 
 def shows_tokens(spec: TargetSpec, request: AnyRequest) -> bool:
-    """Say whether a target's first token is seen before its answer's end."""
+    """Say whether a target's first token is seen before its answer's end, the request being sent as it is."""
     return request.is_streamed or spec.kind in _TOKEN_BY_TOKEN
+
+
+def is_called_by_stream(health: TargetHealth, spec: TargetSpec, request: AnyRequest, body: bytes) -> bool:
+    """Return whether a target is asked for a whole answer by a stream, because its pool times tokens."""
+    return (
+        health.pool.policy.times_tokens
+        and not shows_tokens(spec, request)
+        and not health.refuses_streams
+        and can_stream(spec)
+        and may_be_streamed(request, body)
+    )
 
 
 class AttemptSink:

@@ -121,17 +121,15 @@ class Race:
                     run.note_output()
             return self.winner is attempt
 
-        sink = RacingSink(self._reply, attempt.progress, claim)
+        sink = RacingSink(run.receiver(self._reply), attempt.progress, claim)
         task = asyncio.create_task(run.follow(lambda: self._answer(run, sink)), name=f"hedge {spec.id}")
         self._racers.append(Racer(run, sink, task))
 
     async def _answer(self, run: AttemptRun, sink: RacingSink) -> Result:
         target, call = self._means.targets.get(run.attempt.target), replace(self._call)
-        if self._limits is None:
-            result = await target.call(call, sink)
-        else:
-            result = await self._limits.call(target, call, sink, run.attempt.progress)
-        sink.finish()
+        result = await run.call(target, call, sink, self._limits)
+        if sink.finish():
+            run.deliver()
         return result
 
     async def _wait_for_output(self, seconds: float | None) -> None:

@@ -36,6 +36,7 @@ class TargetHealth:
         "pool",
         "provider",
         "provider_breaker",
+        "refuses_streams",
         "rests_until_ns",
         "slow_is_whole",
         "spec",
@@ -54,6 +55,7 @@ class TargetHealth:
         self.is_plain = True  # one look: a request may simply be sent here; else the caller decides who is called
         self.slow_is_whole = False  # it is away for being slow with whole answers rather than with first tokens
         self.rests_until_ns = 0
+        self.refuses_streams = False  # it has refused a whole answer's request for being asked by a stream
         self.firsts = self.firsts_ns = 0  # answers whose first token was seen, lately, and the sum of their times
         self.wholes = self.wholes_ns = 0  # answers that came whole
 

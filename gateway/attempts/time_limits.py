@@ -34,6 +34,9 @@ class TimeLimits:
 
                 if shows_tokens(target.spec, call.request):
                     self._watch(loop, paced, progress, expire, timers)
+                elif (whole := self._policy.whole_answer_seconds) is not None:
+                    why_whole = f"to its whole answer, the pool's whole_answer_seconds of {whole}"
+                    timers.append(loop.call_later(whole, expire, why_whole))
                 return await target.call(call, paced)
         except TimeoutError as error:
             raise UpstreamTimeout(f"target {target.spec.id!r} took too long {why}") from error

@@ -18,7 +18,7 @@ from contracts.errors import (
 from contracts.generation import Result
 from contracts.records import AttemptReason
 from gateway.attempts.attempt_run import AttemptRun, is_final
-from gateway.attempts.attempt_sink import AttemptSink, shows_tokens
+from gateway.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
 from gateway.attempts.begun import Begun
 from gateway.attempts.breaker import Leave
 from gateway.attempts.means import Means
@@ -113,13 +113,11 @@ class Trial:
             result = begun.result(self._reply)
         else:
             target = self._means.targets.get(run.attempt.target)
-            sink: Sink = self._reply
+            sink: Sink = run.receiver(self._reply)
             if run.is_probe:
                 sink = AttemptSink(sink, run.note_output)
-            if self._limits is None:
-                result = await target.call(self._call, sink)
-            else:
-                result = await self._limits.call(target, self._call, sink, run.attempt.progress)
+            result = await run.call(target, self._call, sink, self._limits)
+            run.deliver()
         return result
 
     def _begin(self, spec: TargetSpec, reason: AttemptReason) -> AttemptRun:
@@ -155,10 +153,16 @@ class Trial:
     def _late_after(self, spec: TargetSpec) -> float | None:
         """Give after how many seconds a first token is late; `None` where no second target is asked for that."""
         hedge = self._pool.policy.hedge
-        if hedge is None or not shows_tokens(spec, self._call.request) or self._pool.firsts.count < _LEAST_TIMES:
+        if hedge is None or self._pool.firsts.count < _LEAST_TIMES or not self._shows_tokens(spec):
             return None
         late_ns = self._pool.firsts.quantile_ns(hedge.quantile)
         return None if late_ns is None else max(late_ns / _SECOND_NS, hedge.least_seconds)
+
+    def _shows_tokens(self, spec: TargetSpec) -> bool:
+        call = self._call
+        return shows_tokens(spec, call.request) or is_called_by_stream(
+            self._means.health.of(spec), spec, call.request, call.body
+        )
 
     async def _race(
         self,

@@ -23,6 +23,7 @@ from gateway.reply import Reply, ReplyFacts
 from gateway.routes.plan import Fork, RoutePlans
 from gateway.targets import TargetRegistry
 
+_BODY: Final = b'{"model":"drill","messages":[{"role":"user","content":"drill"}]}'
 _WARM_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
 _SECOND_NS: Final = 1_000_000_000
@@ -154,7 +155,7 @@ class _Drill:
         failure: TollkeeperError | None = None
         for leg in arranged(legs, self._book, self._now_ns()):
             life.model = leg.model
-            call = ModelCall(life.id, CHAT.path, life.request, b"", "", "")
+            call = ModelCall(life.id, CHAT.path, life.request, life.body, "", "")
             try:
                 await self._caller.call(life, reply, call, self._in_turn(leg.pool.targets))
                 return None
@@ -185,9 +186,11 @@ class _Drill:
         return left, back
 
     def _life(self, name: str) -> Life:
-        request = CHAT.read("application/json", b'{"model":"drill","messages":[{"role":"user","content":"drill"}]}')
+        request = CHAT.read("application/json", _BODY)
         now = self._now_ns()
-        return Life(uuid7(now), now, now, self._snapshot, requested_model=name, request=request, admitted_ns=now)
+        return Life(
+            uuid7(now), now, now, self._snapshot, body=_BODY, requested_model=name, request=request, admitted_ns=now
+        )
 
     def _target(self, spec: TargetSpec) -> DrillTarget:
         return DrillTarget(spec, self._outage, self._note_met)

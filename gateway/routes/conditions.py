@@ -39,7 +39,7 @@ def why_not_read(condition: Condition, reading: Reading) -> str:
 
 
 def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) -> str:
-    """Give which part of a condition the model does not meet at present; empty where it meets all of it.
+    """Give which part of a condition the model does not meet at present, its pace aside; empty where it meets all.
 
     What is not known keeps nothing from being used, but for the cost: a model without a price is not cheap.
     """
@@ -61,12 +61,15 @@ def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) ->
             return "the model has no price, and max_cost_usd bounds it"
         if cost > most:
             return f"it may cost {usd(cost).normalize():f} USD; max_cost_usd is {condition.max_cost_usd}"
-    return _why_too_slow(condition, standing.ttft_seconds(model)) if condition.ttft_objective_ms is not None else ""
+    return ""
 
 
-def _why_too_slow(condition: Condition, ttft_seconds: float | None) -> str:
-    objective_ms = condition.ttft_objective_ms or 0
-    bound_ms = objective_ms * (1 - (condition.slo_headroom or 0))
+def why_too_slow(condition: Condition, model: ModelSpec, standing: Standing) -> str:
+    """Return why the model's recent answers began too late for a condition; empty if they did not."""
+    objective_ms = condition.ttft_objective_ms
+    if objective_ms is None:
+        return ""
+    bound_ms, ttft_seconds = objective_ms * (1 - (condition.slo_headroom or 0)), standing.ttft_seconds(model)
     if ttft_seconds is None or ttft_seconds * 1000 <= bound_ms:
         return ""
     return f"its answers begin after {ttft_seconds * 1000:.0f} ms; the objective leaves {bound_ms:.0f} ms"

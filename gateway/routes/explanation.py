@@ -160,3 +160,12 @@ class _Stated:
 
     def answer_seconds(self, leg: Leg) -> float | None:
         return self._request.answer_seconds.get(leg.model.id)
+
+    def may_probe(self, model: ModelSpec) -> bool:
+        return False
+
+    def begin_probe(self, model: ModelSpec) -> None:
+        """Nothing is led anywhere."""
+
+    def leave_out(self, model: ModelSpec) -> None:
+        """Nothing is counted."""

@@ -59,3 +59,12 @@ class Standing(Protocol):
 
     def answer_seconds(self, leg: Leg) -> float | None:
         """Give how long the whole answer is predicted to take there."""
+
+    def may_probe(self, model: ModelSpec) -> bool:
+        """Return whether a probe of a model whose answers come late is due, and this request may be it."""
+
+    def begin_probe(self, model: ModelSpec) -> None:
+        """Take note that the request is led to a late model as its probe."""
+
+    def leave_out(self, model: ModelSpec) -> None:
+        """Count that the request is led elsewhere because the model is late."""

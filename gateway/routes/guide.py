@@ -109,6 +109,7 @@ class RouteGuide:
                 continue
             found = await self._reader.read(reading_fork.id, reading_fork.semantic, request, life.who.tenant)
             readings[reading_fork.id] = Reading(found.intent, found.complexity)
+            life.route_state = life.route_state or found.obstacle
             add_decision(life, "semantic", found.facts())
         return Asked(
             tenant=life.who.tenant,
@@ -130,6 +131,8 @@ def _said(order: Order) -> dict[str, object]:
         said["skipped"] = order.skipped
     if order.late:
         said["late"] = order.late
+    if order.probe:
+        said["probe"] = order.probe
     return said
 
 

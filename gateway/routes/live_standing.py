@@ -66,13 +66,25 @@ class LiveStanding:
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
         """Give within which time its answers mostly began."""
-        return self._paces.ttft_seconds(model.id, self._clock.monotonic_ns())
+        return self._paces.ttft_seconds(model.id)
 
     def answer_seconds(self, leg: Leg) -> float | None:
         """Give how long an answer of the length that such requests have takes, behind what waits there now."""
         wait_ns = None if self._waits is None else self._waits(leg.pool)
-        tokens, now_ns = self._output_tokens(leg.model), self._clock.monotonic_ns()
-        return self._paces.answer_seconds(leg.model.id, tokens, now_ns, (wait_ns or 0) / 1e9)
+        return self._paces.answer_seconds(leg.model.id, self._output_tokens(leg.model), (wait_ns or 0) / 1e9)
+
+    def may_probe(self, model: ModelSpec) -> bool:
+        """Return whether a probe of a late model is due, and this request may be it."""
+        states_budget = self._life.latency_budget_ms is not None
+        return self._paces.is_probe_due(model.id, self._clock.monotonic_ns(), states_budget=states_budget)
+
+    def begin_probe(self, model: ModelSpec) -> None:
+        """Take note that the request is led to a late model as its probe."""
+        self._paces.begin_probe(model.id, self._clock.monotonic_ns())
+
+    def leave_out(self, model: ModelSpec) -> None:
+        """Count that the request is led elsewhere because the model is late."""
+        self._paces.leave_out(model.id)
 
     def _output_tokens(self, model: ModelSpec) -> int:
         request = self._life.request

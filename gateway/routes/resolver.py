@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from contracts.configuration import ModelSpec
 from contracts.holds import HeldFor, hold_on, is_canary
 from contracts.routes import Condition
-from gateway.routes.conditions import why_not, why_not_read, why_not_there
+from gateway.routes.conditions import why_not, why_not_read, why_not_there, why_too_slow
 from gateway.routes.facts import UNREAD, Asked, Standing
 from gateway.routes.plan import Branch, Fork, Leg
 from gateway.routes.turns import Turns
@@ -24,6 +24,7 @@ class Order:
     may_pass: bool = False
     chosen: int = 0  # so many of them are of the entries to choose among, before any fallback
     late: list[str] = field(default_factory=list)  # put last, for they are predicted to take too long
+    probe: str = ""  # the first, although its answers came late: to see whether they still do
 
 
 class Resolver:
@@ -34,6 +35,8 @@ class Resolver:
         self._standing = standing
         self._turns = turns
         self._takes_turns = takes_turns
+        self._slow: dict[int, Leg] = {}  # by identity: closed by nothing but their pace
+        self._to_probe: set[int] = set()  # of these, the ones that are open all the same, to be probed
 
     def order(self, fork: Fork) -> Order:
         """Give a route's legs in the order to try them; none where no entry takes the request."""
@@ -42,11 +45,31 @@ class Resolver:
             # Named a second time it adds nothing: the same model at targets that were tried.
             if not any(leg.model is known.model and leg.within == known.within for known in found.legs):
                 found.legs.append(leg)
+        self._settle_probe(found)
         budgets = (fork.latency_budget_ms, self._asked.latency_budget_ms)
         stated = [budget for budget in budgets if budget is not None]
         if stated and fork.cascade is None:  # a cascade keeps its order, and ends where its time does
             self._put_late_last(found, min(stated) / 1000)
         return found
+
+    def _settle_probe(self, found: Order) -> None:
+        """Probe a leg that is too slow for its condition if it comes first, and leave out all others of the kind."""
+        if not self._slow:
+            return
+        first = found.legs[0] if found.legs else None
+        if first is not None and id(first) in self._to_probe:
+            self._probe(found, first)
+        for place, leg in reversed(list(enumerate(found.legs))):
+            if leg is not first and id(leg) in self._to_probe:
+                del found.legs[place]
+                found.chosen -= place < found.chosen
+        for leg in self._slow.values():
+            if leg is not first:
+                self._standing.leave_out(leg.model)
+
+    def _probe(self, found: Order, leg: Leg) -> None:
+        self._standing.begin_probe(leg.model)
+        found.probe = leg.label
 
     def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
         """Give why a fork's branch leads to no model for the request; empty where it does."""
@@ -118,9 +141,10 @@ class Resolver:
             if all(reason for reason, _ in closed):
                 return f"none of its entries: {closed[0][0]}", any(may_pass for _, may_pass in closed)
             return "", False
-        return self._why_model_closed(branch.to.model, conditions)
+        return self._why_leg_closed(branch.to, conditions)
 
-    def _why_model_closed(self, model: ModelSpec, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
+    def _why_leg_closed(self, leg: Leg, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
+        model = leg.model
         limit, context = self._asked.output_limit, model.context_tokens
         if limit is not None and context is not None and limit > context:
             return f"max_tokens is {limit}; the context of {model.id!r} is {context} tokens", False
@@ -129,15 +153,37 @@ class Resolver:
             if reason:
                 passes = condition.min_budget_left is not None or condition.ttft_objective_ms is not None
                 return reason, passes
-        return "", False
+        reason = next(filter(None, [why_too_slow(condition, model, self._standing) for condition in conditions]), "")
+        if reason and self._takes_turns:
+            self._slow[id(leg)] = leg
+            if self._standing.may_probe(model):
+                self._to_probe.add(id(leg))
+                return "", False
+        return reason, bool(reason)
 
     def _put_late_last(self, found: Order, budget_seconds: float) -> None:
-        """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest."""
-        predicted = [(self._standing.answer_seconds(leg), leg) for leg in found.legs]
+        """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest.
+
+        Of those that would else come first, one whose probe is due stays first.
+        """
+        rest = found.legs[1:] if found.probe else found.legs
+        predicted = [(self._standing.answer_seconds(leg), leg) for leg in rest]
         late = [(seconds, leg) for seconds, leg in predicted if seconds is not None and seconds > budget_seconds]
         if not late:
             return
+        places = {id(leg) for _, leg in late}
+        before = list(takewhile(lambda leg: id(leg) in places, found.legs))
+        probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
+        if probed is not None:
+            self._probe(found, probed)
+            late = [pair for pair in late if pair[1] is not probed]
+        for leg in before:
+            if leg is not probed:
+                self._standing.leave_out(leg.model)
         late.sort(key=lambda pair: pair[0])
         found.late = [leg.label for _, leg in late]
         found.legs = [leg for leg in found.legs if not any(leg is other for _, other in late)]
         found.legs += [leg for _, leg in late]
+        if probed is not None:
+            found.legs.remove(probed)
+            found.legs.insert(0, probed)

@@ -1,7 +1,6 @@
 """What was chosen for a request: whom to ask in which order, and the counting of those that are asked."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from contracts.configuration import TargetSpec
 from contracts.errors import ClientGone, HedgeLost, TollkeeperError, UpstreamError
@@ -12,8 +11,6 @@ from contracts.routing.replica import Hold, Replica
 from gateway.clock import Clock
 from gateway.progress import Progress
 from gateway.routing.regret import Sample
-
-_WHOLE_KINDS: Final = frozenset(("openai_http", "litellm"))  # whose whole answers nobody sees grow
 
 
 class Placed:
@@ -79,10 +76,10 @@ class Choice:
         assert self.fleet_or_none is not None
         return self.fleet_or_none
 
-    def begin(self, spec: TargetSpec, progress: Progress) -> Placed | None:
+    def begin(self, spec: TargetSpec, progress: Progress, *, is_blind: bool = False) -> Placed | None:
         """Count a request that is about to be sent; `None` where nothing is counted, or the target is another pool's.
 
-        From `progress` it learns of the first token.
+        From `progress` it learns of the first token, which `is_blind` says that nobody sees.
         """
         fleet, ask, sight, clock = self.fleet_or_none, self._ask, self._sight, self._clock
         if fleet is None or ask is None or sight is None or clock is None:
@@ -92,6 +89,5 @@ class Choice:
             return None
         replica = fleet.replicas[place]
         cached = min(sight.cached_of(replica), ask.tokens)
-        is_blind = ask.is_whole and spec.kind in _WHOLE_KINDS
         hold = fleet.begin(replica, ask, cached, clock.monotonic_ns(), is_blind=is_blind)
         return Placed(self, replica, hold, progress, clock)

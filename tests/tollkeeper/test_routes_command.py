@@ -1,6 +1,10 @@
 """`tollkeeper routes` against a real control plane and over a file, and what it says of what it cannot do."""
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +58,72 @@ def test_a_route_is_set_listed_explained_and_deleted(data: Path, tmp_path: Path)
     assert refused.exit_code == 2 and "leads to model 'nothing'" in refused.output
     assert json.loads(run("routes", "delete", "org/assistant", "--json", *where).stdout)["deleted"]
     assert "no routes yet" in run("routes", "list", *where).output
+
+
+SEMANTIC = """
+semantic:
+  intents:
+    - {name: code, utterances: [Fix the bug, Write a function]}
+choose:
+  - {model: scripted-1, when: {intent: code}}
+fallbacks: [{model: scripted-1}]
+"""
+
+
+@pytest.mark.parametrize("state", ["loading", "ready", "unavailable", None])
+def test_a_semantic_route_says_whether_it_is_learned(data: Path, tmp_path: Path, state: str | None) -> None:
+    file = tmp_path / "assistant.yaml"
+    file.write_text(SEMANTIC)
+    made = run("routes", "set", "org/assistant", str(file), "--data", str(data))
+    assert "is learning its examples" in made.output
+    assert "x-tollkeeper-route-state: learning" in made.output
+    ready = {"semantic": {"routes": {} if state is None else {"org/assistant": {"state": state}}}}
+    with answering(ready) as url:
+        where = ("--data", str(data), "--gateway-url", url)
+        shown = run("routes", "show", "org/assistant", *where)
+        told = json.loads(run("routes", "show", "org/assistant", "--json", *where).stdout)
+    assert f"semantic: {state or 'unknown'}." in shown.output
+    assert "Write a function" in shown.output
+    assert told["semantic_state"] == (state or "unknown")
+    assert told["rules"]["fallbacks"] == [{"model": "scripted-1"}]
+
+
+def test_a_plain_route_is_shown_without_asking_the_gateway(data: Path, tmp_path: Path) -> None:
+    where = ("--data", str(data), "--gateway-url", "http://127.0.0.1:9")
+    file = tmp_path / "assistant.yaml"
+    file.write_text("choose:\n  - model: scripted-1\n")
+    run("routes", "set", "plain", str(file), "--data", str(data))
+    shown = run("routes", "show", "plain", *where)
+    assert shown.exit_code == 0
+    assert "semantic" not in shown.output
+    missing = run("routes", "show", "nothing", *where)
+    assert (missing.exit_code, "there is no route 'nothing'" in missing.output) == (2, True)
+
+
+@contextmanager
+def answering(body: object) -> Iterator[str]:
+    """Answer every GET with a JSON body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
 
 
 def test_a_file_is_explained_without_its_credentials(config: Path) -> None:

@@ -53,7 +53,7 @@ class CostPolicy:
         ranked = sorted(places, key=costs.__getitem__)
         best = ranked[0]
         first = None
-        if best in held and sight.replicas[best].prefilling:
+        if best in held and (sight.replicas[best].prefilling or sight.replicas[best].blind_running):
             first = self._copied(ask, sight, ranked, costs, held, weight)
         if first is None:
             first = self._preferred(ask, sight, ranked, costs, weight)

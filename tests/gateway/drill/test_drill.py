@@ -67,6 +67,19 @@ def test_no_request_is_lost_where_another_provider_serves_the_name(tmp_path, fau
     assert report.is_passed and report.back_after_seconds is not None
 
 
+def test_a_pools_bound_on_first_tokens_holds_in_a_drill(tmp_path):
+    pools = [
+        {"name": "far", "targets": [target("f1", "far"), target("f2", "far")], "failures": {"first_token_seconds": 1}},
+        {"name": "near", "targets": [target("n", "near")]},
+        {"name": "own", "targets": [target("o", "own")]},
+        {"name": "mixed", "targets": [target("m1", "far"), target("m2", "own")]},
+    ]
+    bound, bound_names = played(written(tmp_path, pools=pools), fault="stall")
+    _, plain_names = played(written(tmp_path), fault="stall")
+    assert bound.is_passed
+    assert bound_names["best"].worst_seconds + 3 < plain_names["best"].worst_seconds
+
+
 def test_the_playbook_says_who_answers_meanwhile(tmp_path):
     _, without = played(written(tmp_path), fault="error")
     _, by_the_book = played(written(tmp_path, playbooks=[PLAYBOOK]), fault="error")

@@ -68,6 +68,25 @@ def start(start_gateway: Start, kit: Any, local: LocalHost, eventually: Any) -> 
     return start
 
 
+@pytest.mark.parametrize(("settings", "is_streamed"), [({}, True), ({"params": {"stream": False}}, False)])
+async def test_a_whole_answer_under_a_bound_on_its_first_token_is_asked_for_by_a_stream(
+    start_gateway: Start, kit: Any, local: LocalHost, eventually: Any, settings: dict[str, Any], is_streamed: bool
+) -> None:
+    config = kit.configuration(("hosted", [litellm_target("any/model", "", settings=settings)]))
+    config["pools"][0]["failures"] = {"first_token_seconds": 0.5, "whole_answer_seconds": 0.2}
+    gateway = await start_gateway(config, providers_url=local.url)
+    await eventually(lambda: gateway.gateway.health()["provider_host"]["state"] == "ready")
+    if is_streamed:
+        local.library.script = (chunk("Hi"), 0.6, chunk(" there"), chunk(finish="stop"))
+        reply = await gateway.chat(model="hosted", messages=MESSAGES)
+        assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "Hi there")
+        assert reply.headers["content-type"] == "application/json"
+    local.library.script = (STALL,)
+    reply = await gateway.chat(model="hosted", messages=MESSAGES)
+    assert reply.status == 504
+    assert ("first_token_seconds" if is_streamed else "whole_answer_seconds") in reply.error["message"]
+
+
 async def test_the_host_gets_the_request_and_the_key_by_its_reference(start: Start, local: LocalHost) -> None:
     gateway = await start(settings={"params": {"api_version": "7"}, "timeouts": {"total": 9}}, url="http://x/")
     reply = await gateway.chat(model="hosted", messages=MESSAGES, temperature=0.5)

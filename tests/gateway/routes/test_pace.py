@@ -41,35 +41,73 @@ NOW = 100 * SECOND
 
 
 def test_nothing_is_known_of_a_model_after_two_answers_and_something_after_three():
-    assert book(*[attempt(0.2)] * 2).ttft_seconds("m", NOW) is None
-    assert book(*[attempt(0.2)] * 3).ttft_seconds("m", NOW) == pytest.approx(0.2)
-    assert book(*[attempt(0.2)] * 3).ttft_seconds("other", NOW) is None
+    assert book(*[attempt(0.2)] * 2).ttft_seconds("m") is None
+    assert book(*[attempt(0.2)] * 3).ttft_seconds("m") == pytest.approx(0.2)
+    assert book(*[attempt(0.2)] * 3).ttft_seconds("other") is None
 
 
 def test_answers_that_scatter_are_expected_later_than_their_mean():
     seen = book(*[attempt(0.1 + 0.2 * (number % 2)) for number in range(40)])
-    assert 0.3 < seen.ttft_seconds("m", NOW) < 0.5
+    assert 0.3 < seen.ttft_seconds("m") < 0.5
 
 
 def test_an_answer_takes_its_beginning_and_its_tokens():
     streamed = book(*[attempt(0.5, took=1.5, tokens=10)] * 3)
-    assert streamed.answer_seconds("m", 20, NOW) == pytest.approx(0.5 + 20 * 0.1)
+    assert streamed.answer_seconds("m", 20) == pytest.approx(0.5 + 20 * 0.1)
     whole = book(*[attempt(None, took=2.0, tokens=10)] * 3)
-    assert whole.answer_seconds("m", 20, NOW) == pytest.approx(4.0) and whole.ttft_seconds("m", NOW) is None
+    assert whole.answer_seconds("m", 20) == pytest.approx(4.0) and whole.ttft_seconds("m") is None
 
 
 def test_what_waits_there_now_counts_where_it_is_more_than_answers_lately_waited():
     streamed = book(*[attempt(0.5, took=1.5, tokens=10)] * 3)
     for wait, begins in ((0.4, 0.5), (0.5, 0.5), (0.6, 0.6)):
-        assert streamed.answer_seconds("m", 20, NOW, wait) == pytest.approx(begins + 2.0)
+        assert streamed.answer_seconds("m", 20, wait) == pytest.approx(begins + 2.0)
 
 
 def test_what_broke_off_says_nothing_of_an_answers_length():
     broken = book(*[attempt(0.2, error=UpstreamBroken("x"))] * 3)
-    assert broken.answer_seconds("m", 20, NOW) is None and broken.ttft_seconds("m", NOW) == pytest.approx(0.2)
+    assert broken.answer_seconds("m", 20) is None and broken.ttft_seconds("m") == pytest.approx(0.2)
 
 
-def test_a_model_is_given_another_chance_after_half_a_minute():
+@pytest.mark.parametrize(
+    ("left_out", "seconds", "states_budget", "is_due"),
+    [
+        (19, 5, False, True),
+        (18, 5, False, False),
+        (19, 4.999, False, False),  # at much traffic the pause bounds it
+        (1_000, 4.999, False, False),
+        (0, 29.999, False, False),
+        (0, 30, False, True),  # at little traffic the time does
+        (1_000, 299.999, True, False),
+        (0, 300, True, True),
+    ],
+)
+def test_a_probe_is_due_after_so_many_requests_or_so_long(left_out, seconds, states_budget, is_due):
     seen = book(*[attempt(9.0)] * 3)
-    assert seen.ttft_seconds("m", NOW + 30 * SECOND) == pytest.approx(9.0)
-    assert seen.ttft_seconds("m", NOW + 30 * SECOND + 1) is None
+    seen.begin_probe("m", NOW)
+    for _ in range(left_out):
+        seen.leave_out("m")
+    at_ns = NOW + round(seconds * SECOND)
+    assert seen.is_probe_due("m", at_ns, states_budget=states_budget) is is_due
+    seen.begin_probe("m", at_ns)
+    assert not seen.is_probe_due("m", at_ns, states_budget=states_budget), "one at a time"
+
+
+def test_what_a_probe_shows_replaces_what_was_known():
+    seen = book(*[attempt(9.0, took=10.0)] * 50)
+    assert seen.ttft_seconds("m") == pytest.approx(9.0)
+    seen.begin_probe("m", NOW)
+    seen.learn("m", attempt(9.0, took=10.0, ended=109.9))  # it had begun before
+    assert seen.ttft_seconds("m") == pytest.approx(9.0)
+    seen.learn("m", attempt(0.02, took=0.12, ended=111.0))
+    assert seen.ttft_seconds("m") == pytest.approx(0.02)
+    assert seen.answer_seconds("m", 10) == pytest.approx(0.12)
+    for _ in range(3):
+        seen.learn("m", attempt(9.0, took=10.0, ended=140.0))
+    assert seen.ttft_seconds("m") > 2, "one good answer does not hide that it is slow again"
+
+
+def test_nothing_is_probed_of_which_nothing_is_known():
+    assert not PaceBook().is_probe_due("m", NOW)
+    PaceBook().begin_probe("m", NOW)
+    PaceBook().leave_out("m")

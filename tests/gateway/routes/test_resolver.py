@@ -13,9 +13,11 @@ from contracts.moments import unix_ns
 from contracts.route_checks import Serving, sound_routes
 from contracts.routes import RouteSpec, route_spec
 from gateway.routes.facts import Asked, Reading
+from gateway.routes.pace import PaceBook
 from gateway.routes.plan import plan_route
 from gateway.routes.resolver import Resolver
 from gateway.routes.turns import Turns
+from tests.gateway.routes.test_pace import attempt
 
 REGIONS = ("eu", "us", "ap", "")
 ASKED = Asked("acme", at_ns=unix_ns(datetime(2026, 11, 21, 9, 30, tzinfo=UTC)))  # a Saturday
@@ -30,6 +32,9 @@ class Standing:
     cost: int | None = None
     ttft: dict = field(default_factory=dict)
     seconds: dict = field(default_factory=dict)
+    due: tuple = ()
+    probed: list = field(default_factory=list)
+    left_out: list = field(default_factory=list)
 
     def prompt_tokens(self, model):
         return self.tokens
@@ -45,6 +50,15 @@ class Standing:
 
     def answer_seconds(self, leg):
         return self.seconds.get(leg.model.id)
+
+    def may_probe(self, model):
+        return model.id in self.due
+
+    def begin_probe(self, model):
+        self.probed.append(model.id)
+
+    def leave_out(self, model):
+        self.left_out.append(model.id)
 
 
 def serving_of(routes=(), **regions_of_models) -> Serving:
@@ -211,3 +225,105 @@ def test_nothing_that_a_pinned_route_leads_to_is_outside_its_regions(
             if route.regions:
                 assert leg.regions is not None and leg.regions <= set(route.regions)
                 assert all(target.region in route.regions for target in leg.pool.targets)
+
+
+# probes of models whose answers came late
+
+CHAIN = {"choose": [{"model": "a"}], "fallbacks": [{"model": "b"}, {"model": "c"}], "latency_budget_ms": 1_000}
+OBJECTIVE = {"choose": [{"model": "a", "when": {"ttft_objective_ms": 100}}], "fallbacks": [{"model": "b"}]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "standing", "models", "probed", "left_out"),
+    [
+        (CHAIN, {"seconds": {"a": 5}}, ["b", "c", "a"], [], ["a"]),
+        (CHAIN, {"seconds": {"a": 5}, "due": ("a",)}, ["a", "b", "c"], ["a"], []),
+        (CHAIN, {"seconds": {"a": 5, "b": 3}, "due": ("b",)}, ["b", "c", "a"], ["b"], ["a"]),
+        (CHAIN, {"seconds": {"a": 5, "b": 3}, "due": ("a", "b")}, ["a", "c", "b"], ["a"], ["b"]),
+        (CHAIN, {"seconds": {"b": 3}, "due": ("b",)}, ["a", "c", "b"], [], []),  # it would not have been asked
+        (CHAIN, {"seconds": {"a": 5, "b": 3, "c": 4}}, ["b", "c", "a"], [], ["a", "b", "c"]),
+        (CHAIN, {"seconds": {"a": 0.5}, "due": ("a",)}, ["a", "b", "c"], [], []),  # it is not late
+        (OBJECTIVE, {"ttft": {"a": 5}}, ["b"], [], ["a"]),
+        (OBJECTIVE, {"ttft": {"a": 5}, "due": ("a",)}, ["a", "b"], ["a"], []),
+        (OBJECTIVE, {"ttft": {"a": 0.05}, "due": ("a",)}, ["a", "b"], [], []),
+        (
+            {**OBJECTIVE, "latency_budget_ms": 1_000},
+            {"ttft": {"a": 5}, "seconds": {"a": 9, "b": 0.1}, "due": ("a",)},
+            ["a", "b"],
+            ["a"],
+            [],
+        ),
+        (  # what is too slow for its entry is never a fallback, nor probed as one
+            {"choose": [{"model": "b"}], "fallbacks": [{"model": "a", "when": {"ttft_objective_ms": 100}}]},
+            {"ttft": {"a": 5}, "due": ("a",)},
+            ["b"],
+            [],
+            ["a"],
+        ),
+    ],
+)
+def test_a_late_model_that_would_come_first_is_probed_when_that_is_due(rules, standing, models, probed, left_out):
+    standing = Standing(**standing)
+    assert models_of(rules, standing=standing) == models
+    assert standing.probed == probed
+    assert sorted(standing.left_out) == left_out
+
+
+def test_a_look_at_a_route_probes_nothing():
+    standing, plan = Standing(ttft={"a": 5}, due=("a",)), plan_route(route_spec("r", OBJECTIVE), serving_of())
+    order = Resolver(ASKED, standing, Turns(), takes_turns=False).order(plan)
+    assert ([leg.model.id for leg in order.legs], standing.probed) == (["b"], [])
+
+
+class Played:
+    """A route whose first model is slow until a moment, in time that is only counted."""
+
+    def __init__(self, rules, recovers_at):
+        self.plan = plan_route(route_spec("r", rules), serving_of())
+        self.paces, self.turns, self.recovers_at = PaceBook(), Turns(), recovers_at
+
+    def ask(self, at, states_budget=False):
+        """Ask once; say which model answered."""
+
+        class Now(Standing):
+            def may_probe(_, model):
+                return self.paces.is_probe_due(model.id, round(at * 1e9), states_budget=states_budget)
+
+            def begin_probe(_, model):
+                self.paces.begin_probe(model.id, round(at * 1e9))
+
+            def leave_out(_, model):
+                self.paces.leave_out(model.id)
+
+            def ttft_seconds(_, model):
+                return self.paces.ttft_seconds(model.id)
+
+            def answer_seconds(_, leg):
+                return self.paces.answer_seconds(leg.model.id, 10)
+
+        model = Resolver(ASKED, Now(), self.turns).order(self.plan).legs[0].model.id
+        ttft = 0.02 if model != "a" or at >= self.recovers_at else 3.0
+        self.paces.learn(model, attempt(ttft, took=ttft + 0.1, ended=at + ttft + 0.1))
+        return model
+
+
+@pytest.mark.parametrize("rules", [CHAIN, OBJECTIVE])
+@pytest.mark.parametrize("per_second", [0.1, 1, 10, 100])
+def test_a_recovered_model_is_used_again_and_one_that_is_still_slow_costs_a_share(rules, per_second):
+    played = Played(rules, recovers_at=300.0)
+    asked = [(at, played.ask(at)) for at in [1 + n / per_second for n in range(round(400 * per_second))]]
+    slow = [model for at, model in asked if 60 <= at < 300]
+    most = max(len(slow) / 20, 240 / 30) + 1
+    assert 1 <= slow.count("a") <= most, "one in twenty, or one in half a minute"
+    back = min(at for at, model in asked if at >= 300 and model == "a")
+    assert back <= 331
+    assert {model for at, model in asked if at > 345} == {"a"}
+
+
+def test_requests_with_a_budget_of_their_own_probe_only_where_nobody_else_comes():
+    played = Played(CHAIN, recovers_at=10.0)
+    for at in (1, 2, 3):
+        played.ask(at)
+    asked = [(at, played.ask(at, states_budget=True)) for at in range(10, 400)]
+    assert min(at for at, model in asked if model == "a") in range(300, 310)
+    assert {model for at, model in asked if at > 310} == {"a"}

@@ -89,3 +89,25 @@ async def test_where_no_route_reads_prompts_no_embedder_runs(start_gateway, kit)
     gateway = await start_gateway(settings)
     await ask(gateway, "Please debug my Java code", model="plain")
     assert standing(gateway) == {"embedder": "not_running", "embedder_restarts": 0, "vectors_made": 0, "routes": {}}
+
+
+async def test_answers_of_the_default_say_that_the_route_could_not_read(start_gateway, kit, eventually):
+    gateway = await start_gateway(config(kit), semantic_timeout_ms=30_000)
+    reader = gateway.gateway._semantic.reader
+    seen = set()
+
+    async def state_and_header(**fields):
+        answer = await gateway.chat(model="assistant", **fields)
+        read = json.loads(gateway.requests()[-1].route_decision)["semantic"]["state"]
+        return answer.status, read, answer.headers.get("x-tollkeeper-route-state")
+
+    for fields in ({}, {"stream": True}):
+        seen.add(await state_and_header(**fields))
+    assert seen == {(200, "loading", "learning")}
+    await eventually(lambda: reader.status()["assistant"]["state"] == "ready", within=30)
+    assert (await state_and_header())[2] is None
+    reader._timeout_seconds = 0.0
+    unknown = [{"role": "user", "content": "a text whose vector is not known"}]
+    assert await state_and_header(messages=unknown) == (200, "late", "late")
+    plain = await gateway.chat(model="plain")
+    assert "x-tollkeeper-route-state" not in plain.headers
