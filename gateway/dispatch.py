@@ -32,6 +32,7 @@ from gateway.guardrails.request_guard import RequestGuard, cut_by
 from gateway.journey import Journeys
 from gateway.life import Life
 from gateway.operations import CHAT, Operation
+from gateway.public_errors import public_error
 from gateway.reading import read_latency_budget, read_priority, read_tags
 from gateway.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.stages import Passage, Stages
@@ -396,12 +397,29 @@ class Dispatcher:
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket)
 
+    @staticmethod
+    def _public_error(life: Life, error: TollkeeperError) -> TollkeeperError:
+        """Return the error as the caller may see it; what is kept back is logged for the operators."""
+        shown = public_error(
+            error,
+            model=life.requested_model,
+            request_id=str(life.id),
+            body=life.body,
+            targets=[attempt.target for attempt in life.attempts],
+        )
+        if shown is not error and not life.attempts:  # else the line of its last attempt has it
+            _log.warning(
+                "request failed",
+                extra={"request_id": str(life.id), "code": error.error_code, "reason": error.message},
+            )
+        return shown
+
     def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:
             at_end = self._stages.limiter.headers_at_end(life, passage.grant)
             headers = ((b"x-request-id", str(life.id).encode()), *at_end)
             shape = operation.errors if passage.reply is None else passage.reply.errors(operation.errors)
-            send_error(exchange, life.error, headers, shape)
+            send_error(exchange, self._public_error(life, life.error), headers, shape)
         elif passage.reply is not None:
             passage.reply.conclude()
         if passage.visit is not None:
