@@ -71,8 +71,9 @@ def told(answer):
 
 
 def without_times(error):
-    """Give an error without the wait that its message tells."""
-    return {**error, "message": re.sub(r"in [\d.hms]+$", "", error["message"])}
+    """Give an error without the wait and the request's id that its message tells."""
+    said = re.sub(r" \(request [0-9a-f-]{36}\)$", "", error["message"])
+    return {**error, "message": re.sub(r"in [\d.hms]+$", "", said)}
 
 
 def facts(record):
