@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 
 from backends.native import mypyc_attr
-from contracts.errors import UpstreamError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests ask, too
@@ -13,5 +12,8 @@ class Asker(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def reply_ended(self, error: UpstreamError | None) -> None:
-        """Take note, once, that the reply has ended: well, or with what went wrong."""
+    def reply_ended(self, error: Exception | None) -> None:
+        """Take note, once, that the reply has ended: well, or with what went wrong.
+
+        An UpstreamError is the server's fault. Anything else was raised where the reply was taken, and is ours.
+        """

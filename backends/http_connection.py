@@ -13,7 +13,7 @@ from backends.http_head import LastHead
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
 from backends.tls import tls_refusal
-from contracts.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
+from contracts.errors import UpstreamBroken, UpstreamTimeout
 
 # News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
 _STALE_SECONDS: Final = 1.0
@@ -103,7 +103,7 @@ class Connection:
                     return
                 rest = _rest_of(data, chunks)
             except Exception as error:  # as in a callback of the parser's
-                self._fail(_fault_of(error))
+                self._fail(error)
                 return
             if len(rest) != len(data):
                 self.deadline = self._time() + self._between
@@ -149,7 +149,7 @@ class Connection:
         try:
             self.receiver.on_head(200, headers)
             self.receiver.on_body(body)
-        except UpstreamError as error:
+        except Exception as error:  # as in a callback of the parser's
             self._fail(error)
             return
         self._end(None)
@@ -286,11 +286,11 @@ class Connection:
         if self.transport is not None:
             self.transport.abort()
 
-    def _fail(self, error: UpstreamError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._end(error)
         self.abort()
 
-    def _end(self, error: UpstreamError | None) -> None:
+    def _end(self, error: Exception | None) -> None:
         """Tell how the reply ended, the first time. What comes after it nobody asked for."""
         self._is_awaited = False
         asker, self._asker = self._asker, None
@@ -326,9 +326,12 @@ def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
         data = data[length:]
 
 
-def _fault_of(raised: BaseException | None) -> UpstreamError:
-    """Give what a reply ends with of which this was raised where it was taken."""
-    if isinstance(raised, UpstreamError):
+def _fault_of(raised: BaseException | None) -> Exception:
+    """Return what a reply ends with: what its receiver has raised, or, if it raised nothing, that this is not HTTP.
+
+    A fault of the receiver's is not the server's: it stays what it is, for whoever waits for the reply to log.
+    """
+    if isinstance(raised, Exception):
         return raised
     return UpstreamBroken("the target's reply is not valid HTTP/1.1")
 

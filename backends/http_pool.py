@@ -19,7 +19,7 @@ from backends.http_connection import Connection, Receiver, StaleConnection
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls, tls_refusal
-from contracts.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from contracts.errors import UpstreamTimeout, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ class _Waiting(Asker):
     def __init__(self, done: asyncio.Future[None]) -> None:
         self._done = done
 
-    def reply_ended(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: Exception | None) -> None:
         if self._done.done():  # who waited may have left
             return
         if error is None:

@@ -43,6 +43,13 @@ class TollkeeperError(Exception):
         return self._code or self.code
 
 
+class GatewayFault(TollkeeperError):
+    """A fault of the gateway's own: its log has it under the request's id, and no target is to blame."""
+
+    def __init__(self, message: str = "the gateway failed; the request id helps its operators find out why") -> None:
+        super().__init__(message)
+
+
 # What the caller sent is wrong.
 
 

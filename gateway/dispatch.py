@@ -13,7 +13,7 @@ from typing import Final
 from backends.llm.base import ModelCall, SentAhead
 from contracts.chat import GenerationRequest
 from contracts.configuration import KeyEntry, ModelSpec, TargetSpec
-from contracts.errors import ClientGone, ContentFiltered, InvalidUsage, MalformedBody, TollkeeperError
+from contracts.errors import ClientGone, ContentFiltered, GatewayFault, InvalidUsage, MalformedBody, TollkeeperError
 from contracts.guardrails.finding import Verdict
 from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import uuid7
@@ -32,6 +32,7 @@ from gateway.guardrails.request_guard import RequestGuard, cut_by
 from gateway.journey import Journeys
 from gateway.life import Life
 from gateway.operations import CHAT, Operation
+from gateway.public_errors import public_error
 from gateway.reading import read_latency_budget, read_priority, read_tags
 from gateway.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.stages import Passage, Stages
@@ -189,12 +190,18 @@ class Dispatcher:
             else:
                 await self._end_early(life, passage, passage.ended_by)
         except TollkeeperError as error:
-            self._fail(life, error)
+            if passage.ended_by is None:
+                self._fail(life, error)
+            else:  # the gateway had ended the answer, and what its target did before it was stopped changes nothing
+                await self._be_cancelled()
+                await self._end_early(life, passage, passage.ended_by)
         except RecursionError:  # what the reading of a body just bore, its further way may not
             self._fail(life, MalformedBody("the body is nested too deeply"))
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
             _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
-            self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
+            self._fail(life, GatewayFault())
+            if passage.ended_by is not None:
+                await self._be_cancelled()
         life.ended_ns = self._clock.monotonic_ns()
         await self._settle(life, passage)
         life.response_bytes = exchange.bytes_sent
@@ -231,7 +238,7 @@ class Dispatcher:
                 life.response_bytes += reply.prepare_end(life.usage)
         except Exception:
             _log.exception("answer cannot be rendered", extra={"request_id": str(life.id)})
-            self._fail(life, TollkeeperError("the gateway failed; the request id helps its operators find out why"))
+            self._fail(life, GatewayFault())
 
     async def _keep(self, life: Life, reply: Reply) -> None:
         """Keep the answer, which is a good one also where that fails, and where the client does not wait for it."""
@@ -341,6 +348,12 @@ class Dispatcher:
             life.finish_reason = why.ends_with
             passage.reply.end_early(why)
 
+    @staticmethod
+    async def _be_cancelled() -> None:
+        """Take the cancellation by which an answer is ended early, before it could interrupt what must be done yet."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+
     def _fail(self, life: Life, error: TollkeeperError) -> None:
         life.error = error
         last = life.last_attempt
@@ -387,12 +400,29 @@ class Dispatcher:
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket)
 
+    @staticmethod
+    def _public_error(life: Life, error: TollkeeperError) -> TollkeeperError:
+        """Return the error as the caller may see it; what is kept back is logged for the operators."""
+        shown = public_error(
+            error,
+            model=life.requested_model,
+            request_id=str(life.id),
+            body=life.body,
+            targets=[attempt.target for attempt in life.attempts],
+        )
+        if shown is not error and not life.attempts:  # else the line of its last attempt has it
+            _log.warning(
+                "request failed",
+                extra={"request_id": str(life.id), "code": error.error_code, "reason": error.message},
+            )
+        return shown
+
     def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:
             at_end = self._stages.limiter.headers_at_end(life, passage.grant)
             headers = ((b"x-request-id", str(life.id).encode()), *at_end)
             shape = operation.errors if passage.reply is None else passage.reply.errors(operation.errors)
-            send_error(exchange, life.error, headers, shape)
+            send_error(exchange, self._public_error(life, life.error), headers, shape)
         elif passage.reply is not None:
             passage.reply.conclude()
         if passage.visit is not None:

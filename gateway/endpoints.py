@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import msgspec
 
 from contracts.configuration import KeyEntry, Snapshot
-from contracts.errors import MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
+from contracts.errors import GatewayFault, MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.error_answer import send_error
@@ -20,6 +20,7 @@ from gateway.lane.quick_lane import QuickLane
 from gateway.metrics.endpoint import PATH as METRICS
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.operations import CHAT, OPERATIONS, Operation
+from gateway.public_errors import public_error
 from gateway.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
 from gateway.reply import JSON
 from gateway.resource import Resource
@@ -155,7 +156,13 @@ class Endpoints:
             allowed = ", ".join(self._methods_of(exchange.path)).encode()
             send_error(exchange, error, ((b"allow", allowed),), shape)
         except TollkeeperError as error:
-            send_error(exchange, error, shape=shape)
+            shown = public_error(error)
+            if shown is not error:
+                _log.warning(
+                    "request failed",
+                    extra={"path": exchange.path[:100], "code": error.error_code, "reason": error.message},
+                )
+            send_error(exchange, shown, shape=shape)
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
             _log.exception("request failed by a fault of the gateway", extra={"path": exchange.path[:100]})
-            send_error(exchange, TollkeeperError("the gateway failed; its log says why"), shape=shape)
+            send_error(exchange, GatewayFault("the gateway failed; its log says why"), shape=shape)

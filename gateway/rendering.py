@@ -225,11 +225,6 @@ class WholeText(ABC):
             self._logprobs.extend(delta.logprobs)
         self.finish_reason = delta.finish_reason or self.finish_reason
 
-    def end_early(self, reason: str = "length") -> None:
-        """Say that the gateway ended the choice, unless it had ended; of one that was filtered, in any case."""
-        if reason == "content_filter" or not self.finish_reason:
-            self.finish_reason = reason
-
     @property
     def spoken(self) -> str | None:
         """Give the text, as far as it has come; `None` for a choice that does something else than speak."""

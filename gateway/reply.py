@@ -199,7 +199,8 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         self._renderer = renderer
         self._choices: list[WholeText] = []
         self._opened: set[int] = set()
-        self._finished: set[int] = set()
+        self._finished: set[int] = set()  # choices that the target has ended
+        self._ended: set[int] = set()  # those whose end went on, towards the client
         self._renders_usage = False
         self._facts = facts_wanted(request)
         self._filter: AnswerFilter | None = None
@@ -214,6 +215,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         if not resumes:
             if self._choices or self._opened or self._finished:
                 self._choices, self._opened, self._finished = [], set(), set()
+                self._ended = set()
             self._renders_usage = False
             if self._facts is not None:
                 self._facts.begin()
@@ -232,6 +234,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         now = self._clock.monotonic_ns()
         for delta in deltas:
             self._take(delta, now)
+            self._note_end(delta)
             if through is not None:
                 through.take(delta, now)
         if is_usage_only and not wants_usage(self._request):
@@ -290,6 +293,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             tell(through.blocked)
 
     def _put(self, delta: Delta) -> None:
+        self._note_end(delta)
         if not self._is_streamed:
             self._collect(delta)
         elif delta.index in self._opened:
@@ -323,13 +327,15 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             for delta in self._filter.rest(None, self._clock.monotonic_ns()):
                 self._put(delta)
         super().end_early(why)
-        for choice in self._choices:
-            choice.end_early(why.ends_with)
+        # What the target has ended counts for nothing here: its end may have come behind what was stopped.
+        open_choices = [index for index in range(self._request.choice_count) if index not in self._ended]
         if self._is_streamed:
-            unfinished = set(range(self._request.choice_count)) - self._finished
-            for index in sorted(unfinished & self._progress.choices or unfinished):
+            for index in open_choices:
                 self._send_event(self._renderer.ending(index, why))
             self._renders_usage = True  # an upstream's own comes after its end, which it does not reach
+        elif self._body is None:
+            for index in open_choices:
+                self._collect(Delta(0, index=index, finish_reason=why.ends_with))
 
     def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
         """Give what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
@@ -390,9 +396,13 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
     def _gather(self, delta: Delta) -> None:
         """Take a part of an answer that has come whole."""
         if self._filter is None:
-            self._collect(delta)
+            self._put(delta)
         else:
             self._put_filtered(delta, self._filter, self._clock.monotonic_ns())
+
+    def _note_end(self, delta: Delta) -> None:
+        if delta.finish_reason is not None:
+            self._ended.add(delta.index)
 
     def _collect(self, delta: Delta) -> None:
         while len(self._choices) <= delta.index:

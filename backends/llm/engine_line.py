@@ -1,15 +1,12 @@
 """One connection to an engine host: bytes become frames, and frames of requests go to their streams at once."""
 
 import asyncio
-import logging
 from typing import Protocol, cast
 
 from backends.llm.engine_stream import EngineStream
-from contracts.errors import InvalidRecord, UpstreamBroken
+from contracts.errors import InvalidRecord
 from contracts.frame_splitter import FrameSplitter
 from contracts.wire import Delta, FromGateway, FromHost, frame, from_host
-
-_log = logging.getLogger(__name__)
 
 
 class LineOwner(Protocol):
@@ -87,6 +84,5 @@ class EngineLine(asyncio.Protocol):
 def _deliver(stream: EngineStream, message: Delta) -> None:
     try:
         stream.on_delta(message)
-    except Exception:  # the edge between requests: one answer's fault must not end those that share the connection
-        _log.exception("delta cannot be passed on", extra={"request_id": message.request_id.hex()})
-        stream.fail(UpstreamBroken("what the engine host sent cannot be passed on"))
+    except Exception as error:  # one answer's fault must not end those that share the connection
+        stream.fail(error)

@@ -6,7 +6,6 @@ from typing import Final
 
 from backends.llm.base import DeltaSink
 from backends.llm.text_sink import TextSink
-from contracts.errors import TollkeeperError
 from contracts.generation import Delta
 from contracts.usage import UNKNOWN_USAGE, Usage
 from contracts.wire import Delta as WireDelta
@@ -105,8 +104,11 @@ class EngineStream:
         if not end.done():
             end.set_result(message)
 
-    def fail(self, error: TollkeeperError) -> None:
-        """End without an account: the host is gone, or what it sends cannot be used."""
+    def fail(self, error: Exception) -> None:
+        """End without an account: the host is gone, what it sends cannot be used, or the sink failed to take it.
+
+        The last is no TollkeeperError, and nothing that the host is to blame for.
+        """
         self.resume()
         end = self._awaited()
         if not end.done():
@@ -126,8 +128,11 @@ class EngineStream:
             self._held_tokens = self._held_reasoning = 0
             if self._on_held is not None:
                 self._on_held(0, 0)
-            for delta in _joined(held):
-                self._sink.delta(delta)
+            try:
+                for delta in _joined(held):
+                    self._sink.delta(delta)
+            except Exception as error:  # whoever is told is a connection: that of others' answers, or the client's
+                self.fail(error)
 
     # what the target calls
 

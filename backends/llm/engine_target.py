@@ -232,6 +232,10 @@ class EngineTarget:
                 sink.account(msgspec.structs.replace(result, continuation=_continuation(model, stream, call)))
                 raise
             # All of the answer is here: only the host's account of it is lost.
+        except Exception:  # a fault of ours: the host would go on for nobody
+            self._host.abort(request_id)
+            sink.account(self._result(model, stream, None, given))
+            raise
         finally:
             self._host.forget(request_id)
         result = self._result(model, stream, final, given)

@@ -27,7 +27,6 @@ from contracts.chat import GenerationRequest
 from contracts.configuration import TargetSpec
 from contracts.errors import (
     ConfigurationError,
-    UpstreamError,
 )
 from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
@@ -167,7 +166,7 @@ class _SentOnIdle(SentRequest):
         self._pool = pool
         self._target = target
 
-    def conclude(self, error: UpstreamError | None) -> None:
+    def conclude(self, error: Exception | None) -> None:
         """Know what the reply was. Raises SendAgain where the connection was dead or the credentials are old."""
         if isinstance(error, StaleConnection):
             self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one

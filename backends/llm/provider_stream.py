@@ -1,13 +1,9 @@
 """One request under way at a provider host: its chunks on their way to the reader, and its end."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.wire import Chunk, Invoked
-
-_log = logging.getLogger(__name__)
 
 
 class ProviderStream:
@@ -23,19 +19,16 @@ class ProviderStream:
             return
         try:
             self._take(message.data)
-        except TollkeeperError as error:
+        except Exception as error:  # one answer's fault must not end those that share the connection
             self.fail(error)
-        except Exception:  # the edge between requests: one answer's fault must not end those that share the connection
-            _log.exception("chunk cannot be passed on", extra={"request_id": message.request_id.hex()})
-            self.fail(UpstreamBroken("what the provider host sent cannot be passed on"))
 
     def on_invoked(self, message: Invoked) -> None:
         """Take the end."""
         if not self._done.done():
             self._done.set_result(message)
 
-    def fail(self, error: TollkeeperError) -> None:
-        """End without an account: the host is gone, or what it sends cannot be used."""
+    def fail(self, error: Exception) -> None:
+        """End without an account: the host is gone, what it sends cannot be used, or the reader failed to take it."""
         if not self._done.done():
             self._done.set_exception(error)
 

@@ -162,7 +162,7 @@ class ProviderTarget:
             if end_of_it is not None:
                 _take_usage(reader, end_of_it)
             raise
-        except TollkeeperError:
+        except Exception:  # also a fault of ours: the host would go on for nobody
             self._host.abort(request_id)
             raise
         finally:

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from backends.asker import Asker
 from backends.llm.base import PassingSink, SentAhead
 from contracts.chat import GenerationRequest
-from contracts.errors import UpstreamError
 from contracts.generation import Result
 from contracts.records import CountMethod
 from contracts.requests import AnyRequest
@@ -31,7 +30,7 @@ class SentRequest(ABC):
         self.served_version = ""
 
     @abstractmethod
-    def conclude(self, error: UpstreamError | None) -> None:
+    def conclude(self, error: Exception | None) -> None:
         """Know what the reply was, which has ended like this. Raises SendAgain, or what `Target.call` would."""
 
     @abstractmethod

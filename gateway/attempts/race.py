@@ -9,7 +9,7 @@ import msgspec
 
 from backends.llm.base import ModelCall
 from contracts.configuration import TargetSpec
-from contracts.errors import TollkeeperError, UnsupportedParameter
+from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
 from contracts.generation import Result
 from contracts.records import AttemptReason
 from gateway.attempts.attempt_run import AttemptRun, is_final
@@ -151,5 +151,5 @@ def _tell_of_bug(racer: Racer) -> None:
     bug = None if racer.task.cancelled() else racer.task.exception()
     if bug is not None:
         attempt = racer.run.attempt
-        attempt.error = TollkeeperError("the gateway failed; the request id helps its operators find out why")
+        attempt.error = GatewayFault()
         _log.error("a hedged call failed by a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id})

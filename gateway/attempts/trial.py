@@ -128,18 +128,23 @@ class Trial:
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
         """Take a failure, and what another target needs to go on from it. Raises one that no other can mend."""
+        is_refused = isinstance(error, UnsupportedParameter)
+        _log.log(
+            logging.DEBUG if is_refused else logging.INFO if is_final(error) else logging.WARNING,
+            "target failed",
+            extra={
+                "request_id": str(self._life.id),
+                "target": spec.id,
+                "code": error.error_code,
+                "reason": error.message,
+            },
+        )
         if is_final(error):
             raise error
-        is_refused = isinstance(error, UnsupportedParameter)
         self._failure = self._failure if is_refused and self._failure is not None else error
         last = self._life.last_attempt
         assert last is not None
         self._call.continuation = last.result.continuation
-        _log.log(
-            logging.DEBUG if is_refused else logging.WARNING,
-            "target failed",
-            extra={"request_id": str(self._life.id), "target": spec.id, "code": error.error_code},
-        )
 
     def _may_go_on(self, *, resumes: bool, is_again: bool) -> bool:
         """Say whether the pool's budget bears a further try: of what may add to an overload, not of the rest."""

@@ -89,9 +89,17 @@ class AnswerFilter:
         for kept in (self._channels, self._last, self._said, self._kept):
             kept.clear()
 
+    def _is_stopped(self) -> bool:
+        """Return whether the answer was ended.
+
+        A method, so that no checker takes what it returned for granted after the next piece: compiled code would then
+        read `_blocked` as the None that it was, and fail.
+        """
+        return self._blocked is not None
+
     def take(self, delta: Delta, now_ns: int) -> list[Delta]:
         """Take a piece; give what may go out of what has come. Raises UpstreamBroken on calls that are none."""
-        if self._blocked is not None:
+        if self._is_stopped():
             return []
         if not self._plan.acts:
             self._watch(delta, now_ns)
@@ -99,14 +107,14 @@ class AnswerFilter:
         index = delta.index
         passed: list[Delta] = []
         for name, text in ((_THOUGHT, delta.reasoning), (_TEXT, delta.text), (_REFUSAL, delta.refusal)):
-            if text and self._blocked is None:
+            if text and not self._is_stopped():
                 passed += self._turn_to(index, name, now_ns)
                 passed += _said_by(index, name, self._go((index, name), AS_IS, text, now_ns))
-        if delta.tool_calls and self._blocked is None:
+        if delta.tool_calls and not self._is_stopped():
             passed += self._take_calls(index, delta.tool_calls, now_ns)
-        if delta.finish_reason is not None and self._blocked is None:
+        if delta.finish_reason is not None and not self._is_stopped():
             passed += self.rest(index, now_ns)
-            if self._blocked is None:
+            if not self._is_stopped():
                 passed.append(Delta(0, index=index, finish_reason=delta.finish_reason, stop=delta.stop))
         if self._plan.holds_all:
             self._kept += passed
@@ -128,7 +136,7 @@ class AnswerFilter:
     def rest(self, index: int | None, now_ns: int) -> list[Delta]:
         """Give what waits of texts in pieces, of one choice or of all: nothing comes behind it."""
         passed: list[Delta] = []
-        if self._blocked is not None:
+        if self._is_stopped():
             return passed
         for name, channel in list(self._channels.items()):
             if index is None or name[0] == index:
@@ -229,9 +237,9 @@ class AnswerFilter:
         if self._plan.holds_all:
             passed = [*self._kept, *passed]
             self._kept = []
-        if self._blocked is None and self._plan.waits:
+        if self._plan.waits and not self._is_stopped():
             await self._look(["".join(pieces) for pieces in self._said.values()])
-        return [] if self._blocked is not None and self._plan.holds_all else passed
+        return [] if self._plan.holds_all and self._is_stopped() else passed
 
     async def _look(self, texts: list[str]) -> None:
         """Look at whole texts. They can be stopped then, and not be cut any more."""
@@ -241,7 +249,7 @@ class AnswerFilter:
         acting = (verdict for verdict in screening.verdicts if verdict.action != "flag" and not verdict.is_dry_run)
         self._blocked = next(acting, None)
         for stage in self._plan.awaited:
-            if self._blocked is not None:
+            if self._is_stopped():
                 return
             found = list(await stage.detector.look(shown, self._about))
             if found:
@@ -259,9 +267,9 @@ class AnswerFilter:
         choices = answer.get("choices") if isinstance(answer, dict) else None
         for choice in choices if isinstance(choices, list) else ():
             is_changed |= isinstance(choice, dict) and self._judge_choice(choice)
-        if self._plan.waits and self._blocked is None:
+        if self._plan.waits and not self._is_stopped():
             await self._look([text for one in choices or () for text in _texts(one)])
-            for choice in choices or () if self._blocked is not None else ():
+            for choice in choices or () if self._is_stopped() else ():
                 is_changed |= _stop(choice)
         return _encode(answer) if is_changed else body
 

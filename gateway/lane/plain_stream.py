@@ -9,7 +9,7 @@ from backends.llm.quick_target import SentRequest
 from backends.slot_table import NO_SLOT
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
-from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
+from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.gaps import pack_gaps
 from contracts.generation import Delta, Result
 from contracts.records import CountMethod
@@ -250,7 +250,7 @@ class PlainStream(Sending):
         """Keep what answers."""
         self._answered_by = (model, version)
 
-    def reply_ended(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: Exception | None) -> None:
         if self.has_ended:
             return
         try:
@@ -261,7 +261,7 @@ class PlainStream(Sending):
         except Exception as fault:  # the target's, or a bug: it must not take others on this turn down with it
             self.go_on(fault)
 
-    def _end(self, error: UpstreamError | None) -> None:
+    def _end(self, error: Exception | None) -> None:
         """Account for the answer and end it, or leave it to a task. Raises what the reply failed with, or SendAgain."""
         sent = self._sent
         assert sent is not None

@@ -10,7 +10,6 @@ from backends.native import mypyc_attr
 from backends.slot_table import NO_SLOT
 from contracts.chat import ChatRequest
 from contracts.configuration import TargetSpec
-from contracts.errors import UpstreamError
 from contracts.generation import Result
 from gateway.admission import Ticket
 from gateway.exchange import Exchange
@@ -196,7 +195,7 @@ class QuickCall(Following):
 
     # the target's side
 
-    def reply_ended(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: Exception | None) -> None:
         if self._is_over:
             return
         try:
@@ -207,7 +206,7 @@ class QuickCall(Following):
         except Exception as fault:  # the target's, or a bug: it must not take others on this turn down with it
             self.go_on(fault)
 
-    def _end(self, error: UpstreamError | None) -> None:
+    def _end(self, error: Exception | None) -> None:
         """Account for the reply and answer, or leave it to a task. Raises what the reply failed with, or SendAgain."""
         sent = self._sent
         assert sent is not None

@@ -1,7 +1,6 @@
 """Who asks a server in tests."""
 
 from backends.asker import Asker
-from contracts.errors import UpstreamError
 
 
 class AsTold(Asker):
@@ -10,6 +9,6 @@ class AsTold(Asker):
     def __init__(self, ends: list[Exception | None]) -> None:
         self._ends = ends
 
-    def reply_ended(self, error: UpstreamError | None) -> None:
+    def reply_ended(self, error: Exception | None) -> None:
         """Keep it."""
         self._ends.append(error)

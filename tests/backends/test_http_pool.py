@@ -320,3 +320,23 @@ async def test_nothing_is_looked_at_before_something_may_be_due(new_pool, deadli
         pool._busy.add(connection)
     assert pool._expire(100.0) == next_due
     pool._busy.clear()
+
+
+@pytest.mark.parametrize("at", ["on_head", "on_body"])
+@pytest.mark.parametrize(
+    "reply", [OK, OK + OK[:1], b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"]
+)
+async def test_what_the_receiver_raises_stays_what_it_is(new_pool, upstream, reply, at):
+    """A fault of whoever takes a reply must not look like one of the server that has sent it."""
+    pool = new_pool()
+    upstream.always(reply)
+    await ask(pool)  # a second reply with the same head is taken without the parser
+    receiver = Receiver()
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("the receiver's")
+
+    setattr(receiver, at, fail)
+    exchange = await pool.send(HEAD, b"", receiver)
+    with pytest.raises(ZeroDivisionError, match="the receiver's"):
+        await exchange.finished()

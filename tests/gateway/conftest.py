@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -106,11 +107,27 @@ class RawClient:
         reset(self.writer.transport)
 
 
+class _Reasons(logging.Handler):
+    """Keeps why targets failed, as the operators' log has it."""
+
+    def __init__(self, kept: list[str]) -> None:
+        super().__init__(logging.INFO)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() in ("target failed", "request failed"):
+            self._kept.append(vars(record)["reason"])
+
+
 class Running:
     """A gateway that serves, and what a test wants of it."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
+        self.reasons: list[str] = []  # that the log has, and no client is told
+        self._handler = _Reasons(self.reasons)
+        for name in ("gateway.attempts.trial", "gateway.dispatch"):
+            logging.getLogger(name).addHandler(self._handler)
         self.port = gateway.port
         self.base_url = f"http://127.0.0.1:{gateway.port}/v1"
         self._clients: list[Any] = []
@@ -181,6 +198,8 @@ class Running:
             result = client.close()
             if asyncio.iscoroutine(result):
                 await result
+        for name in ("gateway.attempts.trial", "gateway.dispatch"):
+            logging.getLogger(name).removeHandler(self._handler)
         await self.gateway.stop()
 
 

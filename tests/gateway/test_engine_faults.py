@@ -198,7 +198,7 @@ async def test_a_gateway_starts_and_serves_other_models_while_the_engine_is_away
     assert (await gateway.chat()).status == 200
     refused = await ask(gateway)
     assert (refused.status, refused.error["code"]) == (503, "engine_unavailable")
-    assert "late.sock is away: No such file" in refused.error["message"]
+    assert "late.sock is away: No such file" in gateway.reasons[-1]
     ready = await gateway.ask(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
     assert ready.status == 200 and ready.json["engines"]["late"]["state"] == "away"
     await host.start()
@@ -219,7 +219,7 @@ async def test_a_model_that_is_loading_says_how_far_it_is(start_gateway, kit, ne
     gateway = await start_gateway(kit.configuration(("tiny", [engine_target(host)])))
     await eventually(lambda: states(gateway) == ["loading"])
     refused = await ask(gateway)
-    assert refused.status == 503 and "loading, 43% loaded" in refused.error["message"]
+    assert refused.status == 503 and "loading, 43% loaded" in gateway.reasons[-1]
     host.models = [builtin_hello()]
     host.send(host.hello())
     await eventually(lambda: states(gateway) == ["ready"])
@@ -231,7 +231,7 @@ async def test_a_tokenizer_that_is_not_what_its_hash_says_is_refused(start_with,
     gateway = await start_with(host)
     refused = await ask(gateway)
     assert (refused.status, refused.error["code"]) == (503, "engine_unavailable")
-    assert "tokenizer" in refused.error["message"] and "abababababab" in refused.error["message"]
+    assert "tokenizer" in gateway.reasons[-1] and "abababababab" in gateway.reasons[-1]
     assert host.of(Submit) == []
 
 
@@ -242,7 +242,7 @@ async def test_a_host_of_another_wire_version_is_refused_and_named(start_gateway
     host.drop()
     await eventually(lambda: states(gateway) == ["incompatible"], 3.0)
     refused = await ask(gateway)
-    assert refused.status == 503 and "version 99" in refused.error["message"]
+    assert refused.status == 503 and "version 99" in gateway.reasons[-1]
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc"])
@@ -333,7 +333,7 @@ async def test_an_engines_refusal_reaches_the_client_under_its_own_name(start_wi
     gateway = await start_with(host)
     answer = await ask(gateway)
     assert (answer.status, answer.error["code"]) == (status, told)
-    assert "it says why" in answer.error["message"]
+    assert "it says why" in (answer.error["message"] if answer.status == 400 else gateway.reasons[-1])
 
 
 async def test_embeddings_are_priced_by_their_input_and_survive_no_host(start_gateway, kit, new_host, eventually):

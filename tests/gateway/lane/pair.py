@@ -70,9 +70,15 @@ def told(answer):
     return {name: value for name, value in answer.headers.items() if name not in timed and "-reset-" not in name}
 
 
+def without_id(body):
+    """Give a body without the request's id that an error's message tells."""
+    return re.sub(rb" \(request [0-9a-f-]{36}\)", b"", body)
+
+
 def without_times(error):
-    """Give an error without the wait that its message tells."""
-    return {**error, "message": re.sub(r"in [\d.hms]+$", "", error["message"])}
+    """Give an error without the wait and the request's id that its message tells."""
+    said = re.sub(r" \(request [0-9a-f-]{36}\)$", "", error["message"])
+    return {**error, "message": re.sub(r"in [\d.hms]+$", "", said)}
 
 
 def facts(record):

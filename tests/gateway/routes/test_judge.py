@@ -1,8 +1,12 @@
 """Whether an answer is good enough for a cascade: refusals by their words, and nothing that merely sounds like one."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from bench.refusal_sentences import HELPFUL, REFUSALS
 from contracts.chat import ChatRequest, Message
 from contracts.routes import CascadePolicy
 from gateway.routes.judge import HeldText, what_lacks
@@ -65,6 +69,32 @@ def test_refusals_are_known_by_how_they_begin(text):
 )
 def test_what_sounds_like_one_is_none(text):
     assert what_lacks(HeldText(text=text), PLAIN, POLICY) == ""
+
+
+def sentences(of):
+    return [
+        pytest.param(text, id=f"{language}-{number}") for language in of for number, text in enumerate(of[language])
+    ]
+
+
+@pytest.mark.parametrize("text", sentences(REFUSALS))
+def test_the_common_refusals_of_each_language_are_known(text):
+    for written in (text, f"\n{text}", f"**{text}**", f"{text}\n\nPlease ask something else."):
+        assert what_lacks(HeldText(text=written), PLAIN, POLICY) == "refusal"
+
+
+@pytest.mark.parametrize("text", sentences(HELPFUL))
+def test_a_helpful_answer_that_apologises_is_no_refusal(text):
+    assert what_lacks(HeldText(text=text), PLAIN, POLICY) == ""
+
+
+def test_each_language_that_the_docs_name_has_sentences():
+    docs = (Path(__file__).parents[3] / "docs" / "routes.md").read_text()
+    named = re.search(r"such answers begin with in ([^:]*):", docs)
+    assert named is not None
+    languages = set(re.findall(r"[A-Z]\w+", named.group(1)))
+    assert languages == set(REFUSALS) == set(HELPFUL)
+    assert all(len(REFUSALS[language]) >= 8 for language in languages)
 
 
 def test_the_mean_is_held_to_the_floor_below_at_and_above():
