@@ -27,6 +27,8 @@ class UsageGroup:
 
     `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
     held for all of them, `input_tokens` a number of input tokens in the same tier, `None` where it is not known.
+    `state` is the requests' `price_state` (migration 0032). `unpriced_requests` counts those that used something and
+    have no amount.
     """
 
     tenant: str
@@ -49,6 +51,13 @@ class UsageGroup:
     unpriced_requests: int
     cost_pico_usd: int
     tokens: tuple[int, ...]
+    is_estimated: bool = False
+    state: str = "priced"
+
+    @property
+    def priced_requests(self) -> int:
+        """Count the requests that have an amount."""
+        return 0 if self.state == "failed" else self.requests - self.unpriced_requests
 
     @property
     def total_tokens(self) -> int:
@@ -111,6 +120,8 @@ def _group(
         is_engine=bool(shape & 1 << 14),
         is_kept_answer=bool(shape & 1 << 15),
         is_batch=bool(shape & 1 << 16),
+        is_estimated=bool(shape & 1 << 17),
+        state=text_of(row["state_label"]),
         requests=number_of(row["request_count"]),
         unpriced_requests=number_of(row["unpriced_count"]),
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),
