@@ -82,7 +82,7 @@ def test_at_every_level_the_parts_are_the_place_s_whole(reader: StoreClient, ten
         assert sum(sums.priced_pico_usd for _, sums in answer.lines) == 10 * USD
         quick = cost_breakdown(reader, place, day(), level, True)
         assert quick.total.priced_pico_usd == whole.priced_pico_usd
-        assert quick.total.unpriced_tokens == (1_000 if level in ("feature", "key") else None)
+        assert quick.total.unpriced_tokens == 1_000
         assert completed(quick, answer) == answer
         assert answer.source == ("requests" if level in ("feature", "key") else "requests_day")
 
