@@ -43,7 +43,7 @@ class Accounting:
         self._windows = window_file(settings, self.counters, first)
         self.inputs = TokenEstimator()
         self.settlement = Settlement(self.inputs)
-        self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock)
+        self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock, self.watch.on_refused)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
         """Give what runs beside the requests, by name."""
