@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.gpu.cost import UseByMinute, device_models, tenant_use
 from analytics.gpu.finished_hours import LINES, SETTLES_AFTER, hours_looked_at
-from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger
+from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger, machines_before
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period
@@ -101,7 +101,8 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
         (*hours, *_absences(hours, looked_at)), key=lambda hour: (hour.device, hour.engine, hour.period.start)
     )
     unknown = (period.end_s - period.start_s) // _HOUR_SECONDS - len(looked_at)
-    ledger = GpuLedger(period, tuple(ordered), grain_s=_HOUR_SECONDS, unknown_hours=unknown)
+    before = machines_before(store, period)
+    ledger = GpuLedger(period, tuple(ordered), grain_s=_HOUR_SECONDS, unknown_hours=unknown, known_before=before)
     return GpuBooks(ledger, dict(use), models)
 
 

@@ -137,7 +137,12 @@ def _breadcrumbs(visit: Visit, place: CostPlace) -> None:
 def _figures(visit: Visit, total: CostSum | None) -> None:
     formats = visit.formats
     if total is None:
-        show_figures([Figure(name, "…") for name in ("Cost", "Per request", "Per 1M tokens", "Requests", "Tokens", "No price", "Usage unknown")])
+        show_figures(
+            [
+                Figure(name, "…")
+                for name in ("Cost", "Per request", "Per 1M tokens", "Requests", "Tokens", "No price", "Usage unknown")
+            ]
+        )
         return
     each = unit_costs(total)
     tokens = total.input_tokens + total.output_tokens
@@ -187,7 +192,9 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
             Figure(
                 "Usage unknown",
                 formats.counted(total.unknown_usage_requests, "request") if total.unknown_usage_requests else "none",
-                f"{formats.count(total.failed_requests)} failed, at no cost" if total.failed_requests else "none failed",
+                f"{formats.count(total.failed_requests)} failed, at no cost"
+                if total.failed_requests
+                else "none failed",
                 "Requests of which nobody reported what they used: they are in no sum of money. Failed requests cost "
                 "nothing.",
                 "warn" if total.unknown_usage_requests else None,

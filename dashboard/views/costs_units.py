@@ -98,9 +98,7 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
                     "requests_without_price": point.without_price,
                 }
                 for group, values in points.items()
-                for step_start, value, point in zip(
-                    over_time.steps, values, over_time.groups[group], strict=True
-                )
+                for step_start, value, point in zip(over_time.steps, values, over_time.groups[group], strict=True)
             ]
         ),
     )

@@ -99,7 +99,9 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
             Figure(
                 "Cost",
                 formats.money(total.cost_usd),
-                f"{formats.count(total.unpriced_requests)} without a price" if total.unpriced_requests else "all priced",
+                f"{formats.count(total.unpriced_requests)} without a price"
+                if total.unpriced_requests
+                else "all priced",
                 "Sum of every request's cost at the price that held when it ran. Requests without a price and of "
                 "unknown usage are left out; failed ones cost nothing.",
             ),

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from contracts.price_state import WITHOUT_PRICE, price_state
 from contracts.errors import ConfigurationError
+from contracts.price_state import WITHOUT_PRICE, price_state
 from contracts.usage import LEAVES
 from gateway.settings import GatewaySettings
 from tests.gateway.exposition_parser import Page

@@ -87,9 +87,7 @@ def test_at_every_level_the_parts_are_the_place_s_whole(reader: StoreClient, ten
         assert answer.source == ("requests" if level in ("feature", "key") else "requests_day")
 
 
-def test_sums_tell_what_unpriced_requests_used_beside_priced_ones(
-    reader: StoreClient, record: Record
-) -> None:
+def test_sums_tell_what_unpriced_requests_used_beside_priced_ones(reader: StoreClient, record: Record) -> None:
     name = f"drill-{uuid4().hex[:8]}"
     record([used(name, NOON, cost, model=model) for model, cost in (("a", None), ("a", None), ("b", None), ("b", USD))])
     place, levels = CostPlace(tenant=name), cast(tuple[CostLevel | None, ...], ("model", "team", None))
