@@ -90,6 +90,7 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
                 LedgerLines(**lines),
                 number_of(row["no_engine_sum"]),
                 bool(row["on_gpu"]),
+                number_of(row["first_moment_ns"]),
             )
         )
     use: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -117,4 +118,4 @@ def _absences(hours: Iterable[GpuMinute], looked_at: frozenset[int]) -> Iterator
         for start_s in looked_at - told[device]:
             start = datetime.fromtimestamp(start_s, UTC)
             absent = Period(start, start + _HOUR)
-            yield replace(first, period=absent, lines=LedgerLines(), no_engine_ns=_HOUR_SECONDS * _NS)
+            yield replace(first, period=absent, lines=LedgerLines(), no_engine_ns=_HOUR_SECONDS * _NS, first_ns=0)

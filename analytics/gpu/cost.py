@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -110,7 +110,7 @@ def gpu_cost(
     first_records = ledger.first_records()
     for (machine, begin, end), found in _stretches(ledger).items():
         start = max(begin, first_records.get(machine, begin))
-        minutes = [minute for minute in found if _unix_ns(minute.period.end) > start]
+        minutes = [_from(minute, start) for minute in found if _unix_ns(minute.period.end) > start]
         if start >= end or not minutes:
             continue  # no engine had been there yet
         is_gpu = any(minute.is_gpu for minute in minutes)
@@ -149,6 +149,12 @@ def gpu_cost(
         unrated_cpu_ns=unrated[False],
         unknown_hours=ledger.unknown_hours,
     )
+
+
+def _from(minute: GpuMinute, start_ns: int) -> GpuMinute:
+    """Return a minute (or hour) without the time before a moment, in which no engine had been there yet."""
+    before = start_ns - _unix_ns(minute.period.start)
+    return replace(minute, no_engine_ns=max(minute.no_engine_ns - before, 0)) if before > 0 else minute
 
 
 def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]:

@@ -42,6 +42,7 @@ class GpuMinute:
     lines: LedgerLines
     no_engine_ns: int = 0
     is_gpu: bool = True  # False: the engine computes on the machine's own processor
+    first_ns: int = 0  # of an hour: when its engine was first there (Unix); 0: at its beginning
 
     @property
     def machine(self) -> str:
@@ -79,9 +80,8 @@ class GpuLedger:
         for minute in self.minutes:
             if minute.machine in self.known_before or not minute.lines.wall_ns:
                 continue
-            # Of an hour the lines say how long, not when: an engine that is new lives until the hour's end.
-            lived_since = max(_ns(minute.period.end) - minute.lines.wall_ns, _ns(minute.period.start))
-            found[minute.machine] = min(found.get(minute.machine, lived_since), lived_since)
+            since = minute.first_ns or _ns(minute.period.start)
+            found[minute.machine] = min(found.get(minute.machine, since), since)
         return found
 
     def by_device(self) -> dict[str, LedgerLines]:

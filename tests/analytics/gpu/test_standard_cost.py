@@ -139,7 +139,7 @@ def test_nonsense_is_not_published(control_database: ControlDatabase) -> None:
     with control_database.session() as session:
         with pytest.raises(InvalidRequest, match="idleness would cost 19 times the use"):
             publish(session, Author("test", START), too_idle, START)
-        with pytest.raises(InvalidRequest, match="uncached input would cost 0 USD"):
+        with pytest.raises(InvalidRequest, match="uncached input would cost 0.000000 USD"):
             gift = fit_standard_cost("m", "m/3", free_input, PERIOD, BUSY, OTHER)
             publish(session, Author("test", START), gift, START)
         assert publish(session, Author("test", START), at_the_limit, START).version == "m/1"
