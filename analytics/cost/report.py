@@ -70,8 +70,9 @@ def cost_report(
     """Answer from the coarsest table that does so exactly.
 
     What unpriced requests used is in the sums. Sums from before migration 0032 do not always tell it; then it is read
-    from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost as well, from single requests; where
-    these are no longer kept, or a rule has deleted some of the range, it is not told.
+    from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums.
+    `with_attempts` reads what further attempts cost as well, from single requests; where these are no longer kept, or a
+    rule has deleted some of the range, it is not told.
     Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source

@@ -18,8 +18,9 @@ _PICO: Final = Decimal("0.000000000001")
 class UnitCosts:
     """Mean costs in USD, rounded to a pico-dollar; `None` where nothing with a price was counted.
 
-    Requests that failed, are of unknown usage or have no price are neither above nor below the line. `per_1k_tokens` and `per_mtok` spread the whole
-    cost over input and output together, `per_output_mtok` over the output alone.
+    Requests that failed, are of unknown usage or have no price are neither above nor below the line.
+    `per_1k_tokens` and `per_mtok` spread the whole cost over input and output together, `per_output_mtok` over the
+    output alone.
     """
 
     per_request: Decimal | None

@@ -1,9 +1,11 @@
 """Costs in the FinOps Open Cost and Usage Specification, version 1.3, with its split allocation columns.
 
 Usage: one row per payer, model, price and meter in each charge period. GPU time: each GPU's cost split over the tenants
-it worked for, in rows that sum to it. FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so
-in `x_IsUnpriced` and in its description; so are requests of unknown usage, by their number. What was counted by estimate
-is in rows of its own (`x_IsEstimated`). Failed requests cost nothing and have no row. Names and values follow FOCUS 1.3 (focus.finops.org).
+it worked for, in rows that sum to it. Names and values follow FOCUS 1.3 (focus.finops.org).
+
+FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so in `x_IsUnpriced` and in its
+description; so are requests of unknown usage, by their number. What was counted by estimate is in rows of its own
+(`x_IsEstimated`). Failed requests cost nothing and have no row.
 """
 
 import json

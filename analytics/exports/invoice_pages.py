@@ -102,7 +102,7 @@ def _notes(invoice: Invoice) -> list[str]:
         missing = f"a price for {', '.join(_words(meter) for meter in meters)}" if meters else "a price"
         notes.append(
             f"No price: {model or 'no model'} has no price card with {missing}. What was used without one is not part "
-            "of this invoice. To bill such usage from now on, add the card (tollkeeper prices import or POST /v1/prices)."
+            "of this invoice. To bill it from now on, add one (tollkeeper prices import, POST /v1/prices)."
         )
     return notes
 

@@ -45,5 +45,6 @@ def test_failures_and_unknown_usage_raise_no_alert_and_a_missing_kind_is_named(
     assert summaries() == {
         f"partly-{name}": f"partly-{name}, last day: 1 request to llama used input audio, for which the price card has "
         "no price; that part is on no bill; add its price to the card",
-        f"bare-{name}": f"bare-{name}, last day: 2 requests to llama have no price and are on no bill; add a price card",
+        f"bare-{name}": f"bare-{name}, last day: 2 requests to llama have no price and are on no bill; "
+        "add a price card",
     }
