@@ -15,8 +15,9 @@ class Volume:
     `requests` counts every request recorded: answered, failed (`errors`), refused (`rejected`) and broken off by
     the client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; they are `None`
     where requests were admitted and none reported. `unpriced_requests` and `unknown_usage_requests` say how many
-    admitted requests such a sum leaves out; `failed_requests` failed and cost nothing, which is known.
-    `copies` and `copy_errors` say how many of all tenants' admitted and failed requests were the platform's own copies to a rollout's candidate, whose answers nobody saw.
+    admitted requests such a sum leaves out; `failed_requests` failed and cost nothing.
+    `copies` and `copy_errors` say how many of all tenants' admitted and failed requests were the platform's own copies
+    to a rollout's candidate, whose answers nobody saw.
     """
 
     requests: int = 0

@@ -51,7 +51,8 @@ LAZY: Final = (
 add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
-_COLUMNS = ("requests", "input", "cached", "output", "USD", "estimated", "no price", "usage unknown", "failed")
+_COLUMNS = ("requests", "input", "cached", "output", "USD")
+_IF_ANY = ("estimated", "no price", "usage unknown", "failed")  # columns worth their width only if they say something
 
 
 @app.command("report")
@@ -111,8 +112,9 @@ def _grain(text: str) -> PeriodGrain | None:
 
 def _print(report: CostReport) -> None:
     levels = report.question.by
-    columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS)
     rows = [_row(line, report) for line in report.lines]
+    said = (name for name in _IF_ANY if any(row[name] for row in rows))
+    columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS, *said)
     print_table(columns, rows, lambda row, column: str(row[column]), "no requests in this time")
     total = report.total
     spent = "unknown" if total.cost_usd is None else f"{total.cost_usd:f}"

@@ -81,16 +81,23 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
     if not group.priced_requests:
         yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
         return
+    without = {leaf: group.tokens[LEAVES.index(leaf)] for leaf in LEAVES if leaf in group.unpriced_leaves}
+    for leaf, quantity in without.items():
+        yield _charge(group, leaf, quantity, None, None)
     card = by_version.get(group.price_version.removesuffix(BATCH_MARK))
     if card is not None and group.is_batch:
         card = card.at_batch_rate()
     cost = price_group(group, card)
     # Of a group of which one kind of token has no price, the parts are what the rest costs.
-    if card is None or group.is_kept_answer or sum(cost.parts.values()) != group.cost_pico_usd:
-        yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
+    if (
+        card is None
+        or group.is_kept_answer
+        or set(cost.unpriced) != set(without)
+        or sum(cost.parts.values()) != group.cost_pico_usd
+    ):
+        tokens = group.total_tokens - sum(without.values())
+        yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
-    for leaf in cost.unpriced:
-        yield _charge(group, leaf, group.tokens[LEAVES.index(leaf)], None, None)
     for meter, amount in cost.parts.items():
         if meter == REQUEST:
             yield _charge(group, meter, group.requests, card.request_pico_usd, amount)

@@ -28,7 +28,8 @@ class UsageGroup:
     `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
     held for all of them, `input_tokens` a number of input tokens in the same tier, `None` where it is not known.
     `state` is the requests' `price_state` (migration 0032). `unpriced_requests` counts those that used something and
-    have no amount.
+    have no amount; `unpriced_leaves` are the kinds of tokens without a price of requests that have an amount for the
+    rest.
     """
 
     tenant: str
@@ -53,6 +54,7 @@ class UsageGroup:
     tokens: tuple[int, ...]
     is_estimated: bool = False
     state: str = "priced"
+    unpriced_leaves: tuple[str, ...] = ()
 
     @property
     def priced_requests(self) -> int:
@@ -122,6 +124,7 @@ def _group(
         is_batch=bool(shape & 1 << 16),
         is_estimated=bool(shape & 1 << 17),
         state=text_of(row["state_label"]),
+        unpriced_leaves=tuple(filter(None, text_of(row["unpriced_labels"]).split(","))),
         requests=number_of(row["request_count"]),
         unpriced_requests=number_of(row["unpriced_count"]),
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),

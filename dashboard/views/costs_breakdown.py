@@ -177,7 +177,7 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Output": number(format="compact", help="Generated tokens, reasoning included"),
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1M tokens": Money(4, "Over input and output together"),
-        "Estimated": Money(2, "Part of the cost whose tokens were counted by estimate"),
+        "Estimated": Money(4, "Part of the cost whose tokens were counted by estimate"),
         "No price": number(format="localized", help="Usage known, no price card: in no sum of money"),
         "Usage unknown": number(format="localized", help="Nobody reported what they used: in no sum of money"),
         "Failed": number(format="localized", help="Failed requests, which cost nothing"),

@@ -273,6 +273,23 @@ def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
     assert (one.unknown_usage_requests, one.unpriced_quantity) == (3, 0)
 
 
+def test_a_kind_of_token_without_a_price_is_a_charge_beside_the_rest(reader: StoreClient, record: Record) -> None:
+    tenant, heard = f"tenant-{uuid4()}", Usage(input_text=100, input_audio=7, output_text=10)
+    text = price_card("llama", "text/1", {"input_text": Decimal(1), "output_text": Decimal(2)})
+    fields = {"usage": heard, "model": "llama", "price_version": "text/1", "unpriced_leaves": ["input_audio"]}
+    record(
+        [
+            request(DAY, who=Identity(tenant), cost_pico_usd=120 * 10**6, cost_basis="price_card", **fields),
+            request(DAY, who=Identity(tenant), cost_pico_usd=0, cost_basis="free", outcome="error", model="llama"),
+        ]
+    )
+    question = CostQuestion(MONTH.start, MONTH.end, ("tenant",), tenant=tenant)
+    wanted = {("input_text", 100, 100 * 10**6), ("output_text", 10, 20 * 10**6), ("input_audio", 7, None)}
+    for cards, expected in (([text], wanted), ([], {("usage", 110, 120 * 10**6), ("input_audio", 7, None)})):
+        charges = charges_of(usage_groups(reader, question, cards), cards)
+        assert {(one.meter, one.quantity, one.amount_pico_usd) for one in charges} == expected
+
+
 def test_a_failed_request_has_no_charge_and_an_estimated_one_is_marked() -> None:
     failed = group(requests=4, unpriced_requests=0, cost_pico_usd=0, state="failed")
     unknown = group(requests=3, unpriced_requests=3, cost_pico_usd=0, state="unknown_usage")
