@@ -9,7 +9,7 @@ from typing import Final, Literal
 from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
 from analytics.scope import Period, Scope
-from backends.store.client import StoreClient
+from backends.store.client import Row, StoreClient
 
 Dimension = Literal["tenant", "model"]
 AnyDimension = Literal["tenant", "team", "project", "model"]  # of the sums
@@ -19,13 +19,25 @@ MAX_LEADERS: Final = 8  # more colours than that cannot be told apart; the rest 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One group in one step. Sums leave out what was not reported or priced; `unpriced` counts the latter."""
+    """One group in one step. Sums leave out what was not reported or priced.
+
+    `unpriced`, `unknown_usage` and `failed` count the requests without an amount, each for its own reason.
+    `priced_tokens` are those that the cost stands for, `None` if sums do not tell.
+    """
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
     unpriced: int = 0
+    unknown_usage: int = 0
+    failed: int = 0
+    priced_tokens: int | None = 0
+
+    @property
+    def without_price(self) -> int:
+        """Count the requests that used something and have no amount."""
+        return self.unpriced + self.unknown_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,9 @@ def series(store: StoreClient, scope: Scope, by: AnyDimension) -> Series:
             output_tokens=number_of(row["output_sum"]),
             cost_usd=money_of(row["cost_sum"]),
             unpriced=number_of(row["unpriced_count"]),
+            unknown_usage=number_of(row["unknown_usage_count"]),
+            failed=number_of(row["failed_count"]),
+            priced_tokens=_priced_tokens(row),
         )
     nothing = Point()
     return Series(
@@ -74,6 +89,13 @@ def series(store: StoreClient, scope: Scope, by: AnyDimension) -> Series:
         groups={group: tuple(points.get(start, nothing) for start in starts) for group, points in found.items()},
         partial=_partial(starts, covered, scope.end),
     )
+
+
+def _priced_tokens(row: Row) -> int | None:
+    if number_of(row["untold_count"]):
+        return None
+    tokens = number_of(row["input_sum"]) + number_of(row["output_sum"])
+    return tokens - number_of(row["unpriced_input_sum"]) - number_of(row["unpriced_output_sum"])
 
 
 def _partial(starts: range, covered: Period, end: datetime) -> frozenset[int]:

@@ -15,8 +15,9 @@ class Volume:
     `requests` counts every request recorded: answered, failed (`errors`), refused (`rejected`) and broken off by
     the client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; they are `None`
     where requests were admitted and none reported. `unpriced_requests` and `unknown_usage_requests` say how many
-    admitted requests such a sum leaves out. `copies` and `copy_errors` say how many of all tenants' admitted and failed
-    requests were the platform's own copies to a rollout's candidate, whose answers nobody saw.
+    admitted requests such a sum leaves out; `failed_requests` failed and cost nothing.
+    `copies` and `copy_errors` say how many of all tenants' admitted and failed requests were the platform's own copies
+    to a rollout's candidate, whose answers nobody saw.
     """
 
     requests: int = 0
@@ -30,6 +31,7 @@ class Volume:
     cost_usd: Decimal | None = Decimal(0)
     unpriced_requests: int = 0
     unknown_usage_requests: int = 0
+    failed_requests: int = 0
     copies: int = 0
     copy_errors: int = 0
 
@@ -66,8 +68,9 @@ class Volume:
         requests, rejected = number_of(row["request_count"]), number_of(row["rejected_count"])
         unpriced, unknown = number_of(row["unpriced_count"]), number_of(row["unknown_usage_count"])
         admitted = requests - rejected
-        nothing_reported = admitted > 0 and unknown >= admitted
-        nothing_priced = admitted > 0 and unpriced >= admitted
+        failed = number_of(row["failed_count"])
+        nothing_reported = unknown > 0 and unknown + failed >= admitted
+        nothing_priced = unpriced + unknown > 0 and unpriced + unknown + failed >= admitted
         return cls(
             requests=requests,
             errors=number_of(row["error_count"]),
@@ -80,6 +83,7 @@ class Volume:
             cost_usd=None if nothing_priced else money_of(row["cost_sum"]),
             unpriced_requests=unpriced,
             unknown_usage_requests=unknown,
+            failed_requests=failed,
             copies=number_of(row["copy_count"]),
             copy_errors=number_of(row["copy_error_count"]),
         )

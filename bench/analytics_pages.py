@@ -55,7 +55,7 @@ def _tenant_overview(reader: StoreClient, start: datetime, end: datetime) -> Non
 def _cost(*by: str) -> Page:
     def ask(reader: StoreClient, start: datetime, end: datetime) -> None:
         # As pages ask: what unpriced requests used is read from single requests, in the background.
-        cost_report(reader, CostQuestion(start, end, by, asked_at=end), counts_unpriced_tokens=False)
+        cost_report(reader, CostQuestion(start, end, by, asked_at=end), stays_with_sums=True)
 
     return ask
 

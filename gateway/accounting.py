@@ -49,7 +49,7 @@ class Accounting:
         self.counters = counter_store(settings, name, self.watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, clock.wall_ns())
         self._windows = window_file(settings, self.counters, first)
-        self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock)
+        self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock, self.watch.on_refused)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
         """Give what runs beside the requests, by name."""

@@ -47,7 +47,14 @@ CountInput = Callable[[], Awaitable[int | None]]
 class Limiter:
     """Reserves and settles for every request."""
 
-    def __init__(self, store: CounterStore, inputs: TokenEstimator, outputs: OutputEstimator, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: CounterStore,
+        inputs: TokenEstimator,
+        outputs: OutputEstimator,
+        clock: Clock,
+        on_refused: Callable[[Counter], None] | None = None,
+    ) -> None:
         self.store = store
         self.plans = PlanBook(store)
         self.quotes = Quotes()
@@ -55,6 +62,7 @@ class Limiter:
         self.outputs = SteadyEstimates(outputs)
         self._gpu = GpuRates()
         self._clock = clock
+        self._on_refused = on_refused
 
     async def reserve(self, life: Life, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request whose key and model are known; `None` where no rule covers it.
@@ -270,6 +278,9 @@ class Limiter:
         if shortage is None:  # room was found each time, and each time another request was quicker
             raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
         life.limit = shortage.counter.rule.id
+        is_counted = not shortage.reason and shortage.asked <= shortage.state.amount
+        if is_counted and self._on_refused is not None:  # more than the rule ever allows is no news of the rule
+            self._on_refused(shortage.counter)
         raise refusal_of(shortage)
 
     def _rates(self, lines: Lines, life: Life, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:

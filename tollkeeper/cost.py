@@ -51,7 +51,8 @@ LAZY: Final = (
 add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
-_COLUMNS = ("requests", "input", "cached", "output", "USD", "unpriced")
+_COLUMNS = ("requests", "input", "cached", "output", "USD")
+_IF_ANY = ("estimated", "no price", "usage unknown", "failed")  # columns worth their width only if they say something
 
 
 @app.command("report")
@@ -75,7 +76,11 @@ def report(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Report requests, tokens and cost at every level. What has no price is counted apart, and is never zero."""
+    """Report requests, tokens and cost at every level.
+
+    Estimated is the part of the cost whose tokens were counted by estimate. Requests without a price, of unknown usage
+    and failed ones (which cost nothing) are counted apart.
+    """
     now = datetime.now(UTC)
     with one_line_errors():
         period, zone = asked_range(begin, end, month, tz, now)
@@ -107,22 +112,34 @@ def _grain(text: str) -> PeriodGrain | None:
 
 def _print(report: CostReport) -> None:
     levels = report.question.by
-    columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS)
     rows = [_row(line, report) for line in report.lines]
+    said = (name for name in _IF_ANY if any(row[name] for row in rows))
+    columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS, *said)
     print_table(columns, rows, lambda row, column: str(row[column]), "no requests in this time")
     total = report.total
     spent = "unknown" if total.cost_usd is None else f"{total.cost_usd:f}"
     typer.echo(
         f"total: {total.requests} requests, {total.input_tokens} tokens in, {total.output_tokens} out, {spent} USD"
     )
-    if total.unpriced_requests:
-        tokens = (
-            "of an unknown number of tokens" if total.unpriced_tokens is None else f"of {total.unpriced_tokens} tokens"
-        )
+    if total.estimated_requests:
         typer.echo(
-            f"unpriced: {total.unpriced_requests} requests {tokens}, which are not in it; give their models a price "
-            "card (tollkeeper prices import)"
+            f"of which estimated: {usd(total.estimated_pico_usd):f} USD of {_requests(total.estimated_requests)} whose "
+            "tokens were counted by estimate"
         )
+    if total.unpriced_requests or total.partly_unpriced_requests:
+        tokens = "an unknown number of" if total.unpriced_tokens is None else f"{total.unpriced_tokens}"
+        partly = f", {_requests(total.partly_unpriced_requests)} in part" if total.partly_unpriced_requests else ""
+        typer.echo(
+            f"no price: {_requests(total.unpriced_requests)}{partly}; {tokens} tokens are not in the cost; give their "
+            "models a price card with every kind of token (tollkeeper prices import)"
+        )
+    if total.unknown_usage_requests:
+        typer.echo(
+            f"usage unknown: {_requests(total.unknown_usage_requests)}, not in the cost: the target did not report "
+            "what it used"
+        )
+    if total.failed_requests:
+        typer.echo(f"failed: {_requests(total.failed_requests)}, which cost nothing")
     if total.further_attempts:
         spent = f"{usd(total.further_pico_usd):f} USD"
         unknown = f", {total.further_unpriced} of unknown cost" if total.further_unpriced else ""
@@ -142,5 +159,12 @@ def _figures(sums: CostSum) -> dict[str, object]:
         "cached": sums.cached_input_tokens,
         "output": sums.output_tokens,
         "USD": "unknown" if sums.cost_usd is None else f"{sums.cost_usd:.6f}",
-        "unpriced": sums.unpriced_requests or "",
+        "estimated": f"{usd(sums.estimated_pico_usd):.6f}" if sums.estimated_requests else "",
+        "no price": sums.unpriced_requests + sums.partly_unpriced_requests or "",
+        "usage unknown": sums.unknown_usage_requests or "",
+        "failed": sums.failed_requests or "",
     }
+
+
+def _requests(count: int) -> str:
+    return f"{count} request" if count == 1 else f"{count} requests"

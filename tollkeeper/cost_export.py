@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,7 +23,6 @@ from analytics.exports.usage_export import charges_in, month_around, usage_expor
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
-from analytics.gpu.ledger import GpuLedger
 from analytics.scope import Period
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
@@ -201,9 +201,9 @@ def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: st
     if ledger.unknown_hours:
         typer.echo(unknown_hours_said(ledger.unknown_hours), err=True)
     rows: list[Row] = []
-    for device in ledger.by_device():
-        own = tuple(minute for minute in ledger.minutes if minute.device == device)
-        of_one = GpuLedger(period, own, grain_s=ledger.grain_s)
+    for device in sorted({minute.machine for minute in ledger.minutes}):
+        own = tuple(minute for minute in ledger.minutes if minute.machine == device)
+        of_one = replace(ledger, minutes=own)
         engines = {minute.engine for minute in own}
         use = {name: by_minute for name, by_minute in books.use.items() if name[0] in engines}
         cost = gpu_cost(of_one, use, rates, books.models, policy)

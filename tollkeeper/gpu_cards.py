@@ -31,8 +31,10 @@ def fit_command(
     model: OwnModel,
     last: LastHours = 24,
     publishes: Annotated[
-        bool, typer.Option("--publish", help="Let gateways charge by it from now on, in place of the last fitted one.")
+        bool,
+        typer.Option("--publish", help="Charge by it from now on, in place of the fitted or built-in card."),
     ] = False,
+    forces: Annotated[bool, typer.Option("--force", help="Publish it even if its rates are implausible.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
@@ -46,7 +48,7 @@ def fit_command(
         fit = fit_standard_cost(model, card_version(model, period.end), hours, period, busy, other)
         if publishes:
             with opened.database.session() as session:
-                publish(session, Author("tollkeeper gpu fit", now), fit, now)
+                publish(session, Author("tollkeeper gpu fit", now), fit, now, is_forced=forces)
     card = fit.card
     shown = {
         "version": card.version,
@@ -54,9 +56,15 @@ def fit_command(
         "cached_input_usd_per_mtok": format(usd_per_mtok(card.cached_input_rate), "f"),
         "output_usd_per_mtok": format(usd_per_mtok(card.output_rate), "f"),
         "is_published": publishes,
+        "is_plausible": not fit.doubts,
+        "doubts": list(fit.doubts),
         "evidence": fit.evidence(),
     }
+    if not as_json:
+        shown.pop("doubts")
     _show(shown, as_json)
+    for doubt in fit.doubts:
+        typer.echo(f"implausible: {doubt}", err=True)
 
 
 def variance_command(

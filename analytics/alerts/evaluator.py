@@ -12,6 +12,7 @@ from analytics.alerts.wiring import SOURCES
 from backends.control.abuse_incidents import list_incidents
 from backends.control.alert_log import Settled, forget_alerts, open_rules, settle_alerts
 from backends.control.alert_rules import LoadedRules, load_rules
+from backends.control.budget_events import refusing_budgets
 from backends.control.budget_standings import load_standings
 from backends.control.database import ControlDatabase
 from backends.control.leases import HeldLease, give_back, require_lease, take_lease
@@ -86,6 +87,7 @@ class Evaluator:
                 self._anomalies,
                 self._gpu_hours,
                 list_incidents(session, is_open=True, now=now, limit=_MOST_INCIDENTS),
+                refusing_budgets(session, now - _BUDGETS_SINCE),
             )
         for rule_id, fault in loaded.faults.items():
             _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})

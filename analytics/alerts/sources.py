@@ -66,6 +66,8 @@ class Look:
     anomalies: AnomalySource | None = None
     gpu_hours: GpuHours | None = None
     incidents: Sequence[Incident] = ()  # of abuse, that go on
+    # The hard budgets that refused a request: budget, subject and period start (Unix ns) to the amount they had then.
+    refusing: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 
     def burning(self) -> list[tuple[Objective, tuple[BurnPair, ...]]]:

@@ -1,7 +1,7 @@
 """Findings about money: thresholds of budgets, budgets that will be exceeded, unusual days, usage without a price."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
 from analytics.queries import query
@@ -17,21 +17,22 @@ _UNPRICED_SECONDS: Final = 86_400
 
 
 def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find the thresholds that budgets have passed: once for each in a period, also where it has ended meanwhile.
+    """Find what budgets have come to: of each the highest threshold that it has passed, or that it refuses requests.
 
-    A rule made after a period's end does not tell of it.
+    A threshold is told once in a period, also if the period has ended meanwhile; a rule made after a period's end does
+    not tell of it. That a hard budget refuses is told whatever the thresholds are, and again when it no longer does.
     """
     mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
+    now_ns = unix_ns(look.now)
     found: dict[str, list[Finding]] = {}
     for rule in rules:
         made_ns = unix_ns(look.made_at[rule.id])
-        found[rule.id] = [
-            _passed(standing, threshold)
+        told = (
+            _passed_or_refusing(look, rule, standing, now_ns)
             for standing in mine.of(rule)
             if standing.end_ns is None or standing.end_ns > made_ns
-            for threshold in rule.thresholds or standing.spec.thresholds or DEFAULT_THRESHOLDS
-            if standing.used * 100 >= standing.spec.amount * threshold
-        ]
+        )
+        found[rule.id] = [finding for finding in told if finding is not None]
     return found
 
 
@@ -61,18 +62,25 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find tenants and models with requests that have no price, in the last day."""
+    """Find tenants and models with requests that have no price, or no price for one kind of token, in the last day.
+
+    A failure costs nothing and unknown usage needs no card: neither is counted.
+    """
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
     # From minutes, which are parted by days: of all tenants, a month's hours lie everywhere in their table.
     parameters = {"rollup": "requests_minute", "start": start, "end": look.now_s + 3_600, "tenant": None}
-    sorted_out = ByTenant(
-        (text_of(row["tenant"]), row) for row in look.store.query(query("unpriced_usage"), parameters)
-    )
+    rows = look.store.query(query("unpriced_usage"), parameters)
+    kinds: dict[tuple[str, str], list[str]] = {}
+    if any(number_of(row["partly_unpriced_count"]) for row in rows):
+        for row in look.store.query(query("unpriced_kinds"), parameters):
+            named = cast(Sequence[Any], row["kinds"])
+            kinds[text_of(row["tenant"]), text_of(row["model"])] = [text_of(kind) for kind in named]
+    sorted_out = ByTenant((text_of(row["tenant"]), row) for row in rows)
     return {
         rule.id: [
-            _unpriced(row)
+            _unpriced(row, kinds)
             for row in sorted_out.of(rule)
-            if number_of(row["unpriced_count"]) >= rule.settings["requests"]
+            if number_of(row["unpriced_count"]) + number_of(row["partly_unpriced_count"]) >= rule.settings["requests"]
         ]
         for rule in rules
     }
@@ -95,29 +103,94 @@ def _unusual(anomaly: Anomaly) -> Finding:
     )
 
 
-def _unpriced(row: Row) -> Finding:
-    tenant, model, requests = text_of(row["tenant"]), text_of(row["model"]), number_of(row["unpriced_count"])
+def _unpriced(row: Row, kinds: Mapping[tuple[str, str], list[str]]) -> Finding:
+    tenant, model, whole = text_of(row["tenant"]), text_of(row["model"]), number_of(row["unpriced_count"])
+    partly, missing = number_of(row["partly_unpriced_count"]), kinds.get((tenant, model), [])
+    said = []
+    if whole:
+        said.append(f"{_requests(whole)} to {model or 'no model'} have no price and are on no bill; add a price card")
+    if partly:
+        named = ", ".join(kind.replace("_", " ") for kind in missing) or "a kind of token"
+        said.append(
+            f"{_requests(partly)} to {model or 'no model'} used {named}, for which the price card has no price; that "
+            "part is on no bill; add its price to the card"
+        )
     return Finding(
         fingerprint=f"{tenant}/{model}",
-        summary=f"{requests} requests of {tenant} to {model or 'no model'} in the last day have no price: "
-        "they are on no bill; add a price card",
+        summary=f"{tenant}, last day: {'. '.join(said)}",
         tenant=tenant,
-        facts={"model": model, "requests": requests, "tokens_of_all": number_of(row["token_sum"])},
+        facts={
+            "model": model,
+            "requests": whole,
+            "partly_unpriced_requests": partly,
+            "unpriced_kinds": missing,
+            "tokens": number_of(row["unpriced_token_sum"]),
+        },
     )
+
+
+def _requests(count: int) -> str:
+    return f"{count} request" if count == 1 else f"{count} requests"
+
+
+def _passed_or_refusing(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+    spec = standing.spec
+    is_over = standing.end_ns is not None and standing.end_ns <= now_ns
+    refused_at = look.refusing.get((spec.id, standing.subject, standing.start_ns))
+    has_refused = spec.is_hard and (
+        standing.used >= spec.amount or (refused_at is not None and refused_at >= spec.amount)
+    )
+    if has_refused:
+        return None if is_over else _refusing(standing)
+    passed = [
+        threshold
+        for threshold in rule.thresholds or spec.thresholds or DEFAULT_THRESHOLDS
+        if standing.used * 100 >= spec.amount * threshold
+    ]
+    return _passed(standing, max(passed)) if passed else None
 
 
 def _passed(standing: BudgetStanding, threshold: int) -> Finding:
-    spec = standing.spec
-    used, amount = amount_text(spec.metric, standing.used), amount_text(spec.metric, spec.amount)
     return Finding(
         fingerprint=f"{_name(standing)}/{threshold}",
-        summary=f"{_whom(standing)} has used {threshold} % of its budget: {used} of {amount} this {_period(standing)}",
-        severity="page" if threshold >= 100 and spec.is_hard else "ticket",
-        tenant=spec.scope.tenant,
+        summary=f"{_budget(standing)}: {_percent(standing)} % used (threshold {threshold} %): {_amounts(standing)}",
+        tenant=standing.spec.scope.tenant,
         team=standing.team,
-        facts={**_facts(standing), "threshold_percent": threshold},
+        facts={**_facts(standing), "threshold_percent": threshold, "used_percent": _percent(standing)},
         ends_quietly=True,
     )
+
+
+def _refusing(standing: BudgetStanding) -> Finding:
+    """Say that a hard budget refuses. Its end is news: the period turned, or the budget was raised."""
+    return Finding(
+        fingerprint=f"{_name(standing)}/refusing",
+        summary=f"{_budget(standing)} refuses requests: {_percent(standing)} % used: {_amounts(standing)}. Raise it "
+        "(tollkeeper budgets set), or wait for its next period",
+        severity="page",
+        tenant=standing.spec.scope.tenant,
+        team=standing.team,
+        facts={
+            **_facts(standing),
+            "threshold_percent": 100,
+            "used_percent": _percent(standing),
+            "is_refusing": True,
+        },
+    )
+
+
+def _budget(standing: BudgetStanding) -> str:
+    when = "in all" if standing.spec.period == "total" else f"this {standing.spec.period}"
+    return f"budget {standing.spec.id} ({_whom(standing)}, {when})"
+
+
+def _percent(standing: BudgetStanding) -> int:
+    return standing.used * 100 // standing.spec.amount if standing.spec.amount else 0
+
+
+def _amounts(standing: BudgetStanding) -> str:
+    metric, amount = standing.spec.metric, standing.spec.amount
+    return f"{exact_text(metric, standing.used)} of {amount_text(metric, amount)}"
 
 
 def _forecast(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:

@@ -121,7 +121,7 @@ def answer_savings(groups: Sequence[UsageGroup]) -> tuple[AnswerSaving, ...]:
     kept: dict[Payer, list[int]] = {}
     for group in groups:
         sums = (kept if group.is_kept_answer else asked).setdefault((group.tenant, group.model), [0, 0])
-        sums[0] += group.requests if group.is_kept_answer else group.requests - group.unpriced_requests
+        sums[0] += group.requests if group.is_kept_answer else group.priced_requests
         sums[1] += group.cost_pico_usd
     savings = []
     for name, (answers, paid) in kept.items():

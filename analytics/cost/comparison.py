@@ -65,7 +65,7 @@ def cost_drivers(store: StoreClient, place: CostPlace, within: CostRange, before
 def _both(
     store: StoreClient, place: CostPlace, within: CostRange, before: Period, by: tuple[CostLevel, ...]
 ) -> tuple[Lines, Lines]:
-    # What unpriced requests used changes nothing here, and is read slowly.
+    # What unpriced requests used changes nothing here.
     later, _ = read_lines(store, place, within, by, is_quick=True)
     earlier, _ = read_lines(store, place, CostRange(before, within.zone, within.asked_at), by, is_quick=True)
     return earlier, later

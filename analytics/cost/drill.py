@@ -87,7 +87,7 @@ def cost_breakdown(
 ) -> CostBreakdown:
     """Break a place down by one level; by none where `level` is `None`. Raises as `cost_report`.
 
-    `is_quick` leaves unknown what unpriced requests used, where it comes from sums.
+    `is_quick` stays with sums, which may leave unknown what unpriced requests used.
     """
     lines, source = read_lines(store, place, within, () if level is None else (level,), is_quick=is_quick)
     return _broken_down(level, lines, source)
@@ -108,8 +108,7 @@ def summed_breakdown(store: StoreClient, place: CostPlace, within: CostRange, le
     """Break a place down as `cost_breakdown` does, of sums alone where there are any: what unpriced requests used is
     unknown where sums do not tell it. Raises as `cost_report`.
     """
-    lines, source = read_lines(store, place, within, () if level is None else (level,), stays_with_sums=True)
-    return _broken_down(level, lines, source)
+    return cost_breakdown(store, place, within, level, is_quick=True)
 
 
 def completed(quick: CostBreakdown, whole: CostBreakdown) -> CostBreakdown:
@@ -123,7 +122,11 @@ def completed(quick: CostBreakdown, whole: CostBreakdown) -> CostBreakdown:
 def _completed(sums: CostSum, known: CostSum) -> CostSum:
     if sums.unpriced_requests != known.unpriced_requests:
         return sums
-    return replace(sums, unpriced_tokens=known.unpriced_tokens)
+    return replace(
+        sums,
+        unpriced_input_tokens=known.unpriced_input_tokens,
+        unpriced_output_tokens=known.unpriced_output_tokens,
+    )
 
 
 def read_lines(
@@ -133,14 +136,13 @@ def read_lines(
     by: tuple[CostLevel, ...],
     *,
     is_quick: bool = False,
-    stays_with_sums: bool = False,
 ) -> tuple[list[tuple[tuple[str, ...], CostSum]], Source]:
     """Read a place's lines by levels, each with its path, and from which table. Raises as `cost_report`."""
     # A report asks for one tenant, team, project and model; one feature or key of them is picked out of its lines.
     picked = tuple((level, name) for level, name in place.chosen if level in _NOT_IN_SUMS and level not in by)
     levels = (*(level for level, _ in picked), *by)
     question = question_of(place, within, tuple("tag:feature" if level == "feature" else level for level in levels))
-    report = cost_report(store, question, counts_unpriced_tokens=not is_quick, stays_with_sums=stays_with_sums)
+    report = cost_report(store, question, stays_with_sums=is_quick)
     wanted = tuple(name for _, name in picked)
     depth = len(wanted)
     return [(line.path[depth:], line.sums) for line in report.lines if line.path[:depth] == wanted], report.source

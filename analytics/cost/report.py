@@ -65,15 +65,14 @@ def cost_report(
     question: CostQuestion,
     *,
     with_attempts: bool = False,
-    counts_unpriced_tokens: bool = True,
     stays_with_sums: bool = False,
 ) -> CostReport:
     """Answer from the coarsest table that does so exactly.
 
-    What unpriced requests used is read from the requests themselves, where sums hold them together with priced ones;
-    it takes longer than all else. A caller that does not ask for it gets it unknown from sums; one that stays with sums
-    gets it where they tell it. `with_attempts` reads what further attempts cost as well, from single requests; where
-    these are no longer kept, or a rule has deleted some of the range, it is not told.
+    What unpriced requests used is in the sums. Sums from before migration 0030 do not always tell it; then it is read
+    from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums.
+    `with_attempts` reads what further attempts cost as well, from single requests; where these are no longer kept, or a
+    rule has deleted some of the range, it is not told.
     Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source
@@ -83,9 +82,7 @@ def cost_report(
         found = _read(store, question, "cost_requests", only_unpriced=False)
     else:
         found = _read(store, question, "cost_rollup", **_tables(question, source))
-        if not counts_unpriced_tokens:
-            _forget_unpriced_tokens(found)
-        elif not stays_with_sums and any(sums.unpriced_tokens is None for sums in found.values()):
+        if not stays_with_sums and any(sums.unpriced_tokens is None for sums in found.values()):
             _add_unpriced_tokens(found, _read(store, question, "cost_requests", only_unpriced=True))
     with_attempts = (
         with_attempts
@@ -156,12 +153,6 @@ def _label(level: str) -> str:
     return "tag_label" if level.startswith(TAG) else f"{level}_label"
 
 
-def _forget_unpriced_tokens(found: dict[LineKey, CostSum]) -> None:
-    for name, sums in found.items():
-        if sums.unpriced_requests:
-            found[name] = replace(sums, unpriced_tokens=None)
-
-
 def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKey, CostSum]) -> None:
     for name, sums in found.items():
         if sums.unpriced_tokens is not None:
@@ -169,7 +160,11 @@ def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKe
         asked = unpriced.get(name, CostSum())
         # The rollup knows how many there were: where fewer are left, what they used is unknown.
         if asked.unpriced_requests == sums.unpriced_requests:
-            found[name] = replace(sums, unpriced_tokens=asked.unpriced_tokens)
+            found[name] = replace(
+                sums,
+                unpriced_input_tokens=asked.unpriced_input_tokens,
+                unpriced_output_tokens=asked.unpriced_output_tokens,
+            )
 
 
 def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:

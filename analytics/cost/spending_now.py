@@ -55,7 +55,7 @@ def spending_now(
         model=model,
         asked_at=now,
     )
-    report = cost_report(store, question, counts_unpriced_tokens=False)
+    report = cost_report(store, question, stays_with_sums=True)
     return SpendingNow(
         day,
         month,

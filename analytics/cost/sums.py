@@ -13,7 +13,10 @@ _COLUMNS: Final = (
     *("request_count", "rejected_count", "input_sum", "cached_input_sum", "output_sum", "cost_pico_sum"),
     *("charged_pico_sum", "unpriced_count"),
 )
-_MORE_COLUMNS: Final = ("unknown_usage_count", "gpu_sum")
+_MORE_COLUMNS: Final = (
+    *("unknown_usage_count", "gpu_sum", "failed_count", "partly_unpriced_count", "estimated_count"),
+    "estimated_pico_sum",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +24,12 @@ class CostSum:
     """Requests, tokens, pico-USD and GPU nanoseconds of one group.
 
     `requests` counts all, `rejected` of them those that no model saw. Tokens and money are sums over the requests that
-    reported them and were priced. `unpriced_requests` reached a model and have no price, `unpriced_tokens` is what
-    they used, `None` where sums do not tell and the requests are no longer kept; `unknown_usage_requests` reported no
-    tokens.
-    `charged_pico_usd` is what budgets were charged.
+    reported them and were priced. What has no amount is one of three: `failed_requests` cost nothing,
+    `unknown_usage_requests` used what nobody knows, `unpriced_requests` used what no price card prices. Of
+    `partly_unpriced_requests` one kind of token has no price, the rest is in the sum.
+    `unpriced_input_tokens` and `unpriced_output_tokens` are those that no amount stands for, `None` if sums do not
+    tell and the requests are no longer kept. `estimated_pico_usd` is the part of the cost whose tokens were counted by
+    estimate, of `estimated_requests`. `charged_pico_usd` is what budgets were charged.
 
     `further_attempts` are tries beyond one a request (retries, hedges), `further_pico_usd` what they cost, which is in
     no other sum; `further_unpriced` of them have no known cost. They say nothing in a report not asked for them.
@@ -38,9 +43,14 @@ class CostSum:
     priced_pico_usd: int = 0
     charged_pico_usd: int = 0
     unpriced_requests: int = 0
-    unpriced_tokens: int | None = 0
+    unpriced_input_tokens: int | None = 0
+    unpriced_output_tokens: int | None = 0
     unknown_usage_requests: int = 0
     gpu_ns: int = 0
+    failed_requests: int = 0
+    partly_unpriced_requests: int = 0
+    estimated_requests: int = 0
+    estimated_pico_usd: int = 0
     further_attempts: int = 0
     further_pico_usd: int = 0
     further_unpriced: int = 0
@@ -51,9 +61,22 @@ class CostSum:
         return self.requests - self.rejected
 
     @property
+    def priced_requests(self) -> int:
+        """Count the requests that have an amount, whole or in part."""
+        return self.admitted - self.failed_requests - self.unknown_usage_requests - self.unpriced_requests
+
+    @property
+    def unpriced_tokens(self) -> int | None:
+        """Return the tokens that no amount stands for; `None` if not known."""
+        if self.unpriced_input_tokens is None or self.unpriced_output_tokens is None:
+            return None
+        return self.unpriced_input_tokens + self.unpriced_output_tokens
+
+    @property
     def cost_pico_usd(self) -> int | None:
-        """Give what the priced requests cost; `None` where requests reached a model and not one has a price."""
-        return None if 0 < self.admitted <= self.unpriced_requests else self.priced_pico_usd
+        """Return the cost of the priced requests, 0 if all failed; `None` if some used something and none is priced."""
+        has_unknown = self.unpriced_requests or self.unknown_usage_requests
+        return None if has_unknown and self.priced_requests <= 0 else self.priced_pico_usd
 
     @property
     def cost_usd(self) -> Decimal | None:
@@ -63,11 +86,6 @@ class CostSum:
 
     def __add__(self, other: "CostSum") -> "CostSum":
         """Add another group's sums."""
-        unpriced_tokens = (
-            None
-            if self.unpriced_tokens is None or other.unpriced_tokens is None
-            else self.unpriced_tokens + other.unpriced_tokens
-        )
         return CostSum(
             requests=self.requests + other.requests,
             rejected=self.rejected + other.rejected,
@@ -77,9 +95,14 @@ class CostSum:
             priced_pico_usd=self.priced_pico_usd + other.priced_pico_usd,
             charged_pico_usd=self.charged_pico_usd + other.charged_pico_usd,
             unpriced_requests=self.unpriced_requests + other.unpriced_requests,
-            unpriced_tokens=unpriced_tokens,
+            unpriced_input_tokens=_both(self.unpriced_input_tokens, other.unpriced_input_tokens),
+            unpriced_output_tokens=_both(self.unpriced_output_tokens, other.unpriced_output_tokens),
             unknown_usage_requests=self.unknown_usage_requests + other.unknown_usage_requests,
             gpu_ns=self.gpu_ns + other.gpu_ns,
+            failed_requests=self.failed_requests + other.failed_requests,
+            partly_unpriced_requests=self.partly_unpriced_requests + other.partly_unpriced_requests,
+            estimated_requests=self.estimated_requests + other.estimated_requests,
+            estimated_pico_usd=self.estimated_pico_usd + other.estimated_pico_usd,
             further_attempts=self.further_attempts + other.further_attempts,
             further_pico_usd=self.further_pico_usd + other.further_pico_usd,
             further_unpriced=self.further_unpriced + other.further_unpriced,
@@ -91,12 +114,16 @@ class CostSum:
         `mixed_count` of them lie in sums with priced ones. A report has thousands, so they come as columns, and fields
         are told by their place."""
         sums = [whole_numbers(columns[name]) for name in _COLUMNS]
-        known = whole_numbers(columns["unpriced_token_sum"])
-        tokens: Iterable[int | None] = (token if count else 0 for count, token in zip(sums[-1], known, strict=True))
+        known = [whole_numbers(columns[name]) for name in ("unpriced_input_sum", "unpriced_output_sum")]
+        tokens: list[Iterable[int | None]] = [*known]
         if "mixed_count" in columns:
             mixed = whole_numbers(columns["mixed_count"])
-            tokens = (None if count else token for count, token in zip(mixed, known, strict=True))
-        return map(cls, *sums, tokens, *(whole_numbers(columns[name]) for name in _MORE_COLUMNS))
+            tokens = [[None if count else token for count, token in zip(mixed, each, strict=True)] for each in known]
+        return map(cls, *sums, *tokens, *(whole_numbers(columns[name]) for name in _MORE_COLUMNS))
+
+
+def _both(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 def total_of(sums: Iterable[CostSum]) -> CostSum:

@@ -18,8 +18,9 @@ _PICO: Final = Decimal("0.000000000001")
 class UnitCosts:
     """Mean costs in USD, rounded to a pico-dollar; `None` where nothing with a price was counted.
 
-    Requests that have no price are neither above nor below the line. `per_1k_tokens` and `per_mtok` spread the whole
-    cost over input and output together, `per_output_mtok` over the output alone.
+    Requests that failed, are of unknown usage or have no price are neither above nor below the line.
+    `per_1k_tokens` and `per_mtok` spread the whole cost over input and output together, `per_output_mtok` over the
+    output alone.
     """
 
     per_request: Decimal | None
@@ -29,16 +30,14 @@ class UnitCosts:
 
 
 def unit_costs(sums: CostSum) -> UnitCosts:
-    """Give a group's unit costs. Those by tokens are unknown where it is not known what unpriced requests used."""
+    """Return a group's unit costs. Those by tokens are unknown if it is not known which tokens have no price."""
     cost = sums.priced_pico_usd
-    priced_requests = sums.admitted - sums.unpriced_requests
-    tokens = None
-    if sums.unpriced_tokens is not None:
-        tokens = sums.input_tokens + sums.output_tokens - sums.unpriced_tokens
-    # How unpriced tokens divide into input and output is not kept: without any, all output has a price.
-    output = sums.output_tokens if not sums.unpriced_requests else None
+    tokens = output = None
+    if sums.unpriced_input_tokens is not None and sums.unpriced_output_tokens is not None:
+        output = sums.output_tokens - sums.unpriced_output_tokens
+        tokens = sums.input_tokens - sums.unpriced_input_tokens + output
     return UnitCosts(
-        per_request=_each(cost, priced_requests, 1),
+        per_request=_each(cost, sums.priced_requests, 1),
         per_1k_tokens=_each(cost, tokens, _THOUSAND),
         per_mtok=_each(cost, tokens, _MILLION),
         per_output_mtok=_each(cost, output, _MILLION),
@@ -64,14 +63,13 @@ def unit_costs_as_json(sums: CostSum) -> dict[str, object]:
 
 
 def unit_cost_over_time(over_time: Series) -> dict[str | None, tuple[Decimal | None, ...]]:
-    """Give USD per million tokens by group and step, rounded to a pico-dollar.
+    """Return USD per million tokens with a price, by group and step, rounded to a pico-dollar.
 
-    `None` where no token was used, and where some requests have no price: what these used is not told by sums.
+    `None` if no token with a price was used, and if sums do not tell what requests without a price used.
     """
     return {group: tuple(_of_point(point) for point in points) for group, points in over_time.groups.items()}
 
 
 def _of_point(point: Point) -> Decimal | None:
-    if point.unpriced:
-        return None
-    return _each(pico_usd(point.cost_usd), point.input_tokens + point.output_tokens, _MILLION)
+    tokens = point.priced_tokens
+    return None if tokens is None else _each(pico_usd(point.cost_usd), tokens, _MILLION)

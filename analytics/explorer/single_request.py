@@ -118,7 +118,7 @@ _LABELS: Final[Mapping[str, str]] = {
         for name in (
             *("key_id", "end_user", "operation", "api", "error_code", "finish_reason", "requested_model"),
             *("model_version", "pool", "adapter", "region", "gateway", "priority", "gap_clock", "count_method"),
-            *("cost_basis", "price_version", "limit_name", "run_id", "conversation_id", "prompt_name"),
+            *("cost_basis", "price_state", "price_version", "limit_name", "run_id", "conversation_id", "prompt_name"),
             "prompt_version",
         )
     },

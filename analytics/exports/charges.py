@@ -14,11 +14,16 @@ from contracts.usage import LEAVES
 
 AS_RECORDED = "usage"
 REQUEST = "request"
+UNKNOWN_USAGE = "unknown_usage"  # a meter of requests: nobody knows what they used
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Tokens (or requests) of one kind, at one price. `amount_pico_usd` is `None` for usage without a price."""
+    """Tokens (or requests) of one kind, at one price.
+
+    `amount_pico_usd` is `None` for usage without a price, and for requests whose usage nobody knows. `is_estimated`:
+    the tokens were counted by estimate. Failed requests cost nothing and have no charge.
+    """
 
     tenant: str
     team: str
@@ -35,6 +40,7 @@ class Charge:
     amount_pico_usd: int | None
     above_input_tokens: int = 0  # the tier of the card that held
     is_batch: bool = False
+    is_estimated: bool = False
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
@@ -60,21 +66,37 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    *("unit_pico_usd", "above_input_tokens", "is_batch"),
+    *("unit_pico_usd", "above_input_tokens", "is_batch", "is_estimated"),
 )
 
 
 def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[Charge]:
-    priced = group.requests - group.unpriced_requests
-    if not priced:
+    if group.state == "failed":
+        if group.cost_pico_usd:  # a record that says both is believed to the cent
+            yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
+        return
+    if group.state == "unknown_usage":
+        yield _charge(group, UNKNOWN_USAGE, group.requests, None, None)
+        return
+    if not group.priced_requests:
         yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
         return
+    without = {leaf: group.tokens[LEAVES.index(leaf)] for leaf in LEAVES if leaf in group.unpriced_leaves}
+    for leaf, quantity in without.items():
+        yield _charge(group, leaf, quantity, None, None)
     card = by_version.get(group.price_version.removesuffix(BATCH_MARK))
     if card is not None and group.is_batch:
         card = card.at_batch_rate()
     cost = price_group(group, card)
-    if card is None or group.is_kept_answer or cost.total_pico_usd != group.cost_pico_usd:
-        yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
+    # Of a group of which one kind of token has no price, the parts are what the rest costs.
+    if (
+        card is None
+        or group.is_kept_answer
+        or set(cost.unpriced) != set(without)
+        or sum(cost.parts.values()) != group.cost_pico_usd
+    ):
+        tokens = group.total_tokens - sum(without.values())
+        yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
     for meter, amount in cost.parts.items():
         if meter == REQUEST:
@@ -116,4 +138,5 @@ def _charge(
         amount,
         above_input_tokens,
         group.is_batch and unit is not None,
+        group.is_estimated and amount is not None,
     )

@@ -1,8 +1,11 @@
 """Costs in the FinOps Open Cost and Usage Specification, version 1.3, with its split allocation columns.
 
 Usage: one row per payer, model, price and meter in each charge period. GPU time: each GPU's cost split over the tenants
-it worked for, in rows that sum to it. FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so
-in `x_IsUnpriced` and in its description. Names and values follow FOCUS 1.3 (focus.finops.org).
+it worked for, in rows that sum to it. Names and values follow FOCUS 1.3 (focus.finops.org).
+
+FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so in `x_IsUnpriced` and in its
+description; so are requests of unknown usage, by their number. What was counted by estimate is in rows of its own
+(`x_IsEstimated`). Failed requests cost nothing and have no row.
 """
 
 import json
@@ -11,7 +14,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Final
 
-from analytics.exports.charges import REQUEST, Charge
+from analytics.exports.charges import REQUEST, UNKNOWN_USAGE, Charge
 from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
@@ -93,8 +96,7 @@ def _ratios(amounts: Sequence[int]) -> list[float]:
 
 def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> Row:
     amount = usd(charge.amount_pico_usd or 0)
-    unpriced = charge.amount_pico_usd is None
-    per_request = charge.meter == REQUEST
+    per_request = charge.meter in (REQUEST, UNKNOWN_USAGE)
     quantity = Decimal(charge.quantity) if per_request else Decimal(charge.quantity) / _MTOK
     unit = None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd * (1 if per_request else int(_MTOK)))
     named = (("of", charge.model), ("by", charge.provider))
@@ -106,7 +108,7 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         period,
         issuer,
         amount,
-        f"Unpriced usage, cost unknown: {what}" if unpriced else what,
+        _description(charge, what),
         ServiceProviderName=charge.provider or issuer,
         HostProviderName=charge.provider or issuer,
         ServiceName=charge.model or SERVICE,
@@ -125,7 +127,8 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         ResourceType="Model" if charge.model else None,
         Tags=json.dumps({name: value for name, value in tags.items() if value}),
         x_CostBasis=charge.basis,
-        x_IsUnpriced=unpriced,
+        x_IsEstimated=charge.is_estimated,
+        x_IsUnpriced=charge.amount_pico_usd is None,
         x_KeyId=charge.key or None,
         x_Model=charge.model or None,
         x_PriceVersion=charge.price_version or None,
@@ -133,6 +136,14 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         x_TeamId=charge.team or None,
         x_TenantId=charge.tenant or None,
     )
+
+
+def _description(charge: Charge, what: str) -> str:
+    if charge.meter == UNKNOWN_USAGE:
+        return f"Usage unknown, cost unknown: {what.replace(UNKNOWN_USAGE, 'requests', 1)}"
+    if charge.amount_pico_usd is None:
+        return f"Unpriced usage, cost unknown: {what}"
+    return f"{what}, counted by estimate" if charge.is_estimated else what
 
 
 def _account(tenant: str) -> Row:
@@ -198,6 +209,7 @@ def _row(billing: Period, period: Period, issuer: str, cost: Decimal, descriptio
         "ServiceProviderName": issuer,
         "ServiceCategory": "AI and Machine Learning",
         "ServiceSubcategory": "Generative AI",
+        "x_IsEstimated": False,
         "x_IsUnpriced": False,
         **values,
     }

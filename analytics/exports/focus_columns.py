@@ -65,6 +65,7 @@ COLUMNS: Final[Mapping[str, tuple[str, bool]]] = {
     "Tags": (KEY_VALUES, True),
     "x_CostBasis": (TEXT, True),
     "x_GpuModel": (TEXT, True),
+    "x_IsEstimated": (FLAG, False),
     "x_IsUnpriced": (FLAG, False),
     "x_KeyId": (TEXT, True),
     "x_Model": (TEXT, True),

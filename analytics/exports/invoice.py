@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import groupby
 from typing import Final, Literal
 
-from analytics.exports.charges import Charge
+from analytics.exports.charges import UNKNOWN_USAGE, Charge
 from analytics.scope import Period
 from contracts.attribution import split_exactly
 from contracts.errors import ConfigurationError
@@ -22,7 +22,8 @@ CENT: Final = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True)
 class InvoiceLine:
-    """One meter of one model at one price. Amounts are in the invoice's currency; `None`: it has no price."""
+    """One meter of one model at one price. Amounts are in the invoice's currency; `None`: it has no price, or nobody
+    knows what was used. What was counted by estimate is in lines of its own: all of their amount is `estimated`."""
 
     project: str
     model: str
@@ -32,14 +33,18 @@ class InvoiceLine:
     quantity: int
     unit_usd: Decimal | None  # per token or request
     amount: Decimal | None
+    estimated: Decimal = Decimal(0)
+    is_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
     """One payer's month. `usage` is the sum of the lines, `adjustments` what the terms add or take, by name.
 
-    `subtotal` is usage and adjustments to six places, `payable` the same to two. `unpriced_quantity` is what was used
-    without a price and is in no sum. `usd_rate` is how many units of the currency one USD was at the period's end.
+    `subtotal` is usage and adjustments to six places, `payable` the same to two. `unpriced_quantity` is how many tokens
+    were used without a price, `unknown_usage_requests` how many requests are of unknown usage; neither is in a sum.
+    `estimated` is the part of `usage` whose tokens were counted by estimate. `usd_rate` is how many units of the
+    currency one USD was at the period's end.
     """
 
     number: str
@@ -56,6 +61,12 @@ class Invoice:
     adjustments: tuple[tuple[str, Decimal], ...]
     unpriced_quantity: int
     is_month: bool = True
+    unknown_usage_requests: int = 0
+
+    @property
+    def estimated(self) -> Decimal:
+        """Return the part of the usage whose tokens were counted by estimate."""
+        return sum((line.estimated for line in self.lines), Decimal(0))
 
     @property
     def subtotal(self) -> Decimal:
@@ -121,8 +132,9 @@ def invoices(
                 lines=lines,
                 usage=usage,
                 adjustments=_adjustments(usage, terms, rate.units_per_usd, is_by_month=level == "tenant" and is_month),
-                unpriced_quantity=sum(charge.quantity for charge in owed if charge.amount_pico_usd is None),
+                unpriced_quantity=_unpriced_tokens(owed),
                 is_month=is_month,
+                unknown_usage_requests=sum(charge.quantity for charge in owed if charge.meter == UNKNOWN_USAGE),
             )
         )
     return made
@@ -135,8 +147,12 @@ def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
     without a price.
     """
     own = [charge for charge in charges if _is_platforms(charge)]
-    unpriced = sum(charge.quantity for charge in own if charge.amount_pico_usd is None)
-    return sum(charge.amount_pico_usd or 0 for charge in own), unpriced
+    return sum(charge.amount_pico_usd or 0 for charge in own), _unpriced_tokens(own)
+
+
+def _unpriced_tokens(charges: Iterable[Charge]) -> int:
+    unpriced = (one for one in charges if one.amount_pico_usd is None and one.meter != UNKNOWN_USAGE)
+    return sum(charge.quantity for charge in unpriced)
 
 
 def _is_platforms(charge: Charge) -> bool:
@@ -172,6 +188,8 @@ def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[Invoice
             charge.quantity,
             None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd),
             None if charge.amount_pico_usd is None else part * MICRO,
+            part * MICRO if charge.is_estimated else Decimal(0),
+            charge.is_estimated,
         )
         for charge, part in zip(charges, parts, strict=True)
     )

@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 from fpdf import FPDF
 from fpdf.enums import XPos, YPos
 
+from analytics.exports.charges import AS_RECORDED, REQUEST, UNKNOWN_USAGE
 from analytics.exports.invoice import Invoice, InvoiceLine
 
 _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "USD per million", "Amount")
-_WIDTHS: Final = (30, 42, 34, 28, 28, 28)  # millimetres, of A4's 190 between margins
+_WIDTHS: Final = (28, 36, 48, 24, 28, 26)  # millimetres, of A4's 190 between margins
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;color:#1a1a1a}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
@@ -79,28 +80,55 @@ def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo) -> list[str]:
 
 
 def _notes(invoice: Invoice) -> list[str]:
-    if all(line.amount is not None for line in invoice.lines):
-        return []
-    if not invoice.unpriced_quantity:  # their usage was not reported
-        return ["There were requests of unknown usage, without a price. They are not part of this invoice."]
-    return [f"{invoice.unpriced_quantity} tokens were used without a price. They are not part of this invoice."]
+    notes = []
+    if invoice.estimated:
+        notes.append(
+            f"Estimated: {invoice.estimated:f} {invoice.currency} of the usage is for answers that were cancelled, cut "
+            "off or came without counts. Their tokens were counted by estimate."
+        )
+    if invoice.unknown_usage_requests:
+        count = invoice.unknown_usage_requests
+        notes.append(
+            f"Usage unknown: nobody reported what {count} {'request' if count == 1 else 'requests'} used. "
+            "They are not part of this invoice."
+        )
+    unpriced: dict[str, list[str]] = {}
+    for line in invoice.lines:
+        if line.amount is None and line.meter != UNKNOWN_USAGE:
+            meters = unpriced.setdefault(line.model, [])
+            if line.meter != AS_RECORDED and line.meter not in meters:
+                meters.append(line.meter)
+    for model, meters in unpriced.items():
+        missing = f"a price for {', '.join(_words(meter) for meter in meters)}" if meters else "a price"
+        notes.append(
+            f"No price: {model or 'no model'} has no price card with {missing}. What was used without one is not part "
+            "of this invoice. To bill it from now on, add one (tollkeeper prices import, POST /v1/prices)."
+        )
+    return notes
 
 
 def _sums(invoice: Invoice) -> list[tuple[str, Decimal]]:
-    sums = [("Usage", invoice.usage), *invoice.adjustments]
-    return [*sums, (f"Payable in {invoice.currency}", invoice.payable)]
+    sums = [("Usage", invoice.usage)]
+    if invoice.estimated:
+        sums.append(("of which estimated", invoice.estimated))
+    return [*sums, *invoice.adjustments, (f"Payable in {invoice.currency}", invoice.payable)]
 
 
 def _cells(line: InvoiceLine) -> tuple[str, ...]:
-    per = Decimal(1) if line.meter == "request" else Decimal(1_000_000)
+    per = Decimal(1) if line.meter == REQUEST else Decimal(1_000_000)
+    amount = "no price" if line.amount is None else f"{line.amount:f}"
     return (
         line.project or "-",
         line.model or "-",
-        line.meter.replace("_", " "),
+        f"{_words(line.meter)} (estimated)" if line.is_estimated else _words(line.meter),
         f"{line.quantity:,}",
         "-" if line.unit_usd is None else f"{(line.unit_usd * per).normalize():f}",
-        "unpriced" if line.amount is None else f"{line.amount:f}",
+        "unknown" if line.meter == UNKNOWN_USAGE else amount,
     )
+
+
+def _words(meter: str) -> str:
+    return "requests, usage unknown" if meter == UNKNOWN_USAGE else meter.replace("_", " ")
 
 
 def _html_row(cells: tuple[str, ...]) -> str:

@@ -63,7 +63,7 @@ def _of_team(
 ) -> SpendHistory | None:
     start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, until))
     question = CostQuestion(start, end, grain="day", tenant=tenant, team=team, asked_at=now)
-    lines = cost_report(store, question, counts_unpriced_tokens=False).lines
+    lines = cost_report(store, question, stays_with_sums=True).lines
     if not lines:
         return None
     days = {line.period.start.date(): (line.sums.priced_pico_usd, line.sums.requests) for line in lines}

@@ -131,7 +131,9 @@ def forecast_of(
         Decimal(spent) / PICO,
         *(before + _usd(futures.total_quantile(share, left)) for share in (0.5, below, above)),
     )
-    reason = f"{history.unpriced} requests have no price; what they cost is not in it" if history.unpriced else ""
+    reason = ""
+    if history.unpriced:
+        reason = f"{history.unpriced} requests have no price or unknown usage; what they cost is not in it"
     return SpendForecast(tenant, level, futures.method, reason, len(whole), tuple(first), month)
 
 

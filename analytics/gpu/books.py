@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.gpu.cost import UseByMinute, device_models, tenant_use
 from analytics.gpu.finished_hours import LINES, SETTLES_AFTER, hours_looked_at
-from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger
+from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger, machines_before
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period
@@ -90,6 +90,7 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
                 LedgerLines(**lines),
                 number_of(row["no_engine_sum"]),
                 bool(row["on_gpu"]),
+                number_of(row["first_moment_ns"]),
             )
         )
     use: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -101,7 +102,8 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
         (*hours, *_absences(hours, looked_at)), key=lambda hour: (hour.device, hour.engine, hour.period.start)
     )
     unknown = (period.end_s - period.start_s) // _HOUR_SECONDS - len(looked_at)
-    ledger = GpuLedger(period, tuple(ordered), grain_s=_HOUR_SECONDS, unknown_hours=unknown)
+    before = machines_before(store, period)
+    ledger = GpuLedger(period, tuple(ordered), grain_s=_HOUR_SECONDS, unknown_hours=unknown, known_before=before)
     return GpuBooks(ledger, dict(use), models)
 
 
@@ -116,4 +118,4 @@ def _absences(hours: Iterable[GpuMinute], looked_at: frozenset[int]) -> Iterator
         for start_s in looked_at - told[device]:
             start = datetime.fromtimestamp(start_s, UTC)
             absent = Period(start, start + _HOUR)
-            yield replace(first, period=absent, lines=LedgerLines(), no_engine_ns=_HOUR_SECONDS * _NS)
+            yield replace(first, period=absent, lines=LedgerLines(), no_engine_ns=_HOUR_SECONDS * _NS, first_ns=0)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -97,18 +97,25 @@ def gpu_cost(
 ) -> GpuCost:
     """Price a ledger. `models` has each GPU's model by UUID; `reserved` each tenant's share of the GPUs.
 
-    A GPU that several engines share is paid once: their busy time is charged as measured, and what is left of the
-    wall clock is spread over their other lines. An engine without a GPU is paid by a rate for its name or for `cpu`,
-    and not by the rate for every GPU. A stretch (a minute; of finished hours an hour) has the rate of its beginning.
+    A machine that several engines share (a GPU, or an engine host without one) is paid once, from its first engine on:
+    their busy time is charged as measured, and what is left of the wall clock is spread over their other lines. An
+    engine without a GPU is paid by a rate for its name, its host's or for `cpu`, and not by the rate for every GPU. A
+    stretch (a minute; of finished hours an hour) has the rate of its beginning.
     """
     by_line: defaultdict[str, int] = defaultdict(int)
     by_model: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])  # ns, pico-USD for use, pico-USD for waste
     versions: set[str] = set()
     unrated = {True: 0, False: 0}  # on GPUs, and not
-    for (device, start, end), minutes in _stretches(ledger).items():
+    first_records = ledger.first_records()
+    for (machine, begin, end), found in _stretches(ledger).items():
+        start = max(begin, first_records.get(machine, begin))
+        minutes = [_from(minute, start) for minute in found if _unix_ns(minute.period.end) > start]
+        if start >= end or not minutes:
+            continue  # no engine had been there yet
         is_gpu = any(minute.is_gpu for minute in minutes)
-        subjects = (device, models.get(device, "") if is_gpu else CPU)
+        engines = () if is_gpu else tuple(sorted({minute.device for minute in minutes}))
+        subjects = (*engines, machine, models.get(machine, "") if is_gpu else CPU)
         rate = rates.gpu(_EPOCH + timedelta(microseconds=start // 1000), *subjects, or_any=is_gpu)
         if rate is None:
             unrated[is_gpu] += end - start
@@ -144,20 +151,29 @@ def gpu_cost(
     )
 
 
+def _from(minute: GpuMinute, start_ns: int) -> GpuMinute:
+    """Return a minute (or hour) without the time before a moment, in which no engine had been there yet."""
+    before = start_ns - _unix_ns(minute.period.start)
+    return replace(minute, no_engine_ns=max(minute.no_engine_ns - before, 0)) if before > 0 else minute
+
+
 def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]:
-    """Group minutes by GPU and clock minute (Unix ns), or hour where that is the grain, whatever engines were on it."""
+    """Group minutes by machine and clock minute (Unix ns), or hour if that is the grain, whatever engines it had."""
     found: defaultdict[tuple[str, int, int], list[GpuMinute]] = defaultdict(list)
     start_ns, end_ns, grain_ns = _unix_ns(ledger.period.start), _unix_ns(ledger.period.end), ledger.grain_s * 10**9
     for minute in ledger.minutes:
         first = _unix_ns(minute.period.start) // grain_ns * grain_ns
-        found[minute.device, max(first, start_ns), min(first + grain_ns, end_ns)].append(minute)
+        found[minute.machine, max(first, start_ns), min(first + grain_ns, end_ns)].append(minute)
     return found
 
 
 def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
     busy = [[float(max(getattr(one.lines, line), 0)) for line in BUSY_LINES] for one in minutes]
+    # While one engine is there, the machine is not without one: another's absence bears nothing.
+    is_left = wall_ns > max(one.lines.wall_ns for one in minutes)
+    absent = {id(one): one.no_engine_ns if is_left else 0 for one in minutes}
     rest = [
-        [float(max(one.no_engine_ns if line == "no_engine_ns" else getattr(one.lines, line), 0)) for line in IDLE_LINES]
+        [float(max(absent[id(one)] if line == "no_engine_ns" else getattr(one.lines, line), 0)) for line in IDLE_LINES]
         for one in minutes
     ]
     left, all_rest = max(wall_ns - sum(map(sum, busy)), 0.0), sum(map(sum, rest))

@@ -15,6 +15,7 @@ from backends.control.leases import give_back, take_lease
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 from contracts.ledger import LedgerLines
+from contracts.moments import unix_ns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -140,6 +141,7 @@ def _lines(ledger: GpuLedger, models: dict[str, str]) -> "pyarrow.Table":
         lines[minute.device] += minute.lines
         absent[minute.device] += minute.no_engine_ns
     fact = ledger.minutes[0]
+    first_ns = min((unix_ns(one.period.start) for one in ledger.minutes if one.lines.wall_ns), default=0)
     devices = sorted(lines)
     count = len(devices)
     return pa.table(
@@ -156,6 +158,7 @@ def _lines(ledger: GpuLedger, models: dict[str, str]) -> "pyarrow.Table":
                 for name in LINES
             },
             "no_engine_ns": pa.array([absent[device] for device in devices], pa.uint64()),
+            "first_ns": pa.array([first_ns] * count, pa.uint64()),
         }
     )
 

@@ -6,7 +6,7 @@ and ends with its last; the GPU's time around it is `no_engine`, which is paid f
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
@@ -42,6 +42,12 @@ class GpuMinute:
     lines: LedgerLines
     no_engine_ns: int = 0
     is_gpu: bool = True  # False: the engine computes on the machine's own processor
+    first_ns: int = 0  # of an hour: when its engine was first there (Unix); 0: at its beginning
+
+    @property
+    def machine(self) -> str:
+        """Name what is paid once whatever runs on it: the GPU, or without one the engine host."""
+        return self.device if self.is_gpu else self.replica or self.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,8 @@ class GpuLedger:
     `repeated_steps` are more records than there are numbers: each counts its time again.
 
     Of finished hours a "minute" is an hour: `grain_s` seconds long. `unknown_hours` are those that nobody looked at
-    while their steps were kept: what engines did in them is not in the ledger.
+    while their steps were kept: what engines did in them is not in the ledger. `known_before` are the devices and
+    engine hosts that had an engine before the range.
     """
 
     period: Period
@@ -60,11 +67,22 @@ class GpuLedger:
     repeated_steps: int = 0
     grain_s: int = 60
     unknown_hours: int = 0
+    known_before: frozenset[str] = frozenset()
 
     @property
     def total(self) -> LedgerLines:
         """Add all GPUs up."""
         return sum((minute.lines for minute in self.minutes), LedgerLines())
+
+    def first_records(self) -> dict[str, int]:
+        """Return when each machine's first engine appeared in the range, in Unix ns; not of those known before."""
+        found: dict[str, int] = {}
+        for minute in self.minutes:
+            if minute.machine in self.known_before or not minute.lines.wall_ns:
+                continue
+            since = minute.first_ns or _ns(minute.period.start)
+            found[minute.machine] = min(found.get(minute.machine, since), since)
+        return found
 
     def by_device(self) -> dict[str, LedgerLines]:
         """Give each GPU's lines over the whole range."""
@@ -106,7 +124,14 @@ def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None 
     if period.end - period.start > STEPS_KEPT + _ASKING:
         raise InvalidRequest("the range is longer than the 72 hours that engine steps are kept", param="to")
     engines = _engines(store, period, engine)
-    return ledger_of(period, {name: (engine.devices, engine.times) for name, engine in engines.items()}, engines)
+    ledger = ledger_of(period, {name: (engine.devices, engine.times) for name, engine in engines.items()}, engines)
+    return replace(ledger, known_before=machines_before(store, period))
+
+
+def machines_before(store: StoreClient, period: Period) -> frozenset[str]:
+    """Return the devices and engine hosts that had an engine in a finished hour before a range."""
+    rows = store.query(query("gpu_machines_before"), {"start": period.start_s})
+    return frozenset(text_of(row["name"]) for row in rows)
 
 
 def ledger_of(

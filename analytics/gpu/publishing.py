@@ -8,27 +8,30 @@ from sqlalchemy.orm import Session
 
 from analytics.gpu.standard_cost import StandardFit, usd_per_mtok
 from backends.control.changes import Author
-from backends.control.prices import NewStandardCost, create_standard_cost, end_standard_cost
+from backends.control.prices import BUILTIN_VERSIONS, NewStandardCost, create_standard_cost, end_standard_cost
 from contracts.control import StandardCost
 from contracts.errors import InvalidRequest
 
 FITTED: Final = "fitted"
-MAX_OVERHEAD: Final = 19  # times the cost of use: a GPU that works for less than a twentieth of its time
 
 
-def publish(session: Session, author: Author, fit: StandardFit, valid_from: datetime) -> StandardCost:
-    """Let a fitted card hold from a moment on; the fitted one that held ends there.
+def publish(
+    session: Session, author: Author, fit: StandardFit, valid_from: datetime, *, is_forced: bool = False
+) -> StandardCost:
+    """Let a fitted card hold from a moment on; the fitted or built-in one that held ends there.
 
     An operator's own card is never ended by a fit: Conflict names it. `valid_from` must not lie in the past, as rows
-    since then have been priced by what held. Raises InvalidRequest where it would give tokens away, or charge some for
-    a GPU that stood idle nearly always.
+    since then have been priced by what held. Raises InvalidRequest if the fit is implausible and not forced.
     """
     card = fit.card
-    _check(fit)
-    for row in session.scalars(
-        select(StandardCost).where(StandardCost.model == card.model, StandardCost.origin == FITTED)
-    ):
-        if row.valid_to is None and row.valid_from < valid_from:
+    if fit.doubts and not is_forced:
+        raise InvalidRequest(
+            f"card {card.version!r} is implausible and is not published: {'; '.join(fit.doubts)}. Fit it to more hours "
+            "(--last), set a card of your own (POST /v1/standard-costs), or publish it with --force"
+        )
+    for row in session.scalars(select(StandardCost).where(StandardCost.model == card.model)):
+        is_replaceable = row.origin == FITTED or row.version.startswith(BUILTIN_VERSIONS)
+        if is_replaceable and row.valid_to is None and row.valid_from < valid_from:
             end_standard_cost(session, author, row.version, valid_from)
     return create_standard_cost(
         session,
@@ -44,18 +47,6 @@ def publish(session: Session, author: Author, fit: StandardFit, valid_from: date
             evidence=fit.evidence(),
         ),
     )
-
-
-def _check(fit: StandardFit) -> None:
-    card = fit.card
-    for name, rate in (("uncached input", card.input_rate), ("output", card.output_rate)):
-        if not rate:
-            raise InvalidRequest(f"card {card.version!r} would give {name} away; fit it to a time in which it was used")
-    if fit.overhead > MAX_OVERHEAD:
-        raise InvalidRequest(
-            f"card {card.version!r} would charge {fit.overhead:.0f} times the cost of use for idleness, more than "
-            f"{MAX_OVERHEAD}; fit it to a busier time (--last), or set a card of your own (POST /v1/standard-costs)"
-        )
 
 
 def fitted_card_row(session: Session, model: str, moment: datetime) -> StandardCost | None:

@@ -16,6 +16,9 @@ from contracts.money import pico_usd
 from contracts.prices import StandardCostCard
 
 MIN_HOURS: Final = 2  # fewer say nothing of how far hours differ
+MIN_REQUESTS: Final = 10
+MAX_ERROR: Final = 0.5  # of the hours' GPU time, on average
+MAX_OVERHEAD: Final = 19  # times the cost of use: a GPU that works for less than a twentieth of its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,32 @@ class StandardFit:
     cached_share: float
     overhead_pico_usd_per_hour: int
     error: float
+    requests: int = 0
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return why the rates are implausible, each with its figure and bound; nothing if they are not."""
+        card, found = self.card, []
+        for name, rate in (("uncached input", card.input_rate), ("output", card.output_rate)):
+            if rate <= 0:
+                found.append(f"{name} would cost {usd_per_mtok(rate)} USD per million tokens; it must cost something")
+        if card.cached_input_rate > card.input_rate:
+            found.append(
+                f"cached input would cost {usd_per_mtok(card.cached_input_rate)} USD per million tokens, more than "
+                f"uncached input at {usd_per_mtok(card.input_rate)}; reading a cache takes less than computing"
+            )
+        if self.error > MAX_ERROR:
+            found.append(
+                f"the rates miss an hour's GPU time by {self.error:.0%} on average, more than {MAX_ERROR:.0%}: the "
+                "hours are too different to say what a token costs"
+            )
+        if self.requests < MIN_REQUESTS:
+            found.append(f"{self.requests} requests were measured; {MIN_REQUESTS} or more are needed")
+        if self.overhead > MAX_OVERHEAD:
+            found.append(
+                f"idleness would cost {self.overhead:.0f} times the use, more than {MAX_OVERHEAD}; fit to a busier time"
+            )
+        return tuple(found)
 
     def evidence(self) -> dict[str, object]:
         """Give what is kept beside the card, to explain variances by."""
@@ -72,6 +101,7 @@ class StandardFit:
             "cached_share": repr(self.cached_share),
             "overhead_pico_usd_per_hour": str(self.overhead_pico_usd_per_hour),
             "error": repr(self.error),
+            "requests": self.requests,
         }
 
 
@@ -154,6 +184,7 @@ def fit_standard_cost(
         cached_share=tokens[1] / (tokens[0] + tokens[1]) if tokens[0] + tokens[1] else 0.0,
         overhead_pico_usd_per_hour=round(other_pico_usd / length_hours),
         error=math.fsum(errors) / len(errors),
+        requests=sum(hour.requests for hour in measured),
     )
 
 

@@ -101,7 +101,7 @@ def _line(
     group: UsageGroup, book: PriceBook, candidate: AnyCard | None, question: CostQuestion, period: Period
 ) -> RepricedLine:
     now: int | None
-    if group.is_kept_answer:
+    if group.is_kept_answer or group.state == "failed":
         now, unpriced = group.cost_pico_usd, group.unpriced_requests
     else:
         card = card_for(group, book)

@@ -27,6 +27,9 @@ class UsageGroup:
 
     `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
     held for all of them, `input_tokens` a number of input tokens in the same tier, `None` where it is not known.
+    `state` is the requests' `price_state` (migration 0030). `unpriced_requests` counts those that used something and
+    have no amount; `unpriced_leaves` are the kinds of tokens without a price of requests that have an amount for the
+    rest.
     """
 
     tenant: str
@@ -49,6 +52,14 @@ class UsageGroup:
     unpriced_requests: int
     cost_pico_usd: int
     tokens: tuple[int, ...]
+    is_estimated: bool = False
+    state: str = "priced"
+    unpriced_leaves: tuple[str, ...] = ()
+
+    @property
+    def priced_requests(self) -> int:
+        """Count the requests that have an amount."""
+        return 0 if self.state == "failed" else self.requests - self.unpriced_requests
 
     @property
     def total_tokens(self) -> int:
@@ -111,6 +122,9 @@ def _group(
         is_engine=bool(shape & 1 << 14),
         is_kept_answer=bool(shape & 1 << 15),
         is_batch=bool(shape & 1 << 16),
+        is_estimated=bool(shape & 1 << 17),
+        state=text_of(row["state_label"]),
+        unpriced_leaves=tuple(filter(None, text_of(row["unpriced_labels"]).split(","))),
         requests=number_of(row["request_count"]),
         unpriced_requests=number_of(row["unpriced_count"]),
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),

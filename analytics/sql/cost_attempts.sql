@@ -22,12 +22,13 @@ SELECT
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
     toInt64(sum(tries.attempt_count)) - toInt64(count()) AS more_count,
     sum(tries.attempt_sum) - sum(ifNull(cost_usd, toDecimal64(0, 12))) AS more_cost_sum,
-    toInt64(sum(tries.unpriced_count)) - toInt64(countIf(cost_usd IS NULL)) AS unpriced_more_count
+    greatest(toInt64(sum(tries.unpriced_count)) - toInt64(countIf(price_state IN ('unpriced', 'unknown_usage'))), 0)
+        AS unpriced_more_count
 FROM
 (
     SELECT
         request_id, started_at, tenant, team, project, key_id, end_user, model, provider, adapter, prompt_name,
-        prompt_version, price_version, tags, cost_usd
+        prompt_version, price_version, tags, cost_usd, price_state
     FROM requests
     WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
@@ -43,7 +44,7 @@ INNER JOIN
         request_id,
         count() AS attempt_count,
         sum(ifNull(cost_usd, toDecimal64(0, 12))) AS attempt_sum,
-        countIf(cost_usd IS NULL) AS unpriced_count
+        countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count
     FROM attempts
     WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32} + 86400, 9, 'UTC')

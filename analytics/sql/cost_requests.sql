@@ -1,6 +1,6 @@
 -- Requests, tokens and cost from the requests themselves, by any of their labels ({by}) and by period: {starts} are the
 -- periods' first seconds, ascending. Money in pico-USD. `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
--- {only_unpriced} leaves out what was priced or rejected.
+-- {only_unpriced} leaves out all but what no amount stands for. `price_state` is the one definition of why (0030).
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
@@ -34,26 +34,23 @@ SELECT
     ) AS output_sum,
     reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum,
     reinterpret(sum(ifNull(charged_usd, toDecimal64(0, 12))), 'Int128') AS charged_pico_sum,
-    countIf(cost_usd IS NULL AND outcome != 'rejected') AS unpriced_count,
-    sumIf(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-        + ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0),
-        cost_usd IS NULL AND outcome != 'rejected'
-    ) AS unpriced_token_sum,
-    countIf(
-        outcome != 'rejected'
-        AND isNull(coalesce(
-            tokens_input_text, tokens_input_audio, tokens_input_image,
-            tokens_cache_read_text, tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h,
-            tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
-        ))
-    ) AS unknown_usage_count,
+    countIf(price_state = 'unpriced') AS unpriced_count,
+    sum(unpriced_input_tokens) AS unpriced_input_sum,
+    sum(unpriced_output_tokens) AS unpriced_output_sum,
+    countIf(price_state = 'unknown_usage') AS unknown_usage_count,
     sum(
         ifNull(gpu_prefill_ns, 0) + ifNull(gpu_decode_ns, 0) + ifNull(gpu_recompute_ns, 0) + ifNull(gpu_wasted_ns, 0)
-    ) AS gpu_sum
+    ) AS gpu_sum,
+    countIf(price_state = 'failed') AS failed_count,
+    countIf(price_state = 'partly_unpriced') AS partly_unpriced_count,
+    countIf(count_method = 'estimate' AND price_state IN ('priced', 'partly_unpriced')) AS estimated_count,
+    reinterpret(
+        sumIf(
+            ifNull(cost_usd, toDecimal64(0, 12)),
+            count_method = 'estimate' AND price_state IN ('priced', 'partly_unpriced')
+        ),
+        'Int128'
+    ) AS estimated_pico_sum
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
@@ -61,7 +58,7 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-    AND ({only_unpriced:Bool} = false OR (cost_usd IS NULL AND outcome != 'rejected'))
+    AND ({only_unpriced:Bool} = false OR price_state IN ('failed', 'unknown_usage', 'unpriced', 'partly_unpriced'))
 GROUP BY
     tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
     prompt_label, prompt_version_label, price_label, tag_label, tags_label, period_start

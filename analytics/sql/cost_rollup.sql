@@ -2,7 +2,8 @@
 -- periods' first seconds, ascending, all on the rollup's grain. Money in pico-USD.
 -- The whole days from {first_day} to {end_day} (Unix seconds; none where these are equal) come from {days}, requests_day
 -- or tenant_model_day, and must lie in one period where {rollup} is finer; the rest from {rollup}, a table of sums.
--- A row of sums of which no request has a price tells what unpriced ones used; of mixed_count requests it does not.
+-- Why requests have no cost is told apart (migration 0030). Of mixed_count requests without a price sums do not tell what
+-- they used.
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
@@ -16,16 +17,23 @@ SELECT
     sum(output_tokens) AS output_sum,
     reinterpret(sum(cost_usd), 'Int128') AS cost_pico_sum,
     reinterpret(sum(charged_usd), 'Int128') AS charged_pico_sum,
-    sum(unpriced_requests) AS unpriced_count,
-    sumIf(input_tokens + output_tokens, unpriced_requests > 0 AND unpriced_requests = requests) AS unpriced_token_sum,
-    sumIf(unpriced_requests, unpriced_requests < requests) AS mixed_count,
-    sum(unknown_usage_requests) AS unknown_usage_count,
-    sum(gpu_ns) AS gpu_sum
+    sum(no_price_requests) AS unpriced_count,
+    sum(unpriced_input_tokens) AS unpriced_input_sum,
+    sum(unpriced_output_tokens) AS unpriced_output_sum,
+    sum(untold_requests) AS mixed_count,
+    sum(usage_unknown_requests) AS unknown_usage_count,
+    sum(gpu_ns) AS gpu_sum,
+    sum(failed_requests) AS failed_count,
+    sum(partly_unpriced_requests) AS partly_unpriced_count,
+    sum(estimated_requests) AS estimated_count,
+    reinterpret(sum(estimated_usd), 'Int128') AS estimated_pico_sum
 FROM
 (
     SELECT
         tenant, team, project, model, outcome, toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, requests, input_tokens,
-        cached_input_tokens, output_tokens, cost_usd, charged_usd, unpriced_requests, unknown_usage_requests, gpu_ns
+        cached_input_tokens, output_tokens, cost_usd, charged_usd, no_price_requests, unpriced_input_tokens,
+        unpriced_output_tokens, untold_requests, usage_unknown_requests, gpu_ns, failed_requests,
+        partly_unpriced_requests, estimated_requests, estimated_usd
     FROM {days:Identifier}
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
@@ -37,7 +45,9 @@ FROM
     UNION ALL
     SELECT
         tenant, team, project, model, outcome, toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, requests, input_tokens,
-        cached_input_tokens, output_tokens, cost_usd, charged_usd, unpriced_requests, unknown_usage_requests, gpu_ns
+        cached_input_tokens, output_tokens, cost_usd, charged_usd, no_price_requests, unpriced_input_tokens,
+        unpriced_output_tokens, untold_requests, usage_unknown_requests, gpu_ns, failed_requests,
+        partly_unpriced_requests, estimated_requests, estimated_usd
     FROM {rollup:Identifier}
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')

@@ -19,7 +19,8 @@ SELECT
     sum(warmup_ns) AS warmup_sum,
     sum(sleep_ns) AS sleep_sum,
     sum(dead_ns) AS dead_sum,
-    sum(no_engine_ns) AS no_engine_sum
+    sum(no_engine_ns) AS no_engine_sum,
+    max(first_ns) AS first_moment_ns
 FROM gpu_hours
 WHERE bucket >= toDateTime({start:UInt32}, 'UTC')
     AND bucket < toDateTime({end:UInt32}, 'UTC')

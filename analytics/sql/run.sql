@@ -4,7 +4,7 @@
 SELECT
     count() AS request_count,
     countIf(outcome = 'ok') AS ok_count,
-    countIf(cost_usd IS NULL AND outcome != 'rejected') AS unpriced_count,
+    countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
     sum(
         ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
         + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)

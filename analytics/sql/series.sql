@@ -9,7 +9,12 @@ SELECT
     sum(input_part) AS input_sum,
     sum(output_part) AS output_sum,
     sum(cost_part) AS cost_sum,
-    sum(unpriced_part) AS unpriced_count
+    sum(no_price_part) AS unpriced_count,
+    sum(usage_unknown_part) AS unknown_usage_count,
+    sum(failed_part) AS failed_count,
+    sum(untold_part) AS untold_count,
+    sum(unpriced_input_part) AS unpriced_input_sum,
+    sum(unpriced_output_part) AS unpriced_output_sum
 FROM
 (
     SELECT
@@ -31,7 +36,12 @@ FROM
                 sum(input_tokens) AS input_part,
                 sum(output_tokens) AS output_part,
                 sum(cost_usd) AS cost_part,
-                sum(unpriced_requests) AS unpriced_part
+                sum(no_price_requests) AS no_price_part,
+                sum(usage_unknown_requests) AS usage_unknown_part,
+                sum(failed_requests) AS failed_part,
+                sum(untold_requests) AS untold_part,
+                sum(unpriced_input_tokens) AS unpriced_input_part,
+                sum(unpriced_output_tokens) AS unpriced_output_part
             FROM {rollup:Identifier}
             WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
                 AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')

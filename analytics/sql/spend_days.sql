@@ -1,5 +1,5 @@
 -- What each tenant spent on each day (UTC), one row for a tenant, its days in arrays that run parallel. NULL money is not
--- in the sums; unpriced_count says of how many requests.
+-- in the sums; unpriced_count says of how many requests, without those that failed and cost nothing.
 SELECT
     tenant AS tenant_label,
     groupArray(day) AS days,
@@ -13,7 +13,7 @@ FROM
         bucket AS day,
         sum(cost_usd) AS day_cost,
         sum(requests) AS day_requests,
-        sum(unpriced_requests) AS day_unpriced
+        sum(no_price_requests) + sum(usage_unknown_requests) AS day_unpriced
     FROM tenant_cost_day
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')

@@ -1,12 +1,12 @@
 -- What each tenant spent on each day (UTC), in one read of a row per tenant and day, in no order: a month of a thousand
--- tenants is thirty thousand rows. NULL money is not in the sums; unpriced_count says of how many requests.
+-- tenants is thirty thousand rows. NULL money is not in the sums; unpriced_count says of how many requests, without those that failed and cost nothing.
 SELECT
     tenant,
     bucket AS day,
     sum(requests) AS request_count,
     sum(cost_usd) AS cost_sum,
     sum(charged_usd) AS charged_sum,
-    sum(unpriced_requests) AS unpriced_count
+    sum(no_price_requests) + sum(usage_unknown_requests) AS unpriced_count
 FROM tenant_cost_day
 WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
     AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')

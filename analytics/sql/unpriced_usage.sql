@@ -1,13 +1,15 @@
--- Requests that reached a model and have no price, by tenant and model: they are on no bill. {rollup} is requests_hour.
+-- Requests that reached a model and have no price, by tenant and model: they are on no bill. And those of which one kind
+-- of token has no price: that part is on no bill. Failures and unknown usage are neither. {rollup} is requests_minute.
 SELECT
     tenant,
     model,
-    sum(source.unpriced_requests) AS unpriced_count,
-    sum(source.input_tokens) + sum(source.output_tokens) AS token_sum
+    sum(source.no_price_requests) AS unpriced_count,
+    sum(source.partly_unpriced_requests) AS partly_unpriced_count,
+    sum(source.unpriced_input_tokens) + sum(source.unpriced_output_tokens) AS unpriced_token_sum
 FROM {rollup:Identifier} AS source
 WHERE bucket >= toDateTime({start:UInt32}, 'UTC')
     AND bucket < toDateTime({end:UInt32}, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND source.unpriced_requests > 0
+    AND source.no_price_requests + source.partly_unpriced_requests > 0
 GROUP BY tenant, model
 ORDER BY tenant, model

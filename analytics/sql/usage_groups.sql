@@ -1,8 +1,8 @@
 -- Requests that a model saw, in groups within which any price card asks the same for a token: so that a card's price of
 -- the sums is the sum of its prices, and every cost can be computed again from cards. Rejected ones are left out.
 -- `shape` packs what a price depends on: bits 0-10 which leaves have tokens, 11 and 12 whether input and output are
--- known, 13 input alone is billed, 14 an engine of ours, 15 a kept answer, 16 priced as a batch; from bit 20 the number
--- of {thresholds} the input exceeds; from bit 32 how many {changes} (Unix nanoseconds) lie before it.
+-- known, 13 input alone is billed, 14 an engine of ours, 15 a kept answer, 16 priced as a batch, 17 counted by estimate;
+-- from bit 20 the number of {thresholds} the input exceeds; from bit 32 how many {changes} (Unix nanoseconds) lie before.
 SELECT
     tenant AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
@@ -12,6 +12,8 @@ SELECT
     provider AS provider_label,
     price_version AS price_label,
     cost_basis AS basis_label,
+    price_state AS state_label,
+    if(price_state = 'partly_unpriced', arrayStringConcat(arraySort(unpriced_leaves), ','), '') AS unpriced_labels,
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
     toUInt64(ifNull(tokens_input_text, 0) > 0)
         + toUInt64(ifNull(tokens_input_audio, 0) > 0) * 2
@@ -35,6 +37,7 @@ SELECT
         + toUInt64(provider = 'engine' OR attribution_method != '') * 16384
         + toUInt64(cache IN ('hit', 'semantic_hit')) * 32768
         + toUInt64(endsWith(price_version, '#batch')) * 65536
+        + toUInt64(count_method = 'estimate') * 131072
         + toUInt64(arrayCount(
             above ->
                 ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
@@ -45,7 +48,7 @@ SELECT
         + toUInt64(arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}))
             * 4294967296 AS shape,
     count() AS request_count,
-    countIf(cost_usd IS NULL) AS unpriced_count,
+    countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
     [
         sum(toUInt64(ifNull(tokens_input_text, 0))), sum(toUInt64(ifNull(tokens_input_audio, 0))),
@@ -65,5 +68,5 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND outcome != 'rejected'
 GROUP BY
     tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, basis_label,
-    period_start, shape
+    state_label, unpriced_labels, period_start, shape
 LIMIT {line_limit:UInt32}

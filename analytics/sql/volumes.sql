@@ -17,6 +17,7 @@ SELECT
     sum(streamed_part) AS streamed_count,
     sum(unpriced_part) AS unpriced_count,
     sum(unknown_usage_part) AS unknown_usage_count,
+    sum(failed_part) AS failed_count,
     sum(input_part) AS input_sum,
     sum(cached_input_part) AS cached_input_sum,
     sum(output_part) AS output_sum,
@@ -35,8 +36,9 @@ FROM
         sumIf(requests, outcome = 'rejected') AS rejected_part,
         sumIf(requests, outcome = 'cancelled') AS cancelled_part,
         sum(streamed_requests) AS streamed_part,
-        sum(unpriced_requests) AS unpriced_part,
-        sum(unknown_usage_requests) AS unknown_usage_part,
+        sum(no_price_requests) AS unpriced_part,
+        sum(usage_unknown_requests) AS unknown_usage_part,
+        sum(failed_requests) AS failed_part,
         sum(input_tokens) AS input_part,
         sum(cached_input_tokens) AS cached_input_part,
         sum(output_tokens) AS output_part,
@@ -49,8 +51,8 @@ FROM
     FROM
     (
         SELECT
-            tenant, model, outcome, requests, streamed_requests, unpriced_requests, unknown_usage_requests,
-            input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
+            tenant, model, outcome, requests, streamed_requests, no_price_requests, usage_unknown_requests,
+            failed_requests, input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
         FROM {days:Identifier}
         WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
             AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
@@ -61,8 +63,8 @@ FROM
             AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
         UNION ALL
         SELECT
-            tenant, model, outcome, requests, streamed_requests, unpriced_requests, unknown_usage_requests,
-            input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
+            tenant, model, outcome, requests, streamed_requests, no_price_requests, usage_unknown_requests,
+            failed_requests, input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
         FROM {rollup:Identifier}
         WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
             AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')

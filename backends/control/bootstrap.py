@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.keys import KeyRequest, create_key
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, NewStandardCost, create_price, create_standard_cost
+from backends.control.prices import BUILTIN_VERSIONS, NewPrice, NewStandardCost, create_price, create_standard_cost
 from backends.control.serving import NewTarget, create_model, create_pool, create_target
 from contracts.control import Model, Pool, Target, Tenant
 
@@ -113,7 +113,7 @@ def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first
 
 def _add_standard_cost(session: Session, author: Author, model: str) -> None:
     # One name space for all cards, so the embedder's version says whose it is.
-    version = "builtin/2026-11" if model == BUILTIN_MODEL else f"builtin/{model}/2026-11"
+    version = BUILTIN_VERSIONS + ("2026-11" if model == BUILTIN_MODEL else f"{model}/2026-11")
     create_standard_cost(session, author, NewStandardCost(model, version, *_BUILTIN_USD_PER_MTOK))
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, select, update
+from sqlalchemy import CursorResult, or_, select, update
 from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
@@ -18,6 +18,7 @@ _FIRST_WAIT: Final = timedelta(seconds=10)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _GIVE_UP_AFTER: Final = timedelta(days=1)
 _MAX_ERROR: Final = 200
+NOW_REFUSING: Final = 100  # percent; of a hard budget its first refusal, whatever is spent by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class PassedThreshold:
 
 
 def record_event(session: Session, passed: PassedThreshold, at: datetime) -> bool:
-    """Write down that a threshold was passed. False where another gateway had, or the budget is gone."""
+    """Record that a threshold was passed. Return False if another gateway had, or the budget is gone.
+
+    After the budget was raised a threshold may be passed again in its period: that is a new event in place of the old.
+    """
     webhook_url = session.scalar(select(Budget.webhook_url).where(Budget.id == passed.budget_id))
     if webhook_url is None:
         return False
@@ -52,10 +56,35 @@ def record_event(session: Session, passed: PassedThreshold, at: datetime) -> boo
             next_attempt_at=at if webhook_url else None,
             last_error="",
         )
-        .on_conflict_do_nothing()
+        .on_conflict_do_update(
+            index_elements=("budget_id", "subject", "period_start", "threshold_percent"),
+            set_={
+                **{name: insert.excluded[name] for name in ("id", "at", "amount", "spent", "attempts")},
+                **{name: insert.excluded[name] for name in ("next_attempt_at", "last_error")},
+                "delivered_at": None,
+            },
+            where=BudgetEvent.amount < insert.excluded.amount,
+        )
         .returning(BudgetEvent.id)  # the count of rows is not known on both databases
     )
     return written is not None
+
+
+def refusing_budgets(session: Session, since: datetime) -> dict[tuple[str, str, int], int]:
+    """Return the hard budgets that refused a request, by budget, subject and period start (Unix ns): the amount then.
+
+    Of periods that began since a moment, and of budgets without periods.
+    """
+    rows = session.execute(
+        select(BudgetEvent.budget_id, BudgetEvent.subject, BudgetEvent.period_start, BudgetEvent.amount)
+        .join(Budget, Budget.id == BudgetEvent.budget_id)
+        .where(
+            BudgetEvent.threshold_percent == NOW_REFUSING,
+            Budget.is_hard.is_(True),
+            or_(BudgetEvent.period_start >= since, Budget.period == "total"),
+        )
+    )
+    return {(budget, subject, unix_ns(start)): int(amount) for budget, subject, start, amount in rows}
 
 
 def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[BudgetEvent]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import cast
+from typing import Final, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -21,6 +21,8 @@ from contracts.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, pr
 from contracts.usage import Leaf
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+BUILTIN_VERSIONS: Final = "builtin/"  # what versions of the cards begin with that come with the product
 
 
 @dataclass(frozen=True, slots=True)

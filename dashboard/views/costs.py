@@ -16,6 +16,7 @@ from analytics.cost.drill import (
 )
 from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
+from contracts.money import usd
 from dashboard import address
 from dashboard.controls import segmented
 from dashboard.page import Page
@@ -136,18 +137,24 @@ def _breadcrumbs(visit: Visit, place: CostPlace) -> None:
 def _figures(visit: Visit, total: CostSum | None) -> None:
     formats = visit.formats
     if total is None:
-        show_figures([Figure(name, "…") for name in ("Cost", "Per request", "Per 1M tokens", "Requests", "Tokens")])
+        show_figures(
+            [
+                Figure(name, "…")
+                for name in ("Cost", "Per request", "Per 1M tokens", "Requests", "Tokens", "No price", "Usage unknown")
+            ]
+        )
         return
     each = unit_costs(total)
     tokens = total.input_tokens + total.output_tokens
-    unpriced = total.unpriced_requests
+    unpriced = total.unpriced_requests + total.partly_unpriced_requests
     show_figures(
         [
             Figure(
                 "Cost",
                 formats.money(total.cost_usd),
-                "of what has a price" if unpriced else "all priced",
-                "Sum of every request's cost at the price that held when it ran, as `tollkeeper cost report` has it.",
+                _of_which(visit, total),
+                "Sum of every request's cost at the price that held when it ran, as `tollkeeper cost report` has it. "
+                "Estimated: the answer was cancelled, cut off or came without counts, so its tokens are an estimate.",
             ),
             Figure(
                 "Per request",
@@ -159,8 +166,8 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 "Per 1M tokens",
                 formats.money(each.per_mtok),
                 f"{formats.money(each.per_1k_tokens)} per 1k",
-                "Cost over all tokens that have a price, input and output together. Unknown where it is not known "
-                "what unpriced requests used.",
+                "Cost over all tokens that have a price, input and output together. Unknown if it is not known "
+                "which tokens have none.",
             ),
             Figure(
                 "Requests",
@@ -175,20 +182,38 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 "Input and output of the requests whose usage is known; cached input included.",
             ),
             Figure(
-                "Unpriced",
+                "No price",
                 formats.counted(unpriced, "request") if unpriced else "none",
                 _unpriced_tokens(visit, total),
-                "Requests that reached a model and have no price: they are in no sum of money, and are not zero. "
-                "Give their models a price card under Admin, or `tollkeeper prices import`.",
+                "Requests whose usage is known and for which no price card has a price, or none for one kind of token. "
+                "That usage is in no sum of money. Add a price card under Admin, or `tollkeeper prices import`.",
                 "warn" if unpriced else None,
+            ),
+            Figure(
+                "Usage unknown",
+                formats.counted(total.unknown_usage_requests, "request") if total.unknown_usage_requests else "none",
+                f"{formats.count(total.failed_requests)} failed, at no cost"
+                if total.failed_requests
+                else "none failed",
+                "Requests of which nobody reported what they used: they are in no sum of money. Failed requests cost "
+                "nothing.",
+                "warn" if total.unknown_usage_requests else None,
             ),
         ]
     )
 
 
+def _of_which(visit: Visit, total: CostSum) -> str:
+    if total.estimated_requests:
+        return f"{visit.formats.money(usd(total.estimated_pico_usd))} estimated"
+    if total.unpriced_requests or total.unknown_usage_requests or total.partly_unpriced_requests:
+        return "of what has a price"
+    return "all priced"
+
+
 def _unpriced_tokens(visit: Visit, total: CostSum) -> str:
-    if not total.unpriced_requests:
-        return "every request has a price"
+    if not total.unpriced_requests and not total.partly_unpriced_requests:
+        return "all usage has a price"
     if total.unpriced_tokens is None:
         return "of an unknown number of tokens"
     return f"{visit.formats.count(total.unpriced_tokens)} {plural('token', total.unpriced_tokens)}"

@@ -70,12 +70,16 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
                 "Output": sums.output_tokens,
                 "Per request": _float(each.per_request),
                 "Per 1M tokens": _float(each.per_mtok),
-                "Unpriced": sums.unpriced_requests,
+                "Estimated": float(usd(sums.estimated_pico_usd)),
+                "No price": sums.unpriced_requests + sums.partly_unpriced_requests,
+                "Usage unknown": sums.unknown_usage_requests,
+                "Failed": sums.failed_requests,
             }
         )
     frame = Table(rows)
-    if rows and not any(frame["Unpriced"]):  # worth a column only where it says something
-        frame = frame.without("Unpriced")
+    for name in ("Estimated", "No price", "Usage unknown", "Failed") if rows else ():
+        if not any(frame[name]):  # worth a column only if it says something
+            frame = frame.without(name)
     return frame
 
 
@@ -93,7 +97,11 @@ def export_frame(answer: CostBreakdown) -> Table:
                 "input_tokens": sums.input_tokens,
                 "cached_input_tokens": sums.cached_input_tokens,
                 "output_tokens": sums.output_tokens,
+                "estimated_usd": usd(sums.estimated_pico_usd),
+                "estimated_requests": sums.estimated_requests,
+                "failed_requests": sums.failed_requests,
                 "unpriced_requests": sums.unpriced_requests,
+                "partly_unpriced_requests": sums.partly_unpriced_requests,
                 "unpriced_tokens": sums.unpriced_tokens,
                 "unknown_usage_requests": sums.unknown_usage_requests,
                 "gpu_ns": sums.gpu_ns,
@@ -115,6 +123,8 @@ def series_frame(over_time: Series) -> Table:
                 "output_tokens": point.output_tokens,
                 "cost_usd": point.cost_usd,
                 "unpriced_requests": point.unpriced,
+                "unknown_usage_requests": point.unknown_usage,
+                "failed_requests": point.failed,
             }
             for group in charts.ordered_groups(over_time)
             for step, point in zip(over_time.steps, over_time.groups[group], strict=True)
@@ -167,7 +177,10 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Output": number(format="compact", help="Generated tokens, reasoning included"),
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1M tokens": Money(4, "Over input and output together"),
-        "Unpriced": number(format="localized", help="Requests without a price: in no sum of money, and not zero"),
+        "Estimated": Money(4, "Part of the cost whose tokens were counted by estimate"),
+        "No price": number(format="localized", help="Usage known, no price card: in no sum of money"),
+        "Usage unknown": number(format="localized", help="Nobody reported what they used: in no sum of money"),
+        "Failed": number(format="localized", help="Failed requests, which cost nothing"),
     }
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 from analytics.cost.drill import CostBreakdown, CostPlace
 from analytics.cost.unit_costs import unit_cost_over_time, unit_costs
 from analytics.distinct import Kind
-from analytics.series import series
+from analytics.series import Point, series
 from dashboard import charts
 from dashboard.money_column import Money
 from dashboard.panels import contained, note, show_chart, show_table
@@ -40,6 +40,7 @@ def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> No
                 if sums.admitted
                 else None,
                 "Requests": sums.requests,
+                "Without a price": sums.unpriced_requests + sums.unknown_usage_requests,
             }
         )
     show_table(
@@ -48,8 +49,8 @@ def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> No
         key="costs_units",
         columns=_columns(),
         formats=visit.formats,
-        help="Cost over what has a price. A dash where nothing with a price was counted, or where it is not known what "
-        "unpriced requests used.",
+        help="Cost over what has a price. A dash if nothing with a price was counted, or if it is not known which "
+        "tokens have none.",
         data=lambda: _export(answer),
         empty="No request was recorded in this range.",
     )
@@ -69,7 +70,10 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
             name=charts.group_name(group),
             x=charts.local_times(over_time.steps, visit.formats.zone),
             y=[visit.formats.amount(value) for value in values],
-            customdata=[visit.formats.money(value) for value in values],
+            customdata=[
+                visit.formats.money(value) + _without_price(visit, point)
+                for value, point in zip(values, over_time.groups[group], strict=True)
+            ],
             hovertemplate="%{customdata}",
             mode="lines+markers",
             marker={"size": 4, "color": charts.color_of(group, colors)},
@@ -83,18 +87,29 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
         charts.style(figure, prefix=visit.formats.money_signs[0], suffix=visit.formats.money_signs[1]),
         key="costs_units_over_time",
         unit=f"{visit.formats.currency} per {step}, by {dimension}",
-        help="Cost over input and output tokens together. A line has a gap where no token was used, or where some "
-        "requests have no price.",
+        help="Cost of the requests that have a price, over their input and output tokens together. A point's label "
+        "says how many others have none. A line has a gap where nothing with a price was used.",
         data=lambda: Table(
             [
-                {"from": step_start, dimension: charts.group_name(group), "usd_per_mtok": value}
+                {
+                    "from": step_start,
+                    dimension: charts.group_name(group),
+                    "usd_per_mtok": value,
+                    "requests_without_price": point.without_price,
+                }
                 for group, values in points.items()
-                for step_start, value in zip(over_time.steps, values, strict=True)
+                for step_start, value, point in zip(over_time.steps, values, over_time.groups[group], strict=True)
             ]
         ),
     )
-    if any(point.unpriced for values in over_time.groups.values() for point in values):
-        note("Gaps are where some requests have no price: what these used cannot be told from sums.")
+    without_price = sum(point.without_price for values in over_time.groups.values() for point in values)
+    if without_price:
+        count = visit.formats.counted(without_price, "request")
+        note(f"{count} without a price (no price card, or usage unknown) not in the chart.")
+
+
+def _without_price(visit: Visit, point: Point) -> str:
+    return f" ({visit.formats.count(point.without_price)} without a price)" if point.without_price else ""
 
 
 def _export(answer: CostBreakdown) -> Table:
@@ -110,6 +125,7 @@ def _export(answer: CostBreakdown) -> Table:
                 "usd_per_mtok": each.per_mtok,
                 "usd_per_output_mtok": each.per_output_mtok,
                 "requests": sums.requests,
+                "requests_without_price": sums.unpriced_requests + sums.unknown_usage_requests,
             }
         )
     return Table(rows)
@@ -121,9 +137,10 @@ def _columns() -> dict[str, Any]:
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1k tokens": Money(6, "Over input and output together"),
         "Per 1M tokens": Money(4, "Over input and output together"),
-        "Per 1M output tokens": Money(4, "The whole cost over output alone; unknown where requests have no price"),
+        "Per 1M output tokens": Money(4, "The whole cost over the output tokens that have a price"),
         "Tokens per request": number(format="localized", help="Input and output, mean over admitted requests"),
         "Requests": number(format="localized", help="All, refused ones included"),
+        "Without a price": number(format="localized", help="No price card, or usage unknown: not in the means"),
     }
 
 

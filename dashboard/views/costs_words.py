@@ -6,6 +6,7 @@ from typing import Final
 
 from analytics.cost.drill import CostLevel
 from analytics.cost.sums import CostSum
+from contracts.money import usd
 from dashboard.formats import UNKNOWN, Formats
 from dashboard.visit import Visit
 
@@ -49,10 +50,17 @@ def signed_percent(share: float | None) -> str:
 
 
 def unpriced_sentence(visit: Visit, total: CostSum) -> str:
-    """Say what of a sum has no price, or that everything has one."""
-    if not total.unpriced_requests:
-        return "Every request in it has a price."
-    count, tokens = visit.formats.counted(total.unpriced_requests, "request"), "an unknown number of tokens"
-    if total.unpriced_tokens is not None:
-        tokens = visit.formats.counted(total.unpriced_tokens, "token")
-    return f"{count} of {tokens} have no price and are in no sum of money here."
+    """Write which requests have no amount and why, and how much of the amounts is an estimate."""
+    counted, said = visit.formats.counted, []
+    if total.unpriced_requests or total.partly_unpriced_requests:
+        tokens = "an unknown number of tokens"
+        if total.unpriced_tokens is not None:
+            tokens = counted(total.unpriced_tokens, "token")
+        whole = total.unpriced_requests + total.partly_unpriced_requests
+        said.append(f"No price: {tokens} of {counted(whole, 'request')}, in no sum of money here.")
+    if total.unknown_usage_requests:
+        said.append(f"Usage unknown: {counted(total.unknown_usage_requests, 'request')}, in no sum either.")
+    if total.estimated_requests:
+        money = visit.formats.money(usd(total.estimated_pico_usd))
+        said.append(f"Estimated: {money} of {counted(total.estimated_requests, 'request')} is counted by estimate.")
+    return " ".join(said) or "Every request that used something has a price."

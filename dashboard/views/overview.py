@@ -99,8 +99,11 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
             Figure(
                 "Cost",
                 formats.money(total.cost_usd),
-                f"{formats.count(total.unpriced_requests)} unpriced" if total.unpriced_requests else "all priced",
-                "Sum of every request's cost at the price that held when it ran; unpriced ones are left out.",
+                f"{formats.count(total.unpriced_requests)} without a price"
+                if total.unpriced_requests
+                else "all priced",
+                "Sum of every request's cost at the price that held when it ran. Requests without a price and of "
+                "unknown usage are left out; failed ones cost nothing.",
             ),
             Figure(
                 "TTFT p50",
@@ -150,8 +153,9 @@ def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[s
     notes = []
     if over_time.partial:
         notes.append("Pale bars are still filling or begin before the range.")
-    if answer.total.unpriced_requests:
-        unpriced = formats.counted(answer.total.unpriced_requests, "request")
+    without_price = answer.total.unpriced_requests + answer.total.unknown_usage_requests
+    if without_price:
+        unpriced = formats.counted(without_price, "request")
         notes.append(f"The cost of {unpriced} is unknown and not in the chart.")
     if notes:
         st.caption(" ".join(notes))

@@ -37,7 +37,7 @@ def show_table(visit: Visit, answer: Overview) -> None:
 def table_frame(answer: Overview) -> Table:
     """Give the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
     frame = Table([_cells(line) for line in answer.lines])
-    for name in ("Unpriced", "Usage unknown"):  # worth a column only where it says something
+    for name in ("No price", "Usage unknown"):  # worth a column only where it says something
         if not any(frame[name]):
             frame = frame.without(name)
     return frame
@@ -55,7 +55,7 @@ def _cells(line: Line) -> dict[str, object]:
         "Cached": volume.cached_input_tokens,
         "Output": volume.output_tokens,
         "Cost": None if volume.cost_usd is None else float(volume.cost_usd),
-        "Unpriced": volume.unpriced_requests,
+        "No price": volume.unpriced_requests,
         "Usage unknown": volume.unknown_usage_requests,
         "TTFT p50": _milliseconds(ttft.p50_ns if ttft else None),
         "TTFT p95": _milliseconds(ttft.p95_ns if ttft else None),
@@ -81,7 +81,7 @@ def _columns(frame: Table) -> dict[str, Any]:
         "Cached": number(format="localized", help="Prompt tokens read from a cache"),
         "Output": number(format="localized", help="Generated tokens, reasoning included"),
         "Cost": Money(_cost_places(frame), "Unpriced requests are left out"),
-        "Unpriced": number(format="localized", help="Requests whose cost is unknown: no price card holds for them"),
+        "No price": number(format="localized", help="Requests whose usage is known and for which no price card holds"),
         "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
     }
     for name, meaning in (("TTFT", "Time to first token"), ("Token", "Time between two tokens")):

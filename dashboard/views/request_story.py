@@ -110,7 +110,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure(
                 "Cost",
                 formats.money(request.cost_usd),
-                request.labels["price_version"] or "unpriced",
+                _priced_as(request),
                 "At the card that held when it ran. Budgets were charged "
                 f"{'an unknown amount' if charged is None else formats.money(charged)}.",
             ),
@@ -123,6 +123,13 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure("Tries", str(request.counts["attempts"]), "asked for it", "How many targets were asked for it."),
         ]
     )
+
+
+def _priced_as(request: SingleRequest) -> str:
+    """Name the price card, or why there is none."""
+    reasons = {"failed": "failed: costs nothing", "unknown_usage": "usage unknown", "unpriced": "no price"}
+    card = reasons.get(request.labels["price_state"]) or request.labels["price_version"] or "no price"
+    return f"{card}, estimated" if request.labels["count_method"] == "estimate" and request.cost_usd else card
 
 
 def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:

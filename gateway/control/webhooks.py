@@ -11,7 +11,7 @@ from typing import Final
 from backends.channels.base import ChannelSettings
 from backends.channels.http_post import HttpPost
 from backends.channels.inward import Network
-from backends.control.budget_events import claim_event, due_events, fail_event, finish_event
+from backends.control.budget_events import NOW_REFUSING, claim_event, due_events, fail_event, finish_event
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
@@ -155,6 +155,7 @@ def event_body(event: BudgetEvent, budget: Budget) -> bytes:
         "subject": event.subject,
         "model": budget.model or None,
         "threshold_percent": event.threshold_percent,
+        "is_refusing": budget.is_hard and event.threshold_percent == NOW_REFUSING,
         amount_name: exact_text(metric, int(event.amount)),
         spent_name: exact_text(metric, int(event.spent)),
         "period": budget.period,

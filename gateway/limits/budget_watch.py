@@ -4,16 +4,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from backends.beat import until_beat
 from contracts.errors import TollkeeperError
 from contracts.limits import BudgetSpec
+from gateway.limits.base import Counter
 from gateway.limits.budget_ledger import BudgetCounter, BudgetLedger
 
 _log = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 1.0
+NOW_REFUSING: Final = 100  # of a hard budget: the percent that stands for its first refusal, whatever is spent by then
 _MAX_WAITING: Final = 10_000  # thresholds not yet published; the log has them all
 
 
@@ -56,6 +58,8 @@ class WatchedCounter(BudgetCounter, Protocol):
 
     @property
     def period_start_ns(self) -> int | None: ...
+    @property
+    def settled_by_all(self) -> int: ...
     def ledgers(self) -> Iterable[StandingPeriod]: ...
 
 
@@ -71,25 +75,47 @@ class BudgetWatch:
         self._publish = publish
         self._moved: set[WatchedCounter] = set()
         self._passed: list[ThresholdPassed] = []
+        self._refused: set[tuple[str, str, int, int]] = set()  # budget, subject, period, amount: told once each
         self.is_away = False  # whoever publishes did not answer the last time
 
     def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
         """Take note that what is spent of a budget, by all gateways as far as is known, has moved."""
         self._ledger.note(counter)
         self._moved.add(counter)
-        if not counter.rule.thresholds:
+        if not counter.rule.thresholds and not counter.rule.is_hard:
             return
         start_ns = counter.period_start_ns
         if start_ns is None:
             return
         for passed in thresholds_between(counter.rule, before, after):
-            spent = ThresholdPassed(counter.rule.id, counter.subject, start_ns, passed, counter.rule.amount, after)
-            _log.warning(
-                "budget threshold passed",
-                extra={"budget": spent.budget, "subject": spent.subject[:80], "percent": passed},
-            )
-            if len(self._passed) < _MAX_WAITING:
-                self._passed.append(spent)
+            self._note_passed(counter, start_ns, passed, after)
+
+    def on_refused(self, counter: Counter) -> None:
+        """Note that a rule refused a request. A hard budget's first refusal is told, whatever thresholds it has.
+
+        It may be below 100 %: a budget refuses what would not fit.
+        """
+        rule = counter.rule
+        if not isinstance(rule, BudgetSpec) or not rule.is_hard:
+            return
+        watched = cast(WatchedCounter, counter)
+        start_ns = watched.period_start_ns
+        if start_ns is None:
+            return
+        told = (rule.id, counter.subject, start_ns, rule.amount)
+        if told not in self._refused and len(self._refused) < _MAX_WAITING:
+            self._refused.add(told)
+            self._moved.add(watched)
+            self._note_passed(watched, start_ns, NOW_REFUSING, watched.settled_by_all)
+
+    def _note_passed(self, counter: WatchedCounter, start_ns: int, percent: int, spent: int) -> None:
+        passed = ThresholdPassed(counter.rule.id, counter.subject, start_ns, percent, counter.rule.amount, spent)
+        _log.warning(
+            "budget threshold passed",
+            extra={"budget": passed.budget, "subject": passed.subject[:80], "percent": percent},
+        )
+        if len(self._passed) < _MAX_WAITING:
+            self._passed.append(passed)
 
     def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
         """Take note that a period which has ended was charged once more: by what had begun in it."""
@@ -131,5 +157,9 @@ class BudgetWatch:
 
 
 def thresholds_between(rule: BudgetSpec, before: int, after: int) -> list[int]:
-    """Give the thresholds (percent) that spending has reached by going from `before` to `after`."""
-    return [percent for percent in rule.thresholds if before * 100 < percent * rule.amount <= after * 100]
+    """Return the thresholds (percent) that spending has reached by going from `before` to `after`.
+
+    A hard budget has one of 100 % in any case: from there on it refuses.
+    """
+    thresholds = {*rule.thresholds, NOW_REFUSING} if rule.is_hard else set(rule.thresholds)
+    return [percent for percent in sorted(thresholds) if before * 100 < percent * rule.amount <= after * 100]

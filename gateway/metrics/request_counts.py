@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 
 from contracts.errors import TollkeeperError
 from contracts.limits import PriorityClass
+from contracts.price_state import price_state
 from contracts.records import RequestRecord
 from contracts.usage import LEAVES, UNKNOWN_USAGE, Usage
 from gateway.life import Life
@@ -41,6 +42,7 @@ class RequestSeries:
         "schema_judged",
         "tokens",
         "tool_calls",
+        "unknown_usage",
         "unpriced",
     )
 
@@ -51,6 +53,7 @@ class RequestSeries:
         self.tokens = [0] * len(LEAVES)
         self.cost_pico_usd = 0
         self.unpriced = 0
+        self.unknown_usage = 0
         self.overdraft_tokens = 0
         self.further_attempts = 0
         self.tool_calls = 0
@@ -67,10 +70,12 @@ class RequestSeries:
             self.first_token.observe(record.ttft_ns)
         if record.usage is not UNKNOWN_USAGE:
             _add(self.tokens, record.usage)
-        if record.cost_pico_usd is None:
+        state = price_state(record)
+        if state in ("unpriced", "partly_unpriced"):
             self.unpriced += 1
-        else:
-            self.cost_pico_usd += record.cost_pico_usd
+        elif state == "unknown_usage":
+            self.unknown_usage += 1
+        self.cost_pico_usd += record.cost_pico_usd or 0
         if record.attempts > 1:
             self.further_attempts += record.attempts - 1
         if record.overdraft_tokens:

@@ -97,7 +97,12 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
 _COUNTED: Final[tuple[tuple[str, str, Callable[[RequestSeries], int]], ...]] = (
     (
         "tollkeeper_requests_without_cost_total",
-        "Requests that reached a target and whose cost is not known: usage not reported, or no price.",
+        "Requests whose cost is not known, whole or in part: usage unknown, or no price. Failed ones cost nothing.",
+        lambda one: one.unpriced + one.unknown_usage,
+    ),
+    (
+        "tollkeeper_requests_without_price_total",
+        "Of these, requests whose usage is known and for which no price card has a price, or none for a kind of token.",
         lambda one: one.unpriced,
     ),
     (

@@ -15,9 +15,10 @@ from analytics.alerts.sources import Findings, Look, Source, by_rule
 from analytics.alerts.wiring import SOURCES
 from backends.control.alert_log import list_alerts, settle_alerts
 from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
+from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_standings import BudgetStanding
 from backends.control.budget_states import GatewayState, publish_states
-from backends.control.budgets import NewBudget, create_budget
+from backends.control.budgets import BudgetChange, NewBudget, create_budget, update_budget
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.leases import require_lease, take_lease
@@ -27,7 +28,7 @@ from backends.control.slos import Hold, list_holds, write_holds
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.alerts import Finding, Rule, RuleKind
-from contracts.control import AlertDelivery, AlertRule
+from contracts.control import AlertDelivery, AlertRule, Budget
 from contracts.errors import Conflict, InvalidRequest, StoreUnavailable
 from contracts.moments import unix_ns
 from contracts.periods import period_bounds
@@ -265,7 +266,7 @@ def spend(world: World) -> Callable[..., None]:
     return spend
 
 
-@pytest.mark.parametrize(("usd", "told"), [(79, []), (80, [80]), (99, [80]), (100, [80, 100]), (250, [80, 100])])
+@pytest.mark.parametrize(("usd", "told"), [(79, []), (80, [80]), (99, [80]), (100, [100]), (250, [100])])
 def test_a_threshold_is_told_at_its_percent_and_not_below(
     world: World, spend: Callable[..., None], usd: int, told: list[int]
 ) -> None:
@@ -278,6 +279,49 @@ def test_a_threshold_is_told_at_its_percent_and_not_below(
         alerts = list_alerts(session, tenant="acme")
         assert sorted(int(str(alert.facts["threshold_percent"])) for alert in alerts) == told
     assert len(world.deliveries()) == (1 if told else 0)
+
+
+def test_only_the_highest_threshold_stays_open_and_says_what_is_used(world: World, spend: Callable[..., None]) -> None:
+    world.rule("money", "budget_threshold", thresholds=[30, 50, 80])
+    evaluator = world.evaluator(sources=SOURCES)
+    for usd, threshold in ((35, 30), (60, 50), (99, 80)):
+        spend(usd)
+        world.look(evaluator)
+        with world.database.session() as session:
+            (alert,) = list_alerts(session, tenant="acme", is_open=True)
+            assert alert.facts["threshold_percent"] == threshold and alert.severity == "ticket"
+            assert alert.summary.endswith(f": {usd} % used (threshold {threshold} %): {usd} of 100 USD")
+    assert [event for event, _ in world.deliveries()] == ["firing"] * 3, "the end of a lower one is no news"
+
+
+def test_a_hard_budget_that_refuses_is_told_whatever_its_thresholds_and_when_it_no_longer_does(
+    world: World, spend: Callable[..., None]
+) -> None:
+    world.rule("money", "budget_threshold", thresholds=[90])
+    evaluator = world.evaluator(sources=SOURCES)
+    spend(70)
+    world.look(evaluator)
+    assert world.deliveries() == []
+    with world.database.session() as session:
+        budget = session.scalars(select(Budget)).one()
+        start_ns, _ = period_bounds("month", "UTC", unix_ns(NOON))
+        # What is left holds no request, so it refuses below 100 %.
+        assert record_event(session, PassedThreshold(budget.id, "", start_ns, 100, 100 * PICO, 70 * PICO), NOON)
+        budget_id = budget.id
+    world.look(evaluator)
+    with world.database.session() as session:
+        (alert,) = list_alerts(session, tenant="acme", is_open=True)
+        assert alert.severity == "page" and "refuses requests: 70 % used: 70 of 100 USD" in alert.summary
+    with world.database.session() as session:
+        update_budget(session, world.author, "acme", budget_id, BudgetChange(amount_usd=Decimal(200)))
+    world.look(evaluator)
+    assert [event for event, _ in world.deliveries()] == ["firing", "resolved"]
+    with world.database.session() as session:  # it is exhausted again: a new event, as its amount is higher
+        assert record_event(session, PassedThreshold(budget_id, "", start_ns, 100, 200 * PICO, 199 * PICO), NOON)
+        assert not record_event(session, PassedThreshold(budget_id, "", start_ns, 100, 200 * PICO, 199 * PICO), NOON)
+    world.look(evaluator)
+    world.look(evaluator, timedelta(days=40))  # December: its period turned
+    assert [event for event, _ in world.deliveries()] == ["firing", "resolved"] * 2
 
 
 def test_a_threshold_is_told_once_in_each_period_and_its_end_is_no_news(

@@ -19,6 +19,7 @@ from analytics.volume import Volume
 from backends.store.client import StoreClient
 from contracts.gaps import pack_gaps, unpack_gaps
 from contracts.identity import Identity
+from contracts.price_state import price_state
 from contracts.records import Outcome, RequestRecord
 from contracts.usage import Usage
 
@@ -91,10 +92,12 @@ def expected_quantiles(values: Sequence[int]) -> Quantiles | None:
 
 def expected_volume(records: Sequence[RequestRecord]) -> Volume:
     admitted = [record for record in records if record.outcome != "rejected"]
-    unknown = [record for record in admitted if not record.usage.is_known]
-    unpriced = [record for record in admitted if record.cost_pico_usd is None]
-    used = not admitted or len(unknown) < len(admitted)
-    priced = not admitted or len(unpriced) < len(admitted)
+    unknown, unpriced, failed = (
+        [record for record in admitted if price_state(record) == state]
+        for state in ("unknown_usage", "unpriced", "failed")
+    )
+    used = not unknown or len(unknown) + len(failed) < len(admitted)
+    priced = not (unpriced or unknown) or len(unpriced) + len(unknown) + len(failed) < len(admitted)
     cost = Decimal(sum(record.cost_pico_usd or 0 for record in records)) / 10**12
     return Volume(
         requests=len(records),
@@ -108,6 +111,7 @@ def expected_volume(records: Sequence[RequestRecord]) -> Volume:
         cost_usd=cost if priced else None,
         unpriced_requests=len(unpriced),
         unknown_usage_requests=len(unknown),
+        failed_requests=len(failed),
     )
 
 
@@ -178,7 +182,7 @@ def test_unknown_usage_and_unpriced_cost_are_unknown_not_zero(
     record([request(start), request(start)])
     total = overview(reader, Scope(start, start + timedelta(minutes=1))).total
     assert (total.input_tokens, total.output_tokens, total.cost_usd) == (None, None, None)
-    assert (total.unpriced_requests, total.unknown_usage_requests) == (2, 2)
+    assert (total.unpriced_requests, total.unknown_usage_requests) == (0, 2)
 
 
 def test_a_known_part_is_shown_with_the_number_of_requests_it_leaves_out(
@@ -191,7 +195,7 @@ def test_a_known_part_is_shown_with_the_number_of_requests_it_leaves_out(
     assert (total.input_tokens, total.cached_input_tokens, total.output_tokens) == (100, 60, 7)
     assert total.cached_share == 0.6
     assert total.cost_usd == Decimal("0.00027")
-    assert (total.unpriced_requests, total.unknown_usage_requests, total.cancelled) == (1, 1, 1)
+    assert (total.unpriced_requests, total.unknown_usage_requests, total.cancelled) == (0, 1, 1)
 
 
 def test_a_refused_request_is_neither_unpriced_nor_an_error(
@@ -202,7 +206,8 @@ def test_a_refused_request_is_neither_unpriced_nor_an_error(
     total = overview(reader, Scope(start, start + timedelta(minutes=1))).total
     assert (total.requests, total.rejected, total.errors, total.admitted) == (2, 1, 1, 1)
     assert total.error_rate == 1.0
-    assert (total.unpriced_requests, total.unknown_usage_requests) == (1, 1)
+    assert (total.unpriced_requests, total.unknown_usage_requests, total.failed_requests) == (0, 0, 1)
+    assert (total.cost_usd, total.input_tokens) == (0, 0), "a failure costs nothing, which is known"
 
 
 def test_an_edge_of_the_range_belongs_to_the_later_minute(

@@ -82,7 +82,7 @@ def test_all_charts_of_costs_and_of_the_overview_stand_at_the_viewer_s_clock(mon
         colors=lambda _: {},
         formats=formats.Formats(zone=ZoneInfo("Asia/Kolkata")),
     )
-    answer: Any = SimpleNamespace(level="tenant", total=SimpleNamespace(unpriced_requests=0))
+    answer: Any = SimpleNamespace(level="tenant", total=SimpleNamespace(unpriced_requests=0, unknown_usage_requests=0))
     overview._charts(visit, answer, over_time, {})
     costs_breakdown._over_time(visit, CostPlace(), "tenant")
     costs_units._over_time(visit, CostPlace(), answer)

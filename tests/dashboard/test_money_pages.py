@@ -161,10 +161,10 @@ def test_the_costs_page_says_what_the_report_says_and_what_has_no_price_apart(
     found = figures(app)
     assert found["Cost"] == formats.money(total.cost_usd) == "$7.00"
     assert (found["Per request"], found["Per 1M tokens"]) == ("$3.50", "$3,500.00")
-    assert (found["Requests"], found["Unpriced"]) == ("3", "1 request")
-    assert "1 request of 1,000 tokens have no price" in words(app)
+    assert (found["Requests"], found["No price"]) == ("3", "1 request")
+    assert "No price: 1,000 tokens of 1 request" in words(app)
     (table,) = app.dataframe
-    assert list(zip(table.value["Team"], table.value["Cost"], table.value["Unpriced"], strict=True)) == [
+    assert list(zip(table.value["Team"], table.value["Cost"], table.value["No price"], strict=True)) == [
         ("red", 5.0, 0),
         ("blue", 2.0, 1),
     ]

@@ -77,6 +77,15 @@ def test_sums_are_exact_and_unknown_is_counted_not_summed(empty_store: Any) -> N
             "ttft_count": 1,
             "gap_count": 3,
             "duration_sum_ns": 3000,
+            "failed_requests": 0,
+            "usage_unknown_requests": 1,
+            "no_price_requests": 0,
+            "untold_requests": 0,
+            "partly_unpriced_requests": 0,
+            "unpriced_input_tokens": 0,
+            "unpriced_output_tokens": 0,
+            "estimated_requests": 0,
+            "estimated_usd": 0,
         }, table
         assert (refused["requests"], refused["unpriced_requests"], refused["unknown_usage_requests"]) == (1, 0, 0)
     client.close()

@@ -31,7 +31,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """One model's share of it. `unpriced_per_s`: answers whose cost is not known."""
+    """One model's share of it. `unpriced_per_s`: answers without a price, or without one for a kind of token."""
 
     model: str
     requests_per_s: float
@@ -144,7 +144,7 @@ def _models(pair: PagePair) -> tuple[ModelLine, ...]:
     requests = pair.rate("tollkeeper_requests_total", "model", "outcome")
     tokens = pair.rate("tollkeeper_tokens_total", "model", "direction")
     cost = pair.rate("tollkeeper_cost_usd_total", "model")
-    unpriced = pair.rate("tollkeeper_requests_without_cost_total", "model")
+    unpriced = pair.rate("tollkeeper_requests_without_price_total", "model")
     lines = [
         ModelLine(
             model=model,

@@ -28,6 +28,8 @@ class TenantSpend:
     usd_today: Decimal | None
     usd_month: Decimal | None
     unpriced_month: int
+    unknown_usage_month: int = 0
+    failed_month: int = 0
 
 
 def spend_by_tenant(store: StoreClient, now: datetime) -> tuple[TenantSpend, ...]:
@@ -52,5 +54,7 @@ def _spend(tenant: str, days: list[tuple[datetime, CostSum]], today: datetime) -
         tokens_today=day.input_tokens + day.output_tokens,
         usd_today=day.cost_usd,
         usd_month=month.cost_usd,
-        unpriced_month=month.unpriced_requests,
+        unpriced_month=month.unpriced_requests + month.partly_unpriced_requests,
+        unknown_usage_month=month.unknown_usage_requests,
+        failed_month=month.failed_requests,
     )

@@ -103,7 +103,7 @@ _MODEL: Final[tuple[tuple[str, Callable[[ModelLine], str]], ...]] = (
     ("TTFT p50", lambda line: duration(line.ttft_p50_s)),
     ("TTFT p95", lambda line: duration(line.ttft_p95_s)),
     ("USD/h", lambda line: money(Decimal(str(line.usd_per_hour)))),
-    ("unpriced/s", lambda line: rate(line.unpriced_per_s)),
+    ("no price/s", lambda line: rate(line.unpriced_per_s)),
 )
 _TENANT: Final[tuple[tuple[str, Callable[[TenantSpend], str]], ...]] = (
     ("tenant", lambda line: line.tenant or "(none)"),
@@ -111,7 +111,9 @@ _TENANT: Final[tuple[tuple[str, Callable[[TenantSpend], str]], ...]] = (
     ("tokens today", lambda line: count(line.tokens_today)),
     ("USD today", lambda line: money(line.usd_today)),
     ("USD this month", lambda line: money(line.usd_month)),
-    ("unpriced", lambda line: count(line.unpriced_month)),
+    ("no price", lambda line: count(line.unpriced_month)),
+    ("usage unknown", lambda line: count(line.unknown_usage_month)),
+    ("failed", lambda line: count(line.failed_month)),
 )
 _ENGINE: Final[tuple[tuple[str, Callable[[EngineLine], str]], ...]] = (
     ("host", lambda line: line.host),

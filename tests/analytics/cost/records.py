@@ -51,6 +51,10 @@ def requests(draw: st.DrawFn, start: datetime, length: timedelta) -> RequestReco
     outcome = draw(st.sampled_from(OUTCOMES))
     usage = draw(usages)
     cost = draw(st.none() | st.integers(0, 10**15))
+    # Why there is no cost, as records say it or, before they did, not: then it is "unpriced" whatever the reason.
+    basis = "price_card" if cost is not None else draw(st.sampled_from(["unpriced", "unpriced", "unknown_usage"]))
+    if outcome == "error" and draw(st.booleans()):
+        cost, basis = 0, "free"
     return request(
         start + draw(st.timedeltas(-hour, length + hour)),
         who=who,
@@ -59,6 +63,10 @@ def requests(draw: st.DrawFn, start: datetime, length: timedelta) -> RequestReco
         outcome=outcome,
         usage=Usage() if outcome == "rejected" else usage,
         cost_pico_usd=None if outcome == "rejected" else cost,
+        cost_basis="unpriced" if outcome == "rejected" else basis,
+        unpriced_leaves=draw(st.sampled_from([[], [], ["cache_read_text"], ["output_reasoning", "input_audio"]])),
+        count_method=draw(st.sampled_from(["none", "exact", "estimate"])),
+        operation=draw(st.sampled_from(["chat", "chat", "embeddings"])),
         charged_pico_usd=draw(st.none() | st.integers(0, 10**15)),
         gpu=draw(st.none() | st.builds(GpuShare, prefill_ns=st.integers(0, 10**12), decode_ns=st.integers(0, 10**12))),
     )

@@ -82,21 +82,19 @@ def test_at_every_level_the_parts_are_the_place_s_whole(reader: StoreClient, ten
         assert sum(sums.priced_pico_usd for _, sums in answer.lines) == 10 * USD
         quick = cost_breakdown(reader, place, day(), level, True)
         assert quick.total.priced_pico_usd == whole.priced_pico_usd
-        assert quick.total.unpriced_tokens == (1_000 if level in ("feature", "key") else None)
+        assert quick.total.unpriced_tokens == 1_000
         assert completed(quick, answer) == answer
         assert answer.source == ("requests" if level in ("feature", "key") else "requests_day")
 
 
-def test_sums_tell_what_unpriced_requests_used_but_not_where_priced_ones_are_in_them(
-    reader: StoreClient, record: Record
-) -> None:
+def test_sums_tell_what_unpriced_requests_used_beside_priced_ones(reader: StoreClient, record: Record) -> None:
     name = f"drill-{uuid4().hex[:8]}"
     record([used(name, NOON, cost, model=model) for model, cost in (("a", None), ("a", None), ("b", None), ("b", USD))])
     place, levels = CostPlace(tenant=name), cast(tuple[CostLevel | None, ...], ("model", "team", None))
     summed = {level: summed_breakdown(reader, place, day(), level) for level in levels}
     models = {model: sums.unpriced_tokens for model, sums in summed["model"].lines}
-    assert models == {"a": 2_000, "b": None}
-    assert all(answer.total.unpriced_tokens is None for answer in summed.values())
+    assert models == {"a": 2_000, "b": 1_000}
+    assert all(answer.total.unpriced_tokens == 3_000 for answer in summed.values())
     for level in levels:
         whole = cost_breakdown(reader, place, day(), level)
         assert whole.total.unpriced_tokens == 3_000 and completed(summed[level], whole) == whole
@@ -160,7 +158,7 @@ def test_today_yesterday_and_the_month_are_what_a_report_of_them_says(reader: St
         found = spending_now(reader, AskedAt(NOON + timedelta(hours=5)), zone, tenant)
         assert (found.today.priced_pico_usd, found.yesterday.priced_pico_usd) == (10 * USD, 4 * USD)
         report = cost_report(reader, CostQuestion(found.month.start, found.day.end, tenant=tenant))
-        assert replace(found.month_to_date, unpriced_tokens=1_000) == report.total
+        assert found.month_to_date == report.total
     first = datetime(NOON.year, NOON.month, 1, 0, 30, tzinfo=UTC)
     assert spending_now(reader, AskedAt(first), UTC_ZONE, tenant).yesterday == CostSum()
 
@@ -206,7 +204,7 @@ def test_units_times_their_cost_are_the_cost(
         input_tokens=tokens + (unpriced_tokens or 0 if unpriced else 0),
         priced_pico_usd=cost,
         unpriced_requests=unpriced,
-        unpriced_tokens=unpriced_tokens if unpriced else 0,
+        unpriced_input_tokens=unpriced_tokens if unpriced else 0,
     )
     each = unit_costs(sums)
     if not requests:

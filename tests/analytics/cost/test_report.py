@@ -18,8 +18,9 @@ from analytics.cost.sums import CostSum
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.identity import Identity
+from contracts.price_state import price_state
 from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.usage import INPUT_LEAVES, OUTPUT_LEAVES, Usage
 from tests.analytics.cost.records import request, requests
 
 Record = Callable[[Sequence[RequestRecord]], None]
@@ -39,11 +40,21 @@ def label(record: RequestRecord, level: str) -> str:
     return fields[level] if level in fields else str(getattr(record.who, level))
 
 
+def without_price(record: RequestRecord, side: str) -> int:
+    """The tokens in or out that no amount stands for."""
+    if price_state(record) == "priced":
+        return 0
+    leaves = INPUT_LEAVES if side == "input" else OUTPUT_LEAVES
+    if price_state(record) == "partly_unpriced":
+        leaves = tuple(leaf for leaf in leaves if leaf in record.unpriced_leaves)
+    return sum(getattr(record.usage, leaf) or 0 for leaf in leaves)
+
+
 def counted(record: RequestRecord) -> CostSum:
     """What a client would write down about one request."""
     usage, rejected = record.usage, record.outcome == "rejected"
-    unpriced = not rejected and record.cost_pico_usd is None
-    gpu = record.gpu
+    state, gpu = price_state(record), record.gpu
+    is_estimated = record.count_method == "estimate" and state in ("priced", "partly_unpriced")
     return CostSum(
         requests=1,
         rejected=int(rejected),
@@ -52,10 +63,15 @@ def counted(record: RequestRecord) -> CostSum:
         output_tokens=usage.output_tokens or 0,
         priced_pico_usd=record.cost_pico_usd or 0,
         charged_pico_usd=record.charged_pico_usd or 0,
-        unpriced_requests=int(unpriced),
-        unpriced_tokens=(usage.total_tokens or 0) if unpriced else 0,
-        unknown_usage_requests=int(not rejected and not usage.is_known),
+        unpriced_requests=int(state == "unpriced"),
+        unpriced_input_tokens=without_price(record, "input"),
+        unpriced_output_tokens=without_price(record, "output"),
+        unknown_usage_requests=int(state == "unknown_usage"),
         gpu_ns=0 if gpu is None else gpu.prefill_ns + gpu.decode_ns,
+        failed_requests=int(state == "failed"),
+        partly_unpriced_requests=int(state == "partly_unpriced"),
+        estimated_requests=int(is_estimated),
+        estimated_pico_usd=(record.cost_pico_usd or 0) if is_estimated else 0,
     )
 
 
@@ -129,7 +145,7 @@ def test_a_rollup_and_the_requests_give_the_same(reader: StoreClient, record: Re
     assert from_days.lines == tuple(from_requests.level(2))
     assert from_days.total.unpriced_tokens == 7 and from_days.total.unknown_usage_requests == 1
     nothing_priced = from_days.lines[1].sums
-    assert nothing_priced.cost_usd is None and nothing_priced.unpriced_requests == 2
+    assert nothing_priced.cost_usd is None and nothing_priced.unpriced_requests == 1
 
 
 @pytest.mark.parametrize(

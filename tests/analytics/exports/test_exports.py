@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
-from analytics.exports.charges import Charge, charges_of
+from analytics.exports.charges import UNKNOWN_USAGE, Charge, charges_of
 from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus import COLUMNS, Row, gpu_rows, usage_rows
 from analytics.exports.focus_rules import focus_faults
@@ -213,7 +214,7 @@ def test_pages_name_what_is_unpriced_and_escape_names() -> None:
     (one,) = invoices([charge("<b>", 10**12), charge("<b>", None, 7)], MONTH, "team", RateBook())
     page = invoice_html(one, "Platform & Co", BERLIN)
     assert "&lt;b&gt;" in page and "<b>" not in page and "Platform &amp; Co" in page
-    assert "7 tokens were used without a price" in page and "unpriced" in page
+    assert "&lt;m&gt; has no price card with a price for input text" in page and "no price" in page
     printed = invoice_pdf(one, "Platform", BERLIN)
     assert printed.startswith(b"%PDF-") and printed == invoice_pdf(one, "Platform", BERLIN)
 
@@ -265,8 +266,54 @@ def test_a_month_s_terms_and_number_are_of_whole_months(
 
 
 def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
-    (one,) = invoices([charge("red", None, 0)], MONTH, "team", RateBook())
-    assert "requests of unknown usage" in invoice_html(one, "Platform", BERLIN)
+    unknown = replace(charge("red", None, 3), meter=UNKNOWN_USAGE)
+    (one,) = invoices([unknown, charge("red", 10**12)], MONTH, "team", RateBook())
+    page = invoice_html(one, "Platform", BERLIN)
+    assert "nobody reported what 3 requests used" in page and "price card" not in page
+    assert (one.unknown_usage_requests, one.unpriced_quantity) == (3, 0)
+
+
+def test_a_kind_of_token_without_a_price_is_a_charge_beside_the_rest(reader: StoreClient, record: Record) -> None:
+    tenant, heard = f"tenant-{uuid4()}", Usage(input_text=100, input_audio=7, output_text=10)
+    text = price_card("llama", "text/1", {"input_text": Decimal(1), "output_text": Decimal(2)})
+    fields = {"usage": heard, "model": "llama", "price_version": "text/1", "unpriced_leaves": ["input_audio"]}
+    record(
+        [
+            request(DAY, who=Identity(tenant), cost_pico_usd=120 * 10**6, cost_basis="price_card", **fields),
+            request(DAY, who=Identity(tenant), cost_pico_usd=0, cost_basis="free", outcome="error", model="llama"),
+        ]
+    )
+    question = CostQuestion(MONTH.start, MONTH.end, ("tenant",), tenant=tenant)
+    wanted = {("input_text", 100, 100 * 10**6), ("output_text", 10, 20 * 10**6), ("input_audio", 7, None)}
+    for cards, expected in (([text], wanted), ([], {("usage", 110, 120 * 10**6), ("input_audio", 7, None)})):
+        charges = charges_of(usage_groups(reader, question, cards), cards)
+        assert {(one.meter, one.quantity, one.amount_pico_usd) for one in charges} == expected
+
+
+def test_a_failed_request_has_no_charge_and_an_estimated_one_is_marked() -> None:
+    failed = group(requests=4, unpriced_requests=0, cost_pico_usd=0, state="failed")
+    unknown = group(requests=3, unpriced_requests=3, cost_pico_usd=0, state="unknown_usage")
+    exact = group(requests=1, unpriced_requests=0, cost_pico_usd=7_000_000)
+    estimated = group(requests=2, unpriced_requests=0, cost_pico_usd=3_000_000, is_estimated=True)
+    charges = charges_of([failed, unknown, exact, estimated], [])
+    priced = [one for one in charges if one.amount_pico_usd]
+    assert sorted((one.meter, one.amount_pico_usd, one.quantity, one.is_estimated) for one in priced) == [
+        ("usage", 3_000_000, 0, True),
+        ("usage", 7_000_000, 0, False),
+    ]
+    assert [(one.meter, one.quantity) for one in charges if one.amount_pico_usd is None] == [(UNKNOWN_USAGE, 3)]
+    (one,) = invoices(charges, MONTH, "team", RateBook())
+    assert (one.usage, one.estimated) == (Decimal("0.000010"), Decimal("0.000003"))
+    page = invoice_html(one, "Platform", BERLIN)
+    assert "usage (estimated)" in page and "of which estimated" in page and "0.000003" in page
+    assert invoice_pdf(one, "Platform", BERLIN).startswith(b"%PDF-")
+    rows = usage_rows([replace(each, period_start=MONTH.start_s) for each in charges], MONTH, [MONTH], "Platform")
+    assert sorted((row["x_IsEstimated"], row["x_IsUnpriced"]) for row in rows) == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+    assert focus_faults(rows) == []
 
 
 def test_a_tenant_that_committed_to_an_amount_and_used_nothing_is_billed_it() -> None:

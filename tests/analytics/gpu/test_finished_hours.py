@@ -73,7 +73,7 @@ def test_a_finished_hour_costs_what_its_minutes_cost_and_is_written_once(
     assert (by_minute.ledger.grain_s, by_hour.ledger.grain_s) == (60, 3600)
     assert by_hour.ledger.by_device() == by_minute.ledger.by_device()
     one, other = bill(by_minute, hour), bill(by_hour, hour)
-    assert one.total_pico_usd == other.total_pico_usd == 7_200 * 10**9
+    assert one.total_pico_usd == other.total_pico_usd == 62 * 60 * 10**9, "from its engine's first minute on"
     # To a pico-USD in each stretch: an hour is rounded once, its minutes sixty times.
     assert all(abs(one.lines_pico_usd[line] - other.lines_pico_usd[line]) < 1_000 for line in one.lines_pico_usd)
     paid = [{each.tenant: each.used_pico_usd // 10**9 for each in cost.tenants} for cost in (one, other)]
@@ -92,8 +92,9 @@ def test_a_gpu_is_paid_around_its_engine_s_life_whatever_the_range_s_age(
     by_minute = of_engine(gpu_books(writer, period, asked_at=now), engine)
     by_hour = of_engine(gpu_books(writer, period, asked_at=now + timedelta(days=30)), engine)
     one, other = bill(by_minute, hour), bill(by_hour, hour)
-    assert one.total_pico_usd == other.total_pico_usd == 5 * 3_600 * 10**9
-    assert one.lines_pico_usd["no_engine_ns"] == other.lines_pico_usd["no_engine_ns"] == (5 * 60 - 3) * 60 * 10**9
+    lived = 3 * 60 - 10  # minutes of the range from the engine's first on
+    assert one.total_pico_usd == other.total_pico_usd == lived * 60 * 10**9
+    assert one.lines_pico_usd["no_engine_ns"] == other.lines_pico_usd["no_engine_ns"] == (lived - 3) * 60 * 10**9
     assert other.unknown_hours == 0
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,3 +185,31 @@ def test_who_makes_the_peak_pays_for_it() -> None:
 
 def _ns(moment: datetime) -> int:
     return int(moment.timestamp()) * SECOND
+
+
+def test_a_machine_with_two_engines_is_paid_once_and_from_its_first_engine_on(
+    reader: StoreClient, tell: Callable[[list[StepRecord]], None]
+) -> None:
+    start = (datetime.now(UTC) - timedelta(hours=1)).replace(second=0, microsecond=0)
+    host = f"host-{uuid4().hex[:8]}"
+    first = [replace_step(one, replica=host) for one in steps_of_minutes(f"{host}/1", "cpu", start, minutes=4)]
+    late = start + timedelta(minutes=2)
+    second = [
+        replace_step(one, replica=host, model="other") for one in steps_of_minutes(f"{host}/2", "cpu", late, minutes=2)
+    ]
+    tell(first + second)
+    period = Period(
+        start - timedelta(minutes=10), start + timedelta(minutes=5)
+    )  # 10 minutes before there was an engine
+    whole = gpu_ledger(reader, period)
+    ours = replace(whole, minutes=tuple(one for one in whole.minutes if one.replica == host))
+    cpu = GpuRate("rate-cpu", "cpu", start - timedelta(days=1), None, "owned", HOUR_USD)
+    bill = gpu_cost(ours, {}, RateBook([cpu]), {}, "platform")
+    assert bill.total_pico_usd == 5 * 60 * 10**9 == sum(bill.lines_pico_usd.values()), "five minutes, once"
+    assert bill.lines_pico_usd["no_engine_ns"] == 60 * 10**9, "after both had gone, and not while one was there"
+    known = replace(ours, known_before=frozenset({host}))
+    assert gpu_cost(known, {}, RateBook([cpu]), {}, "platform").total_pico_usd == 15 * 60 * 10**9
+
+
+def replace_step(step: StepRecord, **changes: str) -> StepRecord:
+    return msgspec.structs.replace(step, **changes)

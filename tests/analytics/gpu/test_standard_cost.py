@@ -1,5 +1,6 @@
 """Standard cost cards recover what they were fitted to, variances sum to what they explain, and intervals cover."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -14,8 +15,8 @@ from analytics.gpu.variance import Standard, cost_variance
 from analytics.scope import Period
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.control.prices import card_of_standard_cost, load_cards
-from contracts.errors import InvalidRequest
+from backends.control.prices import NewStandardCost, card_of_standard_cost, create_standard_cost, load_cards
+from contracts.errors import Conflict, InvalidRequest
 from contracts.prices import PriceBook, price_card
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -29,7 +30,7 @@ hours_of_use = st.lists(st.tuples(counts, counts, counts, counts, counts), min_s
 def hours(*rows: tuple[int, int, int]) -> list[ModelHour]:
     """Hours in which an uncached token took 1,000 ns, a cached one 10 and one of output 5,000."""
     return [
-        ModelHour("m", place * 3600, 1, fresh, cached, made, fresh * 1_000 + cached * 10, made * 5_000)
+        ModelHour("m", place * 3600, 10, fresh, cached, made, fresh * 1_000 + cached * 10, made * 5_000)
         for place, (fresh, cached, made) in enumerate(rows)
     ]
 
@@ -134,11 +135,53 @@ def test_a_published_card_is_what_gateways_price_with_from_then_on(control_datab
 def test_nonsense_is_not_published(control_database: ControlDatabase) -> None:
     at_the_limit = fit_standard_cost("m", "m/1", USED, PERIOD, BUSY, 19 * BUSY)
     too_idle = fit_standard_cost("m", "m/2", USED, PERIOD, BUSY, 19 * BUSY + 1)
-    free_input = [ModelHour("m", place, 1, 100, 0, 10, 0, 10_000) for place in (0, 3600)]
+    free_input = [ModelHour("m", place, 10, 100, 0, 10, 0, 10_000) for place in (0, 3600)]
     with control_database.session() as session:
-        with pytest.raises(InvalidRequest, match="would charge 19 times the cost of use for idleness"):
+        with pytest.raises(InvalidRequest, match="idleness would cost 19 times the use"):
             publish(session, Author("test", START), too_idle, START)
-        with pytest.raises(InvalidRequest, match="would give uncached input away"):
+        with pytest.raises(InvalidRequest, match="uncached input would cost 0.000000 USD"):
             gift = fit_standard_cost("m", "m/3", free_input, PERIOD, BUSY, OTHER)
             publish(session, Author("test", START), gift, START)
         assert publish(session, Author("test", START), at_the_limit, START).version == "m/1"
+
+
+def test_cached_input_that_costs_more_than_uncached_is_implausible_and_needs_force(
+    control_database: ControlDatabase,
+) -> None:
+    # Prefill time that goes with the cached tokens: the fit gives them the higher rate.
+    odd = [
+        ModelHour("m", place * 3600, 10, fresh, cached, 50, cached * 100 + fresh, 250_000)
+        for place, (fresh, cached) in enumerate(((1_000, 10), (900, 500), (1_100, 80)))
+    ]
+    fit = fit_standard_cost("m", "m/1", odd, PERIOD, BUSY, OTHER)
+    assert fit.card.cached_input_rate > fit.card.input_rate
+    assert any("cached input would cost" in doubt for doubt in fit.doubts)
+    author = Author("test", START)
+    with control_database.session() as session:
+        with pytest.raises(InvalidRequest, match="is implausible and is not published: cached input would cost"):
+            publish(session, author, fit, START)
+        assert publish(session, author, fit, START, is_forced=True).version == "m/1"
+
+
+@pytest.mark.parametrize(("requests", "is_doubted"), [(3, True), (4, False), (5, False)])
+def test_too_few_requests_are_implausible(requests: int, is_doubted: bool) -> None:
+    few = [replace(hour, requests=requests) for hour in USED]  # three hours: 9, 12, 15
+    assert bool(fit_standard_cost("m", "m/1", few, PERIOD, BUSY, OTHER).doubts) == is_doubted
+
+
+def test_a_fitted_card_takes_the_place_of_the_built_in_one_and_not_of_an_operator_s(
+    control_database: ControlDatabase,
+) -> None:
+    fit = fit_standard_cost("m", "m/1", USED, PERIOD, BUSY, OTHER)
+    mine = fit_standard_cost("own", "own/1", USED, PERIOD, BUSY, OTHER)
+    author = Author("test", START)
+    with control_database.session() as session:
+        for model, version in (("m", "builtin/2026-11"), ("own", "mine/1")):
+            rates = (Decimal("0.1"), Decimal("0.05"), Decimal("0.4"))
+            create_standard_cost(session, author, NewStandardCost(model, version, *rates))
+        publish(session, author, fit, START)
+        with pytest.raises(Conflict, match="mine/1"):
+            publish(session, author, mine, START)
+        book = PriceBook(load_cards(session, "m"))
+    held = [book.card_for("m", "acme", START + timedelta(seconds=second)) for second in (-1, 0)]
+    assert [None if card is None else card.version for card in held] == ["builtin/2026-11", "m/1"]

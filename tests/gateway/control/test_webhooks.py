@@ -142,6 +142,7 @@ def test_an_event_is_delivered_once_signed_and_exact(
         "subject": "",
         "model": None,
         "threshold_percent": 50,
+        "is_refusing": False,
         "amount_usd": "12.5",
         "spent_usd": "6.250000000001",
         "period": "month",

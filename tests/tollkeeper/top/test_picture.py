@@ -91,7 +91,7 @@ def test_a_gateway_without_requests_has_empty_tables_that_say_so() -> None:
 def test_a_tenant_whose_cost_is_unknown_is_not_shown_as_free() -> None:
     spend = [TenantSpend("acme", 3, 1_200, None, Decimal("0.000012"), 3)]
     shown = tables(picture(pair("", "")), spend)[1]
-    assert shown.rows == (("acme", "3", "1,200", UNKNOWN, "0.000012", "3"),)
+    assert shown.rows == (("acme", "3", "1,200", UNKNOWN, "0.000012", "3", "0", "0"),)
 
 
 def test_figures_are_written_in_the_unit_that_is_read() -> None:

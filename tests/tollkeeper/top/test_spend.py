@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from backends.store.client import StoreClient
 from contracts.identity import Identity
+from contracts.usage import Usage
 from tests.analytics.conftest import reader as reader
 from tests.analytics.conftest import record as record
 from tests.analytics.cost.records import request
@@ -49,7 +50,7 @@ def test_today_and_this_month_are_those_of_utc(reader: StoreClient, record: Any)
         "before": datetime(2048, 4, 30, 23, 59, tzinfo=UTC),
     }
     record([request(at, who=Identity("top-a"), cost_pico_usd=1_000_000_000_000) for at in days.values()])
-    record([request(_NOW, who=Identity("top-b"), cost_pico_usd=None)])
+    record([request(_NOW, who=Identity("top-b"), usage=Usage(input_text=1, output_text=1))])
     found = {one.tenant: one for one in spend_by_tenant(reader, _NOW)}
     assert (found["top-a"].usd_today, found["top-a"].usd_month) == (Decimal(1), Decimal(2))
     assert found["top-a"].requests_today == 1

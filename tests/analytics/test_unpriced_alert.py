@@ -1,0 +1,50 @@
+"""The alert about usage without a price counts what a price card would bill, and nothing else."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from analytics.alerts.sources import Look
+from analytics.alerts.spending import unpriced_usage
+from backends.store.client import StoreClient
+from contracts.alerts import Rule
+from contracts.identity import Identity
+from contracts.records import RequestRecord
+from contracts.usage import Usage
+from tests.analytics.cost.records import request
+
+Record = Callable[[Sequence[RequestRecord]], None]
+USAGE = Usage(input_text=10, output_text=2)
+
+
+def test_failures_and_unknown_usage_raise_no_alert_and_a_missing_kind_is_named(
+    reader: StoreClient, record: Record
+) -> None:
+    now, name = datetime.now(UTC), uuid4().hex[:8]
+    rule = Rule.of("money", "unpriced_usage", "", (), {})
+
+    def summaries() -> dict[str, str]:
+        found = unpriced_usage(Look(reader, now), [rule])[rule.id]
+        return {each.tenant: each.summary for each in found if name in each.tenant}
+
+    at = now - timedelta(minutes=5)
+    for tenant in (f"failing-{name}", f"partly-{name}", f"bare-{name}"):
+        who = Identity(tenant)
+        record(
+            [
+                *(request(at, who=who, outcome="error", status=status) for status in (500, 429, 400)),
+                request(at, who=who, outcome="error", status=502, cost_pico_usd=0, cost_basis="free"),
+                request(at, who=who, outcome="cancelled"),
+            ]
+        )
+    assert summaries() == {}
+    heard = Usage(input_text=10, input_audio=7, output_text=2)
+    partly = {"cost_pico_usd": 5, "cost_basis": "price_card", "unpriced_leaves": ["input_audio"]}
+    record([request(at, who=Identity(f"partly-{name}"), usage=heard, **partly)])
+    record([request(at, who=Identity(f"bare-{name}"), usage=USAGE) for _ in range(2)])
+    assert summaries() == {
+        f"partly-{name}": f"partly-{name}, last day: 1 request to llama used input audio, for which the price card has "
+        "no price; that part is on no bill; add its price to the card",
+        f"bare-{name}": f"bare-{name}, last day: 2 requests to llama have no price and are on no bill; "
+        "add a price card",
+    }
