@@ -198,7 +198,9 @@ class Admittance:
     def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
         """Give what watches the answer grow, where anything bounds it."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
-        if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
+        if not isinstance(life.request, GenerationRequest):
+            return None
+        if grant is None and thinking_cap is None and life.request.output_limit is None:
             return None
         if is_unseen(life):
             return None

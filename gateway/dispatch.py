@@ -178,6 +178,8 @@ class Dispatcher:
         """Go a request's way, and end it with its record, however that ends."""
         try:
             await way
+            if passage.reply is not None:
+                await passage.reply.flushed()
             if life.guard is not None:
                 await self._inspect(life, passage)
         except asyncio.CancelledError:
@@ -350,6 +352,8 @@ class Dispatcher:
         assert task is not None and reply is not None and last is not None
         task.uncancel()
         last.error = None
+        if passage.allowance is not None and passage.allowance.is_over:
+            life.delivered_tokens = passage.allowance.delivered
         if life.guard is not None and not isinstance(why, ContentFiltered):
             try:
                 verdict = await reply.inspect()

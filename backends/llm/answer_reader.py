@@ -12,6 +12,7 @@ from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
+from contracts.least_tokens import least_call_tokens, least_tokens
 from contracts.openai_usage import usage_from_openai
 from contracts.plain_counts import plain_counts
 from contracts.records import CountMethod
@@ -202,26 +203,34 @@ class AnswerReader:
 def _delta_of(choice: ChunkChoice) -> Delta:
     index, delta, text, finish_reason, stop_reason = cast(_ChoiceFields, _fields_of(choice))
     if delta is None:
-        return Delta(1 if text else 0, text or "", "", index, finish_reason)
+        return Delta(least_tokens(text) if text else 0, text or "", "", index, finish_reason)
     if stop_reason is None:
         said = cast("tuple[object, ...]", _fields_of(delta))
         content = said[0]
         if not content and _has_no_more(said):  # a role, or an end
             return Delta(0, "", "", index, finish_reason)
         if isinstance(content, str) and _has_no_more(said):
-            return Delta(1, content, "", index, finish_reason)
+            return Delta(least_tokens(content), content, "", index, finish_reason)
+    spoken, thought, calls = delta.text, delta.thought, _given(delta.tool_calls) if delta.tool_calls else b""
+    tokens = _least_of(spoken, thought, delta.refusal or "", calls) if delta.bears_tokens else 0
     return Delta(
-        tokens=1 if delta.bears_tokens else 0,
-        text=delta.text,
-        reasoning=delta.thought,
+        tokens=tokens,
+        text=spoken,
+        reasoning=thought,
         index=index,
         finish_reason=finish_reason,
-        tool_calls=_given(delta.tool_calls) if delta.tool_calls else b"",
-        reasoning_tokens=1 if delta.is_reasoning else 0,
+        tool_calls=calls,
+        reasoning_tokens=tokens if delta.is_reasoning else 0,
         stop=stop_reason if isinstance(stop_reason, str) else "",
         refusal=delta.refusal or "",
         thinking_blocks=_given(delta.thinking_blocks) if delta.thinking_blocks else b"",
     )
+
+
+def _least_of(text: str, reasoning: str, refusal: str, calls: bytes) -> int:
+    """Return the fewest tokens that a delta with output of several kinds can hold; at least one."""
+    tokens = sum([least_tokens(one) for one in (text, reasoning, refusal) if one])
+    return tokens + (least_call_tokens(calls) if calls else 0) or 1
 
 
 def _has_no_more(said: tuple[object, ...]) -> bool:

@@ -102,12 +102,13 @@ class TextShape(ChunkTaker):
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
         between = self._between(framed)
         try:
-            if not between or not _text(between):
-                return False
+            if not between or between.find(b" ", 2, -2) >= 0 or between.find(b"\\n", 2, -2) >= 0 or not _text(between):
+                return False  # of several words it is read, and counted as several tokens
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
+        if not self._passing.take(framed):
+            return False
         self.count += 1
-        self._passing.take(framed)
         return True
 
     def _between(self, framed: bytes) -> bytes:
@@ -154,13 +155,14 @@ class FilledShape(TextShape):
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
         text, middle, filling = self._between(framed).partition(self._middle)
         try:
-            if not middle or not _text(text):
+            if not middle or text.find(b" ", 2, -2) >= 0 or text.find(b"\\n", 2, -2) >= 0 or not _text(text):
                 return False
             _text(filling)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
+        if not self._passing.take(framed):
+            return False
         self.count += 1
-        self._passing.take(framed)
         return True
 
     def _text_json(self, between: bytes) -> bytes:

@@ -50,7 +50,9 @@ class Answer:
                 return made
             self.progress.take(Delta(tokens=1, text="x", reasoning_tokens=int(reasoning)), 0)
             if self.progress.tokens >= self.allowance.next_at:
-                self.allowance.reached()
+                self.allowance.defer(1, int(reasoning))
+                if self.allowance.offer(1, int(reasoning)) != 1:
+                    return made
         return tokens
 
 
