@@ -33,13 +33,13 @@ def least_tokens(text: str) -> int:
 
 
 def least_call_tokens(calls: bytes) -> int:
-    """Return the fewest tokens that a chunk's tool calls can hold, by the words of their arguments; at least one."""
+    """Return the fewest tokens that a chunk's tool calls can hold, by the words of their arguments."""
     try:
         found = _calls.decode(calls)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return 1
-    said = [call.function.arguments for call in found if call.function is not None and call.function.arguments]
-    return sum([least_tokens(text) for text in said]) or 1
+    said = [call.function.arguments if call.function is not None else None for call in found]
+    return sum([least_tokens(text) if text else 1 for text in said])
 
 
 def first_words(text: str, words: int) -> str:

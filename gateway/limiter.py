@@ -231,8 +231,7 @@ class Limiter:
         charged = reservation.settle(used, self._clock.wall_ns())
         life.reserved_tokens = reservation.reserved(TOKENS)
         life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
-        if reservation.lines.counts_money:
-            life.overdraft_pico_usd = reservation.overdraft[MONEY]
+        life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
         if grant.rates.is_priced:
             counts_money = reservation.lines.counts_money
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd

@@ -9,7 +9,10 @@ from tollkeeper.printing import print_table
 from tollkeeper.rules import second_of
 
 _UNITS: Final = {"usd": "USD", "gpu_milliseconds": "GPU ms"}
-_STANDING: Final = ("subject", "spent", "reserved", "remaining", "percent", "projected", "exhausted_at", "reported_at")
+_STANDING: Final = (
+    *("subject", "spent", "overdraft", "reserved", "remaining", "percent"),
+    *("projected", "exhausted_at", "reported_at"),
+)
 _EVENTS: Final = ("at", "threshold", "subject", "spent", "amount", "webhook")
 
 
@@ -49,6 +52,8 @@ def _print_one(standing: Mapping[str, Any], unit: str) -> None:
     if standing["subject"]:
         typer.echo(f"subject    {standing['subject']}")
     typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
+    if float(standing["overdraft"]):
+        typer.echo(f"overdraft  {standing['overdraft']} {unit} of it could not be charged: a target ignored max_tokens")
     typer.echo(f"reserved   {standing['reserved']} {unit}, by requests under way")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:

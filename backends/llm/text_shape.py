@@ -16,7 +16,7 @@ _FIELDS: Final = (b'"content":', b'"text":', b'"reasoning_content":', b'"reasoni
 _STRING: Final = re.compile(rb' ?("[^"\\]*(?:\\.[^"\\]*)*")')
 # OpenAI's filling, so that a chunk's length says nothing of its text: another on each.
 _FILLING: Final = re.compile(rb'"obfuscation":[ ]?("[^"\\]*")')
-_MARK: Final = "\x01 no model says this \x02"
+_MARK: Final = "\x01no-model-says-this\x02"  # one word, so that it counts as one token
 _MARK_JSON: Final = msgspec.json.encode(_MARK)
 _SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # of a chunk's size, the likeliest first
 _USUAL_LENGTHS: Final = 2048  # of chunks: the lines that state these are at hand

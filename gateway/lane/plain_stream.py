@@ -22,7 +22,7 @@ from gateway.grant import Grant
 from gateway.lane.endings import Lesson, Sending, StreamEnding
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
-from gateway.lane.quick_call import LetIn, charges_of
+from gateway.lane.quick_call import LetIn, charges_of, exceeds_money
 from gateway.lane.quick_purse import QuickPurse
 from gateway.life import Life
 from gateway.limits.demand import MONEY, TOKENS
@@ -272,6 +272,7 @@ class PlainStream(Sending):
         is_known = is_known and sent.count_method == "reported" and self._exchange.is_started
         limit = self._let_in.output_limit
         is_known = is_known and (limit is None or tokens_out is None or tokens_out <= limit)
+        is_known = is_known and not exceeds_money(self._let_in.reservation, cost)
         if not tokens_in or tokens_out is None or not is_known:
             self.go_on(sent.account())
             return

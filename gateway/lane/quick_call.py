@@ -198,6 +198,7 @@ class QuickCall(Following):
         is_priced = cost is not None or self._to.card is None
         let_in = self._let_in
         is_within = let_in.output_limit is None or (tokens_out or 0) <= let_in.output_limit * let_in.choices
+        is_within = is_within and not exceeds_money(let_in.reservation, cost)
         if not tokens_in or tokens_out is None or not is_priced or not is_within or sent.count_method != "reported":
             self.go_on(sent.account())
             return
@@ -363,6 +364,13 @@ class QuickCall(Following):
             await self._lane.dispatcher.carry_on(life, passage, self._exchange, CHAT, self._candidates, self)
         finally:
             self._task = self._outcome = self._again = None  # they lead back here
+
+
+def exceeds_money(reservation: Reservation | None, cost: int | None) -> bool:
+    """Say whether a known cost is more than is reserved of the rules that count money."""
+    if reservation is None or cost is None or not reservation.lines.counts_money:
+        return False
+    return cost > reservation.reserved(MONEY)
 
 
 def charges_of(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:

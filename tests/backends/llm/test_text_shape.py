@@ -93,8 +93,9 @@ def test_another_text_in_the_same_place_is_what_the_parser_reads(first, second, 
     shape = shape_of(learned)
     sink = Told()
     shape.pass_to(sink)
-    assert shape.take(framed(other)) == bool(second)
-    if second:
+    is_one_word = " " not in second[1:-1] and "\n" not in second[1:-1]
+    assert shape.take(framed(other)) == (bool(second) and is_one_word)
+    if second and is_one_word:
         assert sink.deltas == [only_delta(other)]
         assert sink.events == [other]
 
