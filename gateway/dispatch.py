@@ -23,6 +23,7 @@ from contracts.routes import RouteSpec
 from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
 from gateway.cascade import Cascades
+from gateway.clipping import bound_of
 from gateway.clock import Clock
 from gateway.content import ContentKeeper
 from gateway.decisions import add_decision
@@ -39,6 +40,7 @@ from gateway.trace_context import TraceContext
 
 _log = logging.getLogger(__name__)
 
+_TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets that make an answer by themselves
 # What a caller may say of a request beyond its body. Most say nothing, which is seen at one look.
 OWN_HEADERS: Final = frozenset(
     (
@@ -381,12 +383,27 @@ class Dispatcher:
         if self._stages.limiter.store.is_shared:
             await self._admittance.reserve_late(life, passage)
         self._stages.limiter.settle(life, passage.grant)
+        self._note_limit(life, passage)
         if passage.is_let_go and not life.was_begun:
             life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
         if passage.earlier:
             self._admittance.settle_earlier(life, passage)
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket)
+
+    def _note_limit(self, life: Life, passage: Passage) -> None:
+        """Let the target's health know whether it honours the max_tokens that it was told."""
+        last = life.last_attempt
+        if last is None or last.is_left or last.target.kind not in _TOLD_LIMITS:
+            return
+        each, _ = bound_of(life, passage.grant)
+        made = last.usage.output_tokens
+        if each is None or made is None or life.request is None:
+            return
+        is_ignored = made > each * life.request.choice_count
+        if is_ignored or last.result.finish_reason == "length":
+            health = self._stages.caller.health.of(last.target)
+            health.note_limit(self._clock.monotonic_ns(), is_ignored=is_ignored)
 
     def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:

@@ -190,8 +190,10 @@ class BudgetCounter(EscrowCounter):
             self._turn(now_ns)
         if self._past:
             self._past = tuple(past for past in self._past if not _is_over(past, now_ns))
-        return not self._past and not self._ledger.reserved and (
-            self._period is None or not (self._period.settled or self._period.overdraft)
+        return (
+            not self._past
+            and not self._ledger.reserved
+            and (self._period is None or not (self._period.settled or self._period.overdraft))
         )
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:

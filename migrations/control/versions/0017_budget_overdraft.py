@@ -19,7 +19,9 @@ depends_on: str | None = None
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column("budget_states", sa.Column("overdraft", sa.Numeric(38, 0), nullable=False, server_default=sa.text("0")))
+    op.add_column(
+        "budget_states", sa.Column("overdraft", sa.Numeric(38, 0), nullable=False, server_default=sa.text("0"))
+    )
 
 
 def downgrade() -> None:
