@@ -158,6 +158,7 @@ class Admittance:
             reasoning_effort=effort,
             set_fields=life.set_fields,
             priority=RANKS[life.priority],
+            max_thinking=None if life.key is None else life.key.policy.max_thinking_tokens,
         )
 
     async def _wait_for_turn(

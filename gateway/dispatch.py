@@ -378,6 +378,7 @@ class Dispatcher:
         except InvalidUsage:
             # Counts no column can hold come from a broken target: the record shows them as unknown.
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
+        self._note_thinking(life, passage)
         if passage.place is not None:
             passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
         if self._stages.limiter.store.is_shared:
@@ -390,6 +391,17 @@ class Dispatcher:
             self._admittance.settle_earlier(life, passage)
         if passage.ticket is not None:
             self._stages.admission.settle(passage.ticket)
+
+    def _note_thinking(self, life: Life, passage: Passage) -> None:
+        """Say on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
+        cap = None if life.key is None else life.key.policy.max_thinking_tokens
+        thought = life.usage.output_reasoning
+        if cap is None or thought is None or thought <= cap or life.is_hit:
+            return
+        life.thinking_over = thought - cap
+        if passage.reply is not None:
+            said = ((b"x-tollkeeper-thinking-tokens", b"%d" % thought), (b"x-tollkeeper-thinking-cap", b"%d" % cap))
+            passage.reply.add_headers(said)
 
     def _note_limit(self, life: Life, passage: Passage) -> None:
         """Let the target's health know whether it honours the max_tokens that it was told."""

@@ -1,7 +1,7 @@
 """What was used of a budget beyond what it could be charged.
 
-Why: a target that ignores max_tokens makes an answer cost more than a hard budget has. The budget showed only what it was
-charged, so its sum and the records' sum differed.
+Why: a target that ignores max_tokens makes an answer cost more than a hard budget has. The budget showed only what it
+was charged, so its sum and the records' sum differed.
 Undo: `downgrade` drops the column; the records keep the amounts.
 Locks: a moment; the column has a default.
 
