@@ -82,13 +82,10 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     ranks = generates and server.sends_priority
     sets = call.set_fields
     cap = call.max_thinking if isinstance(request, ChatRequest) and server.thinking_cap_field else None
-    if (
-        isinstance(request, GenerationRequest)
-        and needs_usage
-        and not (renamed or limit or effort or ranks or sets or cap)
-    ):
+    is_changed = renamed or limit or effort or ranks or sets or cap is not None
+    if isinstance(request, GenerationRequest) and needs_usage and not is_changed:
         return with_usage(request, call.body)
-    if not (renamed or needs_usage or limit or effort or ranks or sets or cap):
+    if not (needs_usage or is_changed):
         return call.body
     body = _Body(call.body)
     if renamed:
@@ -214,7 +211,7 @@ def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
 
 
 def _cap_budget(body: _Body, cap: int) -> None:
-    """Cap Anthropic's budget. A model that is not asked to think does not; a cap below the least budget asks for that."""
+    """Cap Anthropic's budget; below its least one the model is not asked to think, and so does not."""
     thinking, effort = body.get("thinking"), body.get("reasoning_effort")
     is_asked = isinstance(thinking, dict) and thinking.get("type") != "disabled"
     if not is_asked and effort in (None, "none"):
