@@ -116,6 +116,8 @@ class AnswerReader:
         if not self.model and (model or not self._is_named):
             self._name(model, version)
         deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
+        if usage is not None and len(deltas) == 1 and deltas[0].tokens:
+            deltas = (self._as_reported(deltas[0]),)
         for delta in deltas:
             if delta.finish_reason is not None:
                 self.finish_reason = delta.finish_reason or self.finish_reason
@@ -125,6 +127,18 @@ class AnswerReader:
         self.advances += not deltas
         assert self._sink is not None, "a stream goes to a sink"
         self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
+
+    def _as_reported(self, delta: Delta) -> Delta:
+        """Return a delta with the tokens that a running report says it has, where these are more than can be seen."""
+        reported = (self.usage.output_tokens or 0) - self._passed()
+        if self.count_method != "reported" or reported <= delta.tokens:
+            return delta
+        thoughts = reported if delta.reasoning_tokens else 0
+        return msgspec.structs.replace(delta, tokens=reported, reasoning_tokens=thoughts)
+
+    def _passed(self) -> int:
+        """Return how many tokens have passed so far, as far as can be seen."""
+        return self._tokens
 
     def take_whole(self, body: bytes) -> None:
         """Take a whole reply. Raises UpstreamBroken on what is none."""

@@ -137,7 +137,7 @@ class BudgetState(Base):
     settled: Mapped[Decimal] = mapped_column(ExactDecimal)  # whole numbers: a soft budget may pass 64 bits
     reserved: Mapped[Decimal] = mapped_column(ExactDecimal)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    overdraft: Mapped[Decimal] = mapped_column(ExactDecimal, default=Decimal(0), server_default=text("0"))
+    overdraft: Mapped[Decimal] = mapped_column(ExactDecimal, default=Decimal(0), server_default=text("'0'"))
 
 
 class BudgetEvent(Base):

@@ -201,6 +201,25 @@ async def test_tokens_of_several_words_characters_and_lines_are_never_counted_as
     assert b"ended_by" not in answer.body and all(event in answer.body for event in events)
 
 
+@pytest.mark.parametrize("is_general", [False, True])
+async def test_a_report_that_runs_with_the_stream_counts_what_cannot_be_seen(start, upstream, is_general):
+    gateway = await start()
+    pieces = [f"一二三{number:02d}" for number in range(30)]  # four tokens each, without a space
+
+    def reported(number, piece, finish=None):
+        usage = {"prompt_tokens": 10, "completion_tokens": 4 * number, "total_tokens": 10 + 4 * number}
+        return upstream.chunk(piece, finish=finish, usage=usage)
+
+    events = [reported(number, piece) for number, piece in enumerate(pieces, 1)]
+    upstream.then(upstream.streamed(*events, reported(30, None, "stop"), upstream.event(b"[DONE]")))
+    answer = await ask(gateway, is_general=is_general, max_tokens=20)
+    assert [event in answer.body for event in events] == [True] * 5 + [False] * 25
+    upstream.then(upstream.streamed(*events[:5], reported(5, None, "length"), upstream.event(b"[DONE]")))
+    answer = await ask(gateway, is_general=is_general, max_tokens=20)
+    assert b"ended_by" not in answer.body
+    assert [record.overdraft_tokens for record in gateway.requests()] == [100, None]
+
+
 async def test_nothing_is_delivered_of_a_chunk_that_cannot_be_divided(start, upstream):
     gateway = await start()
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": json.dumps({"a": " ".join(WORDS)})}}

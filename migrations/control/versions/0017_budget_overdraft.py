@@ -19,9 +19,8 @@ depends_on: str | None = None
 
 def upgrade() -> None:
     """Add the column."""
-    op.add_column(
-        "budget_states", sa.Column("overdraft", sa.Numeric(38, 0), nullable=False, server_default=sa.text("0"))
-    )
+    column = sa.Column("overdraft", sa.String(40), nullable=False, server_default=sa.text("'0'"))
+    op.add_column("budget_states", column)
 
 
 def downgrade() -> None:
