@@ -256,3 +256,15 @@ async def test_the_call_of_a_stream_that_is_cut_is_cancelled(start, upstream, ev
     answer = await asyncio.wait_for(ask(gateway, max_tokens=20), 10)
     assert delivered(answer) == 20
     await eventually(lambda: not upstream.open)
+
+
+async def test_a_budgets_overdraft_is_known_again_after_a_restart(start_gateway, kit, upstream, tmp_path):
+    config = kit.configuration(("scripted-1", [kit.http_target(upstream.url)]), budgets=[BUDGET])
+    upstream.always(upstream.whole(upstream.completion(" ".join(WORDS), 10, MADE)))
+    gateway = await start_gateway(config, data=tmp_path / "kept")
+    assert (await ask(gateway, stream=None)).status == 200
+    before = standing(gateway)
+    assert before[1] > 0
+    await gateway.close()
+    again = await start_gateway(config, data=tmp_path / "kept")
+    assert standing(again) == before
