@@ -84,7 +84,7 @@ def _bars(budget: CurrentBudget, now_ns: int) -> Iterator[BudgetBar]:
         spent = {budget.spec.scope.subject: spent.get(budget.spec.scope.subject, Spent())}
     elif not spent:
         spent = {budget.spec.scope.subject: Spent()}
-    most = sorted(spent.items(), key=lambda pair: (-pair[1].settled, pair[0]))[:_MOST_SUBJECTS]
+    most = sorted(spent.items(), key=lambda pair: (-pair[1].total, pair[0]))[:_MOST_SUBJECTS]
     for subject, each in most:
         yield _bar(budget, subject, each, now_ns)
 
@@ -93,13 +93,13 @@ def _bar(budget: CurrentBudget, subject: str, spent: Spent, now_ns: int) -> Budg
     if budget.start_ns is None:
         return BudgetBar(budget.spec, subject, 0, 0, None, None, None, None, None)
     since_ns = max(budget.start_ns, budget.created_ns)
-    outlook = forecast(budget.spec.amount, spent.settled, since_ns, now_ns, budget.end_ns)
+    outlook = forecast(budget.spec.amount, spent.total, since_ns, now_ns, budget.end_ns)
     if budget.end_ns is not None and now_ns - since_ns < (budget.end_ns - budget.start_ns) * _PACE_SHARE:
-        outlook = Forecast(None, outlook.exhausted_at_ns if spent.settled >= budget.spec.amount else None)
+        outlook = Forecast(None, outlook.exhausted_at_ns if spent.total >= budget.spec.amount else None)
     return BudgetBar(
         budget.spec,
         subject,
-        spent.settled,
+        spent.total,
         spent.reserved,
         _moment(budget.start_ns),
         _moment(budget.end_ns),

@@ -173,6 +173,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("label[]", "unpriced_leaves"),
         *_fields("label", "service_tier"),
         Column("overdraft_usd", "usd?", "overdraft_pico_usd"),
+        *_fields("u32?", "thinking_over_tokens"),
     ),
 )
 

@@ -130,6 +130,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     unpriced_leaves: list[str] = []  # kinds of tokens used that the price card has no price for; the rest is billed
     service_tier: str = ""  # the provider's tier that it was priced as: "flex", "priority", ...; "": the standard one
     overdraft_pico_usd: int | None = None  # cost beyond what budgets could be charged
+    thinking_over_tokens: int | None = None  # reasoning tokens beyond the key's cap; none: there is none, or it held
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):

@@ -158,6 +158,7 @@ class Admittance:
             reasoning_effort=effort,
             set_fields=life.set_fields,
             priority=RANKS[life.priority],
+            max_thinking=None if life.key is None else life.key.policy.max_thinking_tokens,
         )
 
     async def _wait_for_turn(
@@ -199,7 +200,9 @@ class Admittance:
     def _allowance(self, life: Life, passage: Passage, grant: Grant | None) -> Allowance | None:
         """Give what watches the answer grow, where anything bounds it."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
-        if not isinstance(life.request, GenerationRequest) or (grant is None and thinking_cap is None):
+        if not isinstance(life.request, GenerationRequest):
+            return None
+        if grant is None and thinking_cap is None and life.request.output_limit is None:
             return None
         if is_unseen(life):
             return None

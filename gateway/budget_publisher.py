@@ -24,7 +24,8 @@ class BudgetPublisher:
         """Write standings and thresholds. Raises ControlUnavailable."""
         now = datetime.now(UTC)
         states = [
-            GatewayState(one.budget, one.subject, one.period_start_ns, one.settled, one.reserved) for one in standings
+            GatewayState(one.budget, one.subject, one.period_start_ns, one.settled, one.reserved, one.overdraft)
+            for one in standings
         ]
         with self._database.session() as session:
             if self._cleaned_at is None or now - self._cleaned_at > _CLEAN_EVERY:

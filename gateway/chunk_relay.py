@@ -10,13 +10,10 @@ from gateway.exchange import Exchange
 from gateway.progress import Progress
 
 
-class Growing(Protocol):
+class Ending(Protocol):
     """The answer whose chunks these are."""
 
     has_ended: bool
-
-    def watch_growth(self) -> None:
-        """Look at an answer that has come as far as its allowance."""
 
 
 class ChunkRelay(ChunkTaker):
@@ -37,7 +34,7 @@ class ChunkRelay(ChunkTaker):
 
     def __init__(
         self,
-        answer: Growing,
+        answer: Ending,
         exchange: Exchange,
         clock: Clock,
         progress: Progress,
@@ -69,6 +66,9 @@ class ChunkRelay(ChunkTaker):
         """Pass a chunk on, which is whole and in the framing of the chunked coding."""
         if not self._is_left_at_end and self._answer.has_ended:
             return False
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens + 1 >= allowance.next_at:
+            return False  # whether it may be delivered is for the answer to see
         self._arrivals.append(self._now())
         if self._is_reasoning:
             self._progress.reasoning_tokens += 1
@@ -76,9 +76,6 @@ class ChunkRelay(ChunkTaker):
             self._on_tokens(1)
         self._exchange.bytes_sent += len(framed)
         self._write(framed)
-        allowance = self._allowance
-        if allowance is not None and self._progress.tokens >= allowance.next_at:
-            self._answer.watch_growth()
         return True
 
     def __call__(self, framed: bytes) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from contracts.chat import GenerationRequest
 from contracts.configuration import ModelSpec
+from contracts.errors import LimitExceeded
 from gateway.grant import Grant
 from gateway.life import Life
 from gateway.limits.base import Counter
@@ -20,6 +21,37 @@ def is_unseen(life: Life) -> bool:
     if request is None or model is None or request.is_streamed:
         return False
     return life.snapshot.pools[model.pool].kinds == _UNSEEN_KINDS
+
+
+def beyond_limit(limit: int, rule: str) -> LimitExceeded:
+    """Return what ends an answer whose target goes on beyond the `max_tokens` it was told; `rule` clipped that."""
+    clipped = f", to which rule {rule!r} clipped it" if rule else ""
+    return LimitExceeded(
+        f"the answer has reached max_tokens, {limit}{clipped}; the model's server did not stop there",
+        code="output_limit_reached",
+    )
+
+
+def bound_of(life: Life, grant: Grant | None) -> tuple[int | None, str]:
+    """Return the most tokens that a choice may have, and the rule that clipped it; `None`: nobody has said."""
+    request = life.request
+    asked = request.output_limit if isinstance(request, GenerationRequest) else None
+    clipped = None if grant is None else grant.max_output
+    if clipped is not None and grant is not None and (asked is None or clipped < asked):
+        return clipped, grant.clipped_by
+    return asked, ""
+
+
+def beyond_bound(life: Life, grant: Grant | None) -> int | None:
+    """Return how many tokens a target has made beyond what its answer may have; `None` where that is not known or 0."""
+    request, made = life.request, life.usage.output_tokens
+    if not isinstance(request, GenerationRequest) or made is None or life.is_hit:
+        return None
+    each, _ = bound_of(life, grant)
+    bounds = [] if each is None else [each * request.choice_count]
+    if life.delivered_tokens is not None:
+        bounds.append(life.delivered_tokens)
+    return max(made - min(bounds), 0) or None if bounds else None
 
 
 def most_output(request: GenerationRequest, model: ModelSpec) -> int:

@@ -23,6 +23,7 @@ from contracts.routes import RouteSpec
 from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
 from gateway.cascade import Cascades
+from gateway.clipping import bound_of
 from gateway.clock import Clock
 from gateway.content import ContentKeeper
 from gateway.decisions import add_decision
@@ -40,6 +41,7 @@ from gateway.trace_context import TraceContext
 
 _log = logging.getLogger(__name__)
 
+_TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets that make an answer by themselves
 # What a caller may say of a request beyond its body. Most say nothing, which is seen at one look.
 OWN_HEADERS: Final = frozenset(
     (
@@ -182,6 +184,8 @@ class Dispatcher:
         """Go a request's way, and end it with its record, however that ends."""
         try:
             await way
+            if passage.reply is not None:
+                await passage.reply.flushed()
             if life.guard is not None:
                 await self._inspect(life, passage)
         except asyncio.CancelledError:
@@ -366,6 +370,8 @@ class Dispatcher:
         assert task is not None and reply is not None and last is not None
         task.uncancel()
         last.error = None
+        if passage.allowance is not None and passage.allowance.is_over:
+            life.delivered_tokens = passage.allowance.delivered
         if life.guard is not None and not isinstance(why, ContentFiltered):
             try:
                 verdict = await reply.inspect()
@@ -388,11 +394,13 @@ class Dispatcher:
         except InvalidUsage:
             # Counts no column can hold come from a broken target: the record shows them as unknown.
             _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
+        self._note_thinking(life, passage)
         if passage.place is not None:
             passage.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
         if self._stages.limiter.store.is_shared:
             await self._admittance.reserve_late(life, passage)
         self._stages.limiter.settle(life, passage.grant)
+        self._note_limit(life, passage)
         if passage.is_let_go and not life.was_begun:
             life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
         if passage.earlier:
@@ -416,6 +424,31 @@ class Dispatcher:
                 extra={"request_id": str(life.id), "code": error.error_code, "reason": error.message},
             )
         return shown
+
+    def _note_thinking(self, life: Life, passage: Passage) -> None:
+        """Say on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
+        cap = None if life.key is None else life.key.policy.max_thinking_tokens
+        thought = life.usage.output_reasoning
+        if cap is None or thought is None or thought <= cap or life.is_hit:
+            return
+        life.thinking_over = thought - cap
+        if passage.reply is not None:
+            said = ((b"x-tollkeeper-thinking-tokens", b"%d" % thought), (b"x-tollkeeper-thinking-cap", b"%d" % cap))
+            passage.reply.add_headers(said)
+
+    def _note_limit(self, life: Life, passage: Passage) -> None:
+        """Let the target's health know whether it honours the max_tokens that it was told."""
+        last = life.last_attempt
+        if last is None or last.is_left or last.target.kind not in _TOLD_LIMITS:
+            return
+        each, _ = bound_of(life, passage.grant)
+        made = last.usage.output_tokens
+        if each is None or made is None or life.request is None:
+            return
+        is_ignored = made > each * life.request.choice_count
+        if is_ignored or last.result.finish_reason == "length":
+            health = self._stages.caller.health.of(last.target)
+            health.note_limit(self._clock.monotonic_ns(), is_ignored=is_ignored)
 
     def _conclude(self, life: Life, exchange: Exchange, operation: Operation, passage: Passage) -> None:
         if life.error is not None:

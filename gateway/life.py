@@ -120,6 +120,9 @@ class Life(msgspec.Struct):
     charges: list[tuple[int, int]] = []  # nanoseconds from the start, tokens
     charged_pico_usd: int | None = None
     overdraft_tokens: int | None = None
+    overdraft_pico_usd: int | None = None
+    delivered_tokens: int | None = None  # of an answer that its allowance ended
+    thinking_over: int | None = None  # reasoning tokens beyond the key's cap
     tool_calls: int | None = None  # in the answer, where tools were offered
     schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
     route: str = ""  # that it asked for; empty: for a model

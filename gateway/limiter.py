@@ -7,6 +7,7 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from contracts.chat import GenerationRequest
@@ -14,7 +15,7 @@ from contracts.configuration import ModelSpec
 from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
-from gateway.clipping import clip, most_output
+from gateway.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
 from gateway.clock import Clock
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.grant import Grant, Size
@@ -187,13 +188,13 @@ class Limiter:
                 code="thinking_tokens_exceeded",
             )
             thinking_end = (thinking_cap, why)
+        each, rule = bound_of(life, grant)
+        choices = request.choice_count
+        most = NEVER if each is None else each * choices
+        at_most = None if each is None else partial(beyond_limit, each, rule)
         if grant is None:
-            return Allowance(NEVER, NEVER, None, end, thinking_end)
-        most = NEVER
-        stated = [bound for bound in (request.output_limit, grant.max_output) if bound is not None]
-        if stated:
-            most = min(stated) * request.choice_count
-        return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end)
+            return Allowance(NEVER, most, None, end, thinking_end, choices, at_most)
+        return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end, choices, at_most)
 
     def extend_now(self, grant: Grant, more_output: int) -> bool:
         """Get more output at once for a request that runs; say whether it was had."""
@@ -227,7 +228,9 @@ class Limiter:
     def settle(self, life: Life, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
         self._learn(life)
+        beyond = beyond_bound(life, grant)
         if grant is None:
+            life.overdraft_tokens = beyond
             life.charged_pico_usd = life.cost.total_pico_usd
             return
         reservation = grant.reservation
@@ -235,7 +238,8 @@ class Limiter:
         used = used_by(life, grant)
         charged = reservation.settle(used, self._clock.wall_ns())
         life.reserved_tokens = reservation.reserved(TOKENS)
-        life.overdraft_tokens = reservation.overdraft[TOKENS]
+        life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
+        life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
         if grant.rates.is_priced:
             counts_money = reservation.lines.counts_money
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd

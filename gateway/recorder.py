@@ -263,6 +263,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         charge_offsets_ns=[offset for offset, _ in life.charges],
         charge_tokens=[tokens for _, tokens in life.charges],
         overdraft_tokens=life.overdraft_tokens,
+        overdraft_pico_usd=life.overdraft_pico_usd,
+        thinking_over_tokens=life.thinking_over,
         tool_calls=life.tool_calls,
         schema_failed=life.schema_failed,
         arm=life.arm,

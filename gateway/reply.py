@@ -16,13 +16,14 @@ from contracts.guardrails.finding import Verdict
 from contracts.records import CountMethod
 from contracts.usage import Usage
 from contracts.usage_wish import wants_usage
-from gateway.allowance import Allowance
+from gateway.allowance import WAIT, Allowance
 from gateway.answer_copy import AnswerCopy
 from gateway.answer_digest import AnswerDigest
 from gateway.answer_facts import facts_wanted
 from gateway.chunk_relay import ChunkRelay
 from gateway.exchange import Headers
 from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.piece import part_of
 from gateway.progress import Progress
 from gateway.rendering import AnswerRenderer, ErrorShape, WholeText
 from gateway.reply_facts import ReplyFacts as ReplyFacts
@@ -101,6 +102,9 @@ class Reply:
         """Answer with what `copied` gave of another; `conclude` sends its end."""
         self._served = served
         self._body = end
+
+    async def flushed(self) -> None:
+        """Wait until nothing of the answer waits for shared counters any more."""
 
     async def inspect(self) -> Verdict | None:
         """Have guardrails see the whole of an answer that has come to its end; give the verdict that stops it."""
@@ -205,6 +209,12 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         self._facts = facts_wanted(request)
         self._filter: AnswerFilter | None = None
         self._on_block: Callable[[Verdict], None] | None = None
+        self._waiting: list[tuple[bytes, Delta]] = []  # for shared counters; an event's bytes, where it goes as it came
+
+    def hold_to(self, allowance: Allowance) -> None:
+        """Let an allowance bound what is delivered of the answer."""
+        super().hold_to(allowance)
+        allowance.on_answer(self._offer_again)
 
     def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
         """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""
@@ -217,6 +227,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
                 self._choices, self._opened, self._finished = [], set(), set()
                 self._ended = set()
             self._renders_usage = False
+            self._waiting.clear()
             if self._facts is not None:
                 self._facts.begin()
             if self._filter is not None:
@@ -239,8 +250,10 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
                 through.take(delta, now)
         if is_usage_only and not wants_usage(self._request):
             return
-        self._send_event(data)
-        self.watch_growth()
+        if self._is_at_bound:
+            self._event_at_bound(data, deltas)
+        else:
+            self._send_event(data)
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
         """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
@@ -279,11 +292,93 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             return
         now = self._clock.monotonic_ns()
         self._take(delta, now)
+        if not self._is_at_bound:
+            self._deliver(delta)
+        elif (passed := self._covered(b"", delta)) is not None:
+            self._deliver(passed)
+
+    def text_at_bound(self, text: str) -> None:
+        """Deliver a token of the one choice that was counted, as far as the answer's allowance covers it."""
+        index = min(self._progress.choices)
+        passed = self._covered(b"", Delta(1, text, index=index))
+        if passed is not None:
+            self._deliver(passed)
+
+    def _deliver(self, delta: Delta) -> None:
         if self._filter is None:
             self._put(delta)
         else:
-            self._put_filtered(delta, self._filter, now)
-        self.watch_growth()
+            self._put_filtered(delta, self._filter, self._clock.monotonic_ns())
+
+    @property
+    def _is_at_bound(self) -> bool:
+        """Whether what was just counted has to be offered to the allowance before it is delivered."""
+        allowance = self._allowance
+        return allowance is not None and self._progress.tokens >= allowance.next_at
+
+    def _event_at_bound(self, data: bytes, deltas: tuple[Delta, ...]) -> None:
+        """Deliver what the allowance covers of an upstream's event, whose pieces were counted."""
+        if len(deltas) <= 1:
+            delta = deltas[0] if deltas else Delta(0)
+            passed = self._covered(data, delta)
+            if passed is delta:
+                self._send_event(data)
+            elif passed is not None:
+                self._send_event(self._renderer.delta(passed))
+            return
+        for delta in deltas:
+            passed = self._covered(b"", delta)
+            if passed is not None:
+                self._send_event(self._renderer.delta(passed))
+
+    def _covered(self, data: bytes, delta: Delta) -> Delta | None:
+        """Return what may be delivered of a counted piece; `None`: nothing of it, or nothing yet."""
+        allowance = self._allowance
+        assert allowance is not None
+        allowance.defer(delta.tokens, delta.reasoning_tokens)
+        if self._waiting:
+            self._waiting.append((data, delta))
+            return None
+        return self._offered(data, delta, allowance)
+
+    def _offered(self, data: bytes, delta: Delta, allowance: Allowance) -> Delta | None:
+        if not delta.tokens:
+            if allowance.withheld:  # it comes after what was withheld, such as the answer's own end
+                self._finished.discard(delta.index)
+                return None
+            return delta
+        is_complete = len(self._finished) >= self._request.choice_count
+        passing = allowance.offer(delta.tokens, delta.reasoning_tokens, delta.index, is_complete=is_complete)
+        if passing == delta.tokens:
+            return delta
+        if passing == WAIT:
+            self._waiting.insert(0, (data, delta))
+            return None
+        self._finished.discard(delta.index)  # the end it brings, or has brought, is not the answer's
+        part = part_of(delta, passing)
+        if part is None:
+            allowance.defer(passing, min(passing, delta.reasoning_tokens))
+        return part
+
+    def _offer_again(self) -> None:
+        """Deliver what the shared counters' answer covers of what waits for it."""
+        allowance, waiting = self._allowance, self._waiting
+        self._waiting = []
+        while waiting and allowance is not None and not self.has_ended:
+            data, delta = waiting.pop(0)
+            passed = self._offered(data, delta, allowance)
+            if self._waiting:
+                break
+            if passed is not None and not data:
+                self._deliver(passed)
+            elif passed is not None:
+                self._send_event(data if passed is delta else self._renderer.delta(passed))
+        self._waiting += waiting
+
+    async def flushed(self) -> None:
+        """Wait until nothing of the answer waits for shared counters any more."""
+        while self._waiting and self._allowance is not None:
+            await self._allowance.answered()
 
     def _put_filtered(self, delta: Delta, through: AnswerFilter, now_ns: int) -> None:
         for passed in through.take(delta, now_ns):
@@ -376,13 +471,6 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._on_tokens(delta.tokens)
         if delta.finish_reason is not None:
             self._finished.add(delta.index)
-
-    def watch_growth(self) -> None:
-        """Tell the allowance where it is reached and the answer is not complete."""
-        allowance = self._allowance
-        if allowance is not None and self._progress.tokens >= allowance.next_at:
-            if len(self._finished) < self._request.choice_count:  # what is complete needs no more, and no end of ours
-                allowance.reached()
 
     def _send_event(self, data: bytes) -> None:
         if not self._exchange.is_started:

@@ -1,16 +1,25 @@
 """What a stream's pieces of plain text pass through, one token each: counted, rendered and sent in one go."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from gateway.allowance import Allowance
-from gateway.chunk_relay import Growing
 from gateway.clock import Clock
 from gateway.exchange import Exchange
 from gateway.progress import Progress
 
 _string = msgspec.json.Encoder().encode
+
+
+class Bounded(Protocol):
+    """The answer whose text this is."""
+
+    has_ended: bool
+
+    def text_at_bound(self, text: str) -> None:
+        """Deliver a token that was counted, as far as the answer's allowance covers it."""
 
 
 class TextRelay:
@@ -31,7 +40,7 @@ class TextRelay:
 
     def __init__(
         self,
-        answer: Growing,
+        answer: Bounded,
         exchange: Exchange,
         clock: Clock,
         progress: Progress,
@@ -58,12 +67,13 @@ class TextRelay:
         self._count(made_ns, self._now())
         if self._on_tokens is not None:
             self._on_tokens(1)
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens >= allowance.next_at:
+            self._answer.text_at_bound(text)
+            return
         exchange = self._exchange
         if text and not exchange.is_gone:
             event = self._head + _string(text) + self._tail
             chunk = b"%x\r\n%b\r\n" % (len(event), event)
             exchange.bytes_sent += len(chunk)
             self._write(chunk)
-        allowance = self._allowance
-        if allowance is not None and self._progress.tokens >= allowance.next_at:
-            self._answer.watch_growth()

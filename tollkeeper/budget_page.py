@@ -1,6 +1,7 @@
 """How `tollkeeper budgets show` prints a budget: what it allows, how it stands now, and the thresholds it passed."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import typer
@@ -9,7 +10,10 @@ from tollkeeper.printing import print_table
 from tollkeeper.rules import second_of
 
 _UNITS: Final = {"usd": "USD", "gpu_milliseconds": "GPU ms"}
-_STANDING: Final = ("subject", "spent", "reserved", "remaining", "percent", "projected", "exhausted_at", "reported_at")
+_STANDING: Final = (
+    *("subject", "spent", "overdraft", "reserved", "remaining", "percent"),
+    *("projected", "exhausted_at", "reported_at"),
+)
 _EVENTS: Final = ("at", "threshold", "subject", "spent", "amount", "webhook")
 
 
@@ -37,7 +41,7 @@ def _print_standing(state: Mapping[str, Any], since: str) -> None:
     typer.echo(f"period     {begin}{end} ({state['time_zone']})")
     subjects = state["subjects"]
     if len(subjects) == 1:
-        _print_one(subjects[0], _UNITS[state["unit"]])
+        _print_one(subjects[0], _UNITS[state["unit"]], state["amount"])
         return
     typer.echo(f"amounts    in {_UNITS[state['unit']]}, {state['amount']} for each")
     print_table(_STANDING, subjects, _standing_cell, "nothing is spent by anyone yet")
@@ -45,10 +49,15 @@ def _print_standing(state: Mapping[str, Any], since: str) -> None:
         typer.echo("and more, who spent less")
 
 
-def _print_one(standing: Mapping[str, Any], unit: str) -> None:
+def _print_one(standing: Mapping[str, Any], unit: str, amount: str) -> None:
     if standing["subject"]:
         typer.echo(f"subject    {standing['subject']}")
-    typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
+    if Decimal(standing["overdraft"]):
+        spent = f"{standing['spent']} of {amount} {unit} ({standing['percent']}%)"
+        typer.echo(f"spent      {spent}: a target ignored max_tokens")
+        typer.echo(f"overdraft  {standing['overdraft']} {unit} of it, which the budget could not be charged")
+    else:
+        typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
     typer.echo(f"reserved   {standing['reserved']} {unit}, by requests under way")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:

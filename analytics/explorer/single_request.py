@@ -126,6 +126,7 @@ _LABELS: Final[Mapping[str, str]] = {
 _COUNTS: Final = (
     *("attempts", "choices", "max_tokens", "engine_output_tokens", "recompute_tokens", "overrun_tokens"),
     *("wasted_tokens", "request_bytes", "response_bytes", "reserved_tokens", "overdraft_tokens", "tool_calls"),
+    "thinking_over_tokens",
 )
 
 

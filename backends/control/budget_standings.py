@@ -36,14 +36,20 @@ def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
     A budget whose row cannot be read is left out: gateways name it.
     """
     rows = session.execute(
-        select(BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
+        select(
+            BudgetState.budget_id,
+            BudgetState.subject,
+            BudgetState.period_start,
+            BudgetState.settled,
+            BudgetState.overdraft,
+        )
         .join(Budget, Budget.id == BudgetState.budget_id)
         .where(or_(BudgetState.period_start >= since, Budget.period == "total"))
     )
     used: dict[tuple[str, str, datetime], int] = {}
-    for budget_id, subject, period_start, settled in rows:  # a row for each gateway
+    for budget_id, subject, period_start, settled, overdraft in rows:  # a row for each gateway
         key = (budget_id, subject, period_start)
-        used[key] = used.get(key, 0) + int(settled)
+        used[key] = used.get(key, 0) + int(settled) + int(overdraft)
     budgets = _budgets(session)
     standings = []
     for (budget_id, subject, period_start), amount in used.items():

@@ -22,7 +22,7 @@ class GatewayState:
     """What one gateway has charged to one subject of a budget in one period: pico-USD or GPU nanoseconds.
 
     `period_start_ns` is the period's start as `contracts.periods.budget_period` gives it. `reserved` is held by
-    requests that have not ended, on top of `settled`.
+    requests that have not ended, on top of `settled`. `overdraft` was used beyond what the budget could be charged.
     """
 
     budget_id: str
@@ -30,11 +30,14 @@ class GatewayState:
     period_start_ns: int
     settled: int
     reserved: int = 0
+    overdraft: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What all gateways together have charged, in pico-USD or GPU nanoseconds; `reserved` is on top of `settled`.
+
+    `overdraft` was used beyond what the budget could be charged, and is on top of `settled` as well.
 
     `since` is when the oldest of what is counted was last written: how old the sum may be.
     """
@@ -42,6 +45,12 @@ class Spent:
     settled: int = 0
     reserved: int = 0
     since: datetime | None = None
+    overdraft: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return what was spent: what the budget was charged, and what it could not be charged."""
+        return self.settled + self.overdraft
 
 
 def publish_states(session: Session, gateway: str, states: Sequence[GatewayState], at: datetime) -> None:
@@ -58,6 +67,7 @@ def publish_states(session: Session, gateway: str, states: Sequence[GatewayState
             "gateway": gateway,
             "settled": Decimal(state.settled),
             "reserved": Decimal(state.reserved),
+            "overdraft": Decimal(state.overdraft),
             "updated_at": at,
         }
         for state in sorted(states, key=lambda state: (state.budget_id, state.period_start_ns, state.subject))
@@ -72,7 +82,14 @@ def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list
     wanted = set(budget_ids)
     rows = session.scalars(select(BudgetState).where(BudgetState.gateway == gateway))
     return [
-        GatewayState(row.budget_id, row.subject, unix_ns(row.period_start), int(row.settled), int(row.reserved))
+        GatewayState(
+            row.budget_id,
+            row.subject,
+            unix_ns(row.period_start),
+            int(row.settled),
+            int(row.reserved),
+            int(row.overdraft),
+        )
         for row in rows
         if row.budget_id in wanted
     ]
@@ -89,7 +106,12 @@ def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str
     for row in rows:
         sofar = found.get(row.subject, Spent())
         since = row.updated_at if sofar.since is None else min(sofar.since, row.updated_at)
-        found[row.subject] = Spent(sofar.settled + int(row.settled), sofar.reserved + int(row.reserved), since)
+        found[row.subject] = Spent(
+            sofar.settled + int(row.settled),
+            sofar.reserved + int(row.reserved),
+            since,
+            sofar.overdraft + int(row.overdraft),
+        )
     return found
 
 
@@ -109,7 +131,7 @@ def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqli
 
 def _upsert(session: Session) -> Insert:
     insert: Any = insert_into(session, BudgetState)
-    new = {name: insert.excluded[name] for name in ("settled", "reserved", "updated_at")}
+    new = {name: insert.excluded[name] for name in ("settled", "reserved", "overdraft", "updated_at")}
     upsert: Insert = insert.on_conflict_do_update(index_elements=_KEY, set_=new)
     return upsert
 

@@ -228,7 +228,7 @@ def _refuse_below_spent(session: Session, spec: BudgetSpec, now: datetime) -> No
         return
     spent = spent_of(session, spec.id, bounds[0])
     subject, most = max(
-        ((subject, each.settled) for subject, each in spent.items()), key=lambda pair: pair[1], default=("", 0)
+        ((subject, each.total) for subject, each in spent.items()), key=lambda pair: pair[1], default=("", 0)
     )
     if spec.amount < most:
         whom = f" by {subject!r}" if subject else ""

@@ -12,6 +12,7 @@ from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.generation import Delta, Result
+from contracts.least_tokens import least_call_tokens, least_tokens
 from contracts.openai_usage import usage_from_openai
 from contracts.plain_counts import plain_counts
 from contracts.records import CountMethod
@@ -115,6 +116,8 @@ class AnswerReader:
         if not self.model and (model or not self._is_named):
             self._name(model, version)
         deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
+        if usage is not None and len(deltas) == 1 and deltas[0].tokens:
+            deltas = (self._as_reported(deltas[0]),)
         for delta in deltas:
             if delta.finish_reason is not None:
                 self.finish_reason = delta.finish_reason or self.finish_reason
@@ -124,6 +127,18 @@ class AnswerReader:
         self.advances += not deltas
         assert self._sink is not None, "a stream goes to a sink"
         self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
+
+    def _as_reported(self, delta: Delta) -> Delta:
+        """Return a delta with the tokens that a running report says it has, where these are more than can be seen."""
+        reported = (self.usage.output_tokens or 0) - self._passed()
+        if self.count_method != "reported" or reported <= delta.tokens:
+            return delta
+        thoughts = reported if delta.reasoning_tokens else 0
+        return msgspec.structs.replace(delta, tokens=reported, reasoning_tokens=thoughts)
+
+    def _passed(self) -> int:
+        """Return how many tokens have passed so far, as far as can be seen."""
+        return self._tokens
 
     def take_whole(self, body: bytes) -> None:
         """Take a whole reply. Raises UpstreamBroken on what is none."""
@@ -202,26 +217,34 @@ class AnswerReader:
 def _delta_of(choice: ChunkChoice) -> Delta:
     index, delta, text, finish_reason, stop_reason = cast(_ChoiceFields, _fields_of(choice))
     if delta is None:
-        return Delta(1 if text else 0, text or "", "", index, finish_reason)
+        return Delta(least_tokens(text) if text else 0, text or "", "", index, finish_reason)
     if stop_reason is None:
         said = cast("tuple[object, ...]", _fields_of(delta))
         content = said[0]
         if not content and _has_no_more(said):  # a role, or an end
             return Delta(0, "", "", index, finish_reason)
         if isinstance(content, str) and _has_no_more(said):
-            return Delta(1, content, "", index, finish_reason)
+            return Delta(least_tokens(content), content, "", index, finish_reason)
+    spoken, thought, calls = delta.text, delta.thought, _given(delta.tool_calls) if delta.tool_calls else b""
+    tokens = _least_of(spoken, thought, delta.refusal or "", calls) if delta.bears_tokens else 0
     return Delta(
-        tokens=1 if delta.bears_tokens else 0,
-        text=delta.text,
-        reasoning=delta.thought,
+        tokens=tokens,
+        text=spoken,
+        reasoning=thought,
         index=index,
         finish_reason=finish_reason,
-        tool_calls=_given(delta.tool_calls) if delta.tool_calls else b"",
-        reasoning_tokens=1 if delta.is_reasoning else 0,
+        tool_calls=calls,
+        reasoning_tokens=tokens if delta.is_reasoning else 0,
         stop=stop_reason if isinstance(stop_reason, str) else "",
         refusal=delta.refusal or "",
         thinking_blocks=_given(delta.thinking_blocks) if delta.thinking_blocks else b"",
     )
+
+
+def _least_of(text: str, reasoning: str, refusal: str, calls: bytes) -> int:
+    """Return the fewest tokens that a delta with output of several kinds can hold; at least one."""
+    tokens = sum([least_tokens(one) for one in (text, reasoning, refusal) if one])
+    return tokens + (least_call_tokens(calls) if calls else 0) or 1
 
 
 def _has_no_more(said: tuple[object, ...]) -> bool:

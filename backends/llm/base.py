@@ -38,6 +38,7 @@ class ModelCall:
     prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by what it was prepared with
     max_output: int | None = None  # tokens of each choice, at least 1; a continuation's given ones are among them
     reasoning_effort: ReasoningEffort | None = None  # in place of every effort that the request states
+    max_thinking: int | None = None  # tokens of reasoning; told to the servers whose settings say in which field
     # What the model's route says where the caller is silent, or pins: `request` says the same, `body` does not.
     set_fields: Mapping[str, object] | None = None
     priority: int = 0  # lower is earlier

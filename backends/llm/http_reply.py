@@ -123,6 +123,10 @@ class ReplyReader(AnswerReader):
                 self._learn_shape(data)
         return self.advances != before
 
+    def _passed(self) -> int:
+        """Return how many tokens have passed so far, those in chunks of a known shape included."""
+        return self._tokens if self._shape is None else self._tokens + self._shape.count
+
     def _learn_shape(self, event: bytes) -> None:
         was_of_use = self._shape is not None and self._shape.count > 0
         self._forget_shape()

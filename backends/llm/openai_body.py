@@ -11,6 +11,11 @@ from contracts.chat import ChatRequest, GenerationRequest, ReasoningEffort, Tran
 from contracts.completion import CompletionRequest
 from contracts.usage_wish import wants_usage
 
+# "thinking": Anthropic's `budget_tokens`, "reasoning": OpenRouter's `max_tokens`; the others are fields of their own,
+# of vLLM and of Qwen's API.
+ThinkingCapField = Literal["", "thinking", "reasoning", "thinking_token_budget", "thinking_budget"]
+_LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
+
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder: Final = msgspec.json.Encoder()
@@ -24,6 +29,7 @@ class BodyFields:
     `model` is its own name for the model; empty: the caller's. `output_limit` is the field for a limit where the
     caller gave none: every server takes `max_tokens` but OpenAI's own for its reasoning models. A model that does not
     reason may refuse an effort; vLLM refuses a priority unless it was started with `--scheduling-policy priority`.
+    `thinking_cap_field` is where it takes a cap on reasoning tokens; empty: it takes none, and is told none.
     The marks of a chat that came in Anthropic's words (`cache_control`, `thinking_blocks`) are for LiteLLM and such.
     """
 
@@ -32,6 +38,7 @@ class BodyFields:
     sends_reasoning_effort: bool = True
     sends_priority: bool = False
     sends_cache_control: bool = False
+    thinking_cap_field: ThinkingCapField = ""
 
 
 class _Body:
@@ -74,9 +81,11 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
     ranks = generates and server.sends_priority
     sets = call.set_fields
-    if isinstance(request, GenerationRequest) and needs_usage and not (renamed or limit or effort or ranks or sets):
+    cap = call.max_thinking if isinstance(request, ChatRequest) and server.thinking_cap_field else None
+    is_changed = renamed or limit or effort or ranks or sets or cap is not None
+    if isinstance(request, GenerationRequest) and needs_usage and not is_changed:
         return with_usage(request, call.body)
-    if not (renamed or needs_usage or limit or effort or ranks or sets):
+    if not (needs_usage or is_changed):
         return call.body
     body = _Body(call.body)
     if renamed:
@@ -90,6 +99,8 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
         _limit(body, limit, "max_tokens" if isinstance(request, CompletionRequest) else server.output_limit)
     if effort is not None:
         _set_effort(body, effort)
+    if cap is not None:
+        _cap_thinking(body, cap, server.thinking_cap_field)
     if ranks:
         body.set("priority", call.priority)
     return body.encoded()
@@ -181,3 +192,39 @@ def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
         is_stated = True
     if not is_stated or body.get("reasoning_effort") is not None:
         body.set("reasoning_effort", effort)
+
+
+def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
+    """Tell a server how many tokens the model may think, in the server's own words; never more than the body says."""
+    if field == "thinking":
+        _cap_budget(body, cap)
+    elif field == "reasoning":
+        stated = body.get("reasoning")
+        reasoning: dict[str, object] = stated if isinstance(stated, dict) else {}
+        if "none" in (reasoning.get("effort"), body.get("reasoning_effort")) or reasoning.get("enabled") is False:
+            return  # it is not to think at all
+        kept = {name: value for name, value in reasoning.items() if name != "effort"}  # it takes one of the two
+        body.set("reasoning", {**kept, "max_tokens": _least(reasoning.get("max_tokens"), cap)})
+        body.drop("reasoning_effort")
+    else:
+        body.set(field, _least(body.get(field), cap))
+
+
+def _cap_budget(body: _Body, cap: int) -> None:
+    """Cap Anthropic's budget; below its least one the model is not asked to think, and so does not."""
+    thinking, effort = body.get("thinking"), body.get("reasoning_effort")
+    is_asked = isinstance(thinking, dict) and thinking.get("type") != "disabled"
+    if not is_asked and effort in (None, "none"):
+        return
+    limits = [value - 1 for name in _LIMIT_FIELDS if isinstance(value := body.get(name), int)]
+    asked = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    budget = min([_least(asked, cap), *limits])  # it must be less than max_tokens
+    body.drop("reasoning_effort")
+    if budget < _LEAST_BUDGET:
+        body.drop("thinking")
+    else:
+        body.set("thinking", {"type": "enabled", "budget_tokens": budget})
+
+
+def _least(stated: object, cap: int) -> int:
+    return min(stated, cap) if isinstance(stated, int) and stated >= 0 else cap

@@ -4,7 +4,7 @@ A stream's events go out as the bytes they came in; they are read only for accou
 """
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.known_shapes import KnownShapes
-from backends.llm.openai_body import BodyFields, body_for, with_usage
+from backends.llm.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.openai_settings import OpenAISettings
 from backends.llm.quick_target import QuickTarget, SentRequest
 from backends.llm.sent_stream import HeldReply, SentStream
@@ -30,6 +30,8 @@ from contracts.errors import (
 )
 from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
+
+_OPENROUTER: Final = "openrouter.ai"
 
 
 class OpenAIHttpTarget(QuickTarget):
@@ -210,4 +212,11 @@ def _body_fields(spec: TargetSpec) -> BodyFields:
         given.sends_reasoning_effort,
         given.sends_priority,
         given.sends_cache_control,
+        _cap_field(spec) if given.thinking_cap_field is None else given.thinking_cap_field,
     )
+
+
+def _cap_field(spec: TargetSpec) -> ThinkingCapField:
+    """Return where a server takes a cap on reasoning, as far as its address tells."""
+    host = Origin.parse(spec.url or "").host
+    return "reasoning" if host == _OPENROUTER or host.endswith(f".{_OPENROUTER}") else ""

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from backends.llm.openai_body import ThinkingCapField
+
 
 class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a target's settings may say. The way to it is read by `http_settings`."""
@@ -15,6 +17,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends_reasoning_effort: bool = True
     sends_priority: bool = False
     sends_cache_control: bool = False
+    thinking_cap_field: ThinkingCapField | None = None  # none: by the server's address, where that says it
     refuses: object = None  # read, like the next two, by `http_abilities`
     takes: object = None
     paths: object = None

@@ -17,7 +17,7 @@ from backends.llm.engine_batch import NOTHING_USED
 from backends.llm.engine_host import HostWords
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.http_settings import read_timeouts
-from backends.llm.openai_body import BodyFields, body_for
+from backends.llm.openai_body import BodyFields, ThinkingCapField, body_for
 from backends.llm.openai_replies import form_for
 from backends.llm.provider_stream import ProviderStream
 from backends.sealed_references import is_stored, token_of
@@ -72,6 +72,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     sends_reasoning_effort: bool = True
+    thinking_cap_field: ThinkingCapField | None = None  # none: by the provider
 
 
 class ProviderTarget:
@@ -107,6 +108,7 @@ class ProviderTarget:
             self._settings.output_limit_field,
             self._settings.sends_reasoning_effort,
             sends_cache_control=True,
+            thinking_cap_field=_cap_field(spec.model, self._settings.thinking_cap_field),
         )
         times = read_timeouts(spec)
         self._patience = Patience(
@@ -196,6 +198,13 @@ class ProviderTarget:
             code=end.error_code,
             retry_after_seconds=end.retry_after_seconds,
         )
+
+
+def _cap_field(model: str, stated: ThinkingCapField | None) -> ThinkingCapField:
+    """Return where a provider takes a cap on reasoning: Anthropic's models have a budget."""
+    if stated is not None:
+        return stated
+    return "thinking" if model.startswith("anthropic/") or "claude" in model else ""
 
 
 def _take_usage(reader: AnswerReader, end: Invoked) -> None:

@@ -16,7 +16,7 @@ _FIELDS: Final = (b'"content":', b'"text":', b'"reasoning_content":', b'"reasoni
 _STRING: Final = re.compile(rb' ?("[^"\\]*(?:\\.[^"\\]*)*")')
 # OpenAI's filling, so that a chunk's length says nothing of its text: another on each.
 _FILLING: Final = re.compile(rb'"obfuscation":[ ]?("[^"\\]*")')
-_MARK: Final = "\x01 no model says this \x02"
+_MARK: Final = "\x01no-model-says-this\x02"  # one word, so that it counts as one token
 _MARK_JSON: Final = msgspec.json.encode(_MARK)
 _SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # of a chunk's size, the likeliest first
 _USUAL_LENGTHS: Final = 2048  # of chunks: the lines that state these are at hand
@@ -102,12 +102,13 @@ class TextShape(ChunkTaker):
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
         between = self._between(framed)
         try:
-            if not between or not _text(between):
-                return False
+            if not between or between.find(b" ", 2, -2) >= 0 or between.find(b"\\n", 2, -2) >= 0 or not _text(between):
+                return False  # of several words it is read, and counted as several tokens
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
+        if not self._passing.take(framed):
+            return False
         self.count += 1
-        self._passing.take(framed)
         return True
 
     def _between(self, framed: bytes) -> bytes:
@@ -154,13 +155,14 @@ class FilledShape(TextShape):
         """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
         text, middle, filling = self._between(framed).partition(self._middle)
         try:
-            if not middle or not _text(text):
+            if not middle or text.find(b" ", 2, -2) >= 0 or text.find(b"\\n", 2, -2) >= 0 or not _text(text):
                 return False
             _text(filling)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
+        if not self._passing.take(framed):
+            return False
         self.count += 1
-        self._passing.take(framed)
         return True
 
     def _text_json(self, between: bytes) -> bytes:

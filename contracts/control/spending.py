@@ -123,7 +123,8 @@ class Budget(Base):
 class BudgetState(Base):
     """What one gateway has charged to one subject of a budget in one period, in pico-USD or GPU nanoseconds.
 
-    Gateways write it in the background; what is spent is the sum over gateways. `reserved` is on top of `settled`.
+    Gateways write it in the background; what is spent is the sum over gateways. `reserved` is on top of `settled`, and
+    so is `overdraft`: what was used beyond what the budget could be charged.
     """
 
     __tablename__ = "budget_states"
@@ -136,6 +137,7 @@ class BudgetState(Base):
     settled: Mapped[Decimal] = mapped_column(ExactDecimal)  # whole numbers: a soft budget may pass 64 bits
     reserved: Mapped[Decimal] = mapped_column(ExactDecimal)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    overdraft: Mapped[Decimal] = mapped_column(ExactDecimal, default=Decimal(0), server_default=text("'0'"))
 
 
 class BudgetEvent(Base):

@@ -132,6 +132,10 @@ class HealthBook:
         own = any([one.breaker is not None and not one.breaker.is_calm for one in self._targets.values()])
         return own or any([not breaker.is_calm for breaker in self._providers.values()])
 
+    def ignoring_limit(self) -> list[str]:
+        """Return the targets that ignore max_tokens, as "pool/target"."""
+        return sorted(f"{one.pool.id}/{one.id}" for one in self._targets.values() if one.ignores_limit)
+
     async def run(self) -> None:
         """Look through the book once a second, until cancelled."""
         while True:

@@ -1,5 +1,6 @@
 """How one target does: whether it may be called, and how long it takes."""
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from contracts.configuration import TargetSpec
@@ -14,6 +15,8 @@ from gateway.targets import TargetReplaced
 
 if TYPE_CHECKING:
     from gateway.attempts.pool_health import PoolHealth
+
+_log = logging.getLogger(__name__)
 
 _SECOND_NS: Final = 1_000_000_000
 LONGEST_REST_SECONDS: Final = 300.0  # of a Retry-After: a server that says a day is asked again before it is over
@@ -31,6 +34,7 @@ class TargetHealth:
         "firsts",
         "firsts_ns",
         "id",
+        "ignores_limit",
         "is_away",
         "is_plain",
         "pool",
@@ -51,6 +55,7 @@ class TargetHealth:
         self.provider = spec.provider or spec.kind
         self.breaker: Breaker | None = None
         self.provider_breaker: Breaker | None = None
+        self.ignores_limit = False  # it made more tokens than max_tokens said, and has not honoured it since
         self.is_away = False  # there is a reason not to call it
         self.is_plain = True  # one look: a request may simply be sent here; else the caller decides who is called
         self.slow_is_whole = False  # it is away for being slow with whole answers rather than with first tokens
@@ -169,7 +174,22 @@ class TargetHealth:
             or (self.provider_breaker is not None and not self.provider_breaker.is_calm)
             or self._rests(now_ns)
         )
-        self.is_plain = not (self.is_away or self.pool.is_probe_due)
+        self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
+
+    def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
+        """Take note that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
+        if is_ignored == self.ignores_limit:
+            return
+        self.ignores_limit = is_ignored
+        name = f"{self.pool.id}/{self.id}"
+        if is_ignored:
+            _log.warning(
+                "target ignores max_tokens: its streams are cut, its whole answers cost more than allowed",
+                extra={"target": name},
+            )
+        else:
+            _log.warning("target honours max_tokens again", extra={"target": name})
+        self.look(now_ns)
 
     def _rests(self, now_ns: int) -> bool:
         return self.rests_until_ns > now_ns and self.breaker is not None

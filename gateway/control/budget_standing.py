@@ -24,7 +24,10 @@ class SubjectStandingOut(BaseModel):
     """How one subject stands. Amounts are exact decimal text in the budget's unit."""
 
     subject: str = Field(description="Empty for the tenant as a whole")
-    spent: str
+    spent: str = Field(description="What requests have cost, the overdraft included")
+    overdraft: str = Field(
+        description="Of what is spent, what the budget could not be charged: a target made more than it was allowed"
+    )
     reserved: str = Field(description="Held by requests that have not ended, on top of what is spent")
     remaining: str = Field(description="What is neither spent nor reserved, never below 0")
     percent: str = Field(description="Of the amount that is spent, cut to two decimals")
@@ -100,7 +103,7 @@ def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_
     spent = spent_of(session, budget.id, start_ns)
     if not is_each(budget.scope):
         spent = {budget.scope.subject: spent.get(budget.scope.subject, Spent())}
-    ordered = sorted(spent.items(), key=lambda pair: (-pair[1].settled, pair[0]))
+    ordered = sorted(spent.items(), key=lambda pair: (-pair[1].total, pair[0]))
     zone = ZoneInfo(budget.time_zone)
     return BudgetStandingOut(
         unit=unit_of(budget.metric),
@@ -121,13 +124,14 @@ def _subject_standing(
 ) -> SubjectStandingOut:
     metric, amount = budget.metric, budget.amount
     since_ns, now_ns, end_ns = times
-    outlook = forecast(amount, spent.settled, since_ns, now_ns, end_ns)
-    hundredths = spent.settled * 10_000 // amount
+    outlook = forecast(amount, spent.total, since_ns, now_ns, end_ns)
+    hundredths = spent.total * 10_000 // amount
     return SubjectStandingOut(
         subject=subject,
-        spent=exact_text(metric, spent.settled),
+        spent=exact_text(metric, spent.total),
+        overdraft=exact_text(metric, spent.overdraft),
         reserved=exact_text(metric, spent.reserved),
-        remaining=exact_text(metric, max(amount - spent.settled - spent.reserved, 0)),
+        remaining=exact_text(metric, max(amount - spent.total - spent.reserved, 0)),
         percent=f"{hundredths // 100}.{hundredths % 100:02d}",
         projected=None if outlook.projected is None else exact_text(metric, outlook.projected),
         exhausted_at=None if outlook.exhausted_at_ns is None else _moment(outlook.exhausted_at_ns),

@@ -205,6 +205,8 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
     if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
+    if key.policy.max_thinking_tokens is not None:
+        return False
     if snapshot.holds and key.policy.priority == "batch":
         return False  # what objectives in danger hold back is told on the long way
     if not stages.guard.admits(key, model, CHAT.api):

@@ -17,19 +17,21 @@ from contracts.usage import Usage
 from contracts.usage_wish import wants_usage
 from gateway.allowance import NEVER, Allowance
 from gateway.chunk_relay import ChunkRelay
+from gateway.clipping import beyond_limit
 from gateway.exchange import Exchange
 from gateway.grant import Grant
 from gateway.lane.endings import Lesson, Sending, StreamEnding
 from gateway.lane.lane_life import life_of, passage_of
 from gateway.lane.lane_plan import LaneTarget, OpenLane
-from gateway.lane.quick_call import LetIn, charges_of, note_sent
+from gateway.lane.quick_call import LetIn, charges_of, exceeds_money, note_sent
 from gateway.lane.quick_purse import QuickPurse
 from gateway.life import Life
 from gateway.limits.demand import MONEY, TOKENS
 from gateway.operations import CHAT
+from gateway.piece import part_of
 from gateway.progress import Progress
 from gateway.recorder import WholeRequest
-from gateway.rendering import DONE
+from gateway.rendering import DONE, ChatRenderer
 from gateway.reply import EVENT_STREAM, Reply, ReplyFacts
 from gateway.stages import Passage
 
@@ -67,6 +69,7 @@ class PlainStream(Sending):
         "_sent",
         "_limits_told",
         "_ended_by",
+        "_part",
         "_task",
         "_has_task_begun",
         "_is_left",
@@ -110,6 +113,7 @@ class PlainStream(Sending):
         self._sent: SentRequest | None = None
         self._limits_told = b""
         self._ended_by: TollkeeperError | None = None
+        self._part: Delta | None = None  # of the piece that its allowance cut, to be delivered before its end
         self._task: asyncio.Task[None] | None = None
         self._has_task_begun = False
         self._is_left = False  # by the client, before the task had begun
@@ -170,10 +174,13 @@ class PlainStream(Sending):
                 first = reservation.portions[0]
                 self._limits_told = told.told(first.at_ns, first.left or ())
             limit, reserved = self._let_in.output_limit, self._let_in.tokens_out
-            if limit is None or reserved < limit:
-                self._purse = QuickPurse(lane.stages.limiter, Grant(reservation, self._open.rates, 0, reserved))
-                self._allowance = Allowance(reserved, NEVER if limit is None else limit, self._purse, self._cut)
-                self._allowance.begin_attempt(self.progress, 0)
+            self._purse = QuickPurse(lane.stages.limiter, Grant(reservation, self._open.rates, 0, reserved))
+            most, at_most = (NEVER, None) if limit is None else (limit, self._why_most)
+            self._allowance = Allowance(reserved, most, self._purse, self._cut, at_most=at_most)
+            self._allowance.begin_attempt(self.progress, 0)
+        elif self._let_in.output_limit is not None:
+            self._allowance = Allowance(NEVER, self._let_in.output_limit, None, self._cut, at_most=self._why_most)
+            self._allowance.begin_attempt(self.progress, 0)
         self._exchange.hold(self._pause, self._resume)
 
     def cancel(self) -> None:
@@ -193,10 +200,13 @@ class PlainStream(Sending):
         if self.has_ended:
             return
         now_ns = self._lane.monotonic_ns()
+        allowance = self._allowance
         for delta in deltas:
             self.progress.take(delta, now_ns)
             if delta.finish_reason is not None:
                 self._is_finished = True
+        if allowance is not None and self.progress.tokens >= allowance.next_at and not self._is_covered(deltas):
+            return
         if is_usage_only and not wants_usage(self._request):
             return
         exchange = self._exchange
@@ -208,7 +218,6 @@ class PlainStream(Sending):
             exchange.write(data)
         else:
             exchange.start_lines(200, EVENT_STREAM, self._lines(), data)
-        self.watch_growth()
 
     def _end_turn(self) -> None:
         if not self.has_ended:  # else it leaves with the end
@@ -231,11 +240,26 @@ class PlainStream(Sending):
         )
         return relay
 
-    def watch_growth(self) -> None:
-        """Tell the allowance where it is reached and the answer is not complete."""
+    def _is_covered(self, deltas: tuple[Delta, ...]) -> bool:
+        """Say whether the allowance covers all of an event; what it covers of a piece is kept for the answer's end."""
         allowance = self._allowance
-        if allowance is not None and self.progress.tokens >= allowance.next_at and not self._is_finished:
-            allowance.reached()
+        assert allowance is not None
+        for delta in deltas:
+            tokens = delta.tokens
+            if tokens:
+                allowance.defer(tokens, delta.reasoning_tokens)
+                passing = allowance.offer(tokens, delta.reasoning_tokens, is_complete=self._is_finished)
+                if passing < tokens:
+                    self._is_finished = False  # the end that it brings, or has brought, is not the answer's
+                    if passing:
+                        self._part = part_of(delta, passing)
+                        if self._part is None:
+                            allowance.defer(passing, 0)
+                    return False
+            elif allowance.withheld:
+                self._is_finished = False
+                return False
+        return not allowance.withheld
 
     def whole(self, body: bytes) -> None:
         """Refuse a whole answer: a stream was asked for."""
@@ -251,8 +275,8 @@ class PlainStream(Sending):
         self._answered_by = (model, version)
 
     def reply_ended(self, error: Exception | None) -> None:
-        if self.has_ended:
-            return
+        if self.has_ended or (self._ended_by is not None and not self._is_finished):
+            return  # it has ended, or is about to
         try:
             self._end(error)
         except SendAgain as again:
@@ -270,6 +294,9 @@ class PlainStream(Sending):
         tokens_in, tokens_out, cost, _ = self._to.priced(usage)
         is_known = cost is not None or self._to.card is None
         is_known = is_known and sent.count_method == "reported" and self._exchange.is_started
+        limit = self._let_in.output_limit
+        is_known = is_known and (limit is None or tokens_out is None or tokens_out <= limit)
+        is_known = is_known and not exceeds_money(self._let_in.reservation, cost)
         if not tokens_in or tokens_out is None or not is_known:
             self.go_on(sent.account())
             return
@@ -320,6 +347,12 @@ class PlainStream(Sending):
     def _resume(self) -> None:
         if self._sent is not None:
             self._sent.resume()
+
+    def _why_most(self) -> TollkeeperError:
+        """Name what set the limit that the target has gone beyond."""
+        limit = self._let_in.output_limit
+        assert limit is not None
+        return beyond_limit(limit, "")
 
     def _cut(self, why: TollkeeperError) -> None:
         """End the answer here: it has used up what it may have. What called this is still taking a chunk."""
@@ -393,7 +426,9 @@ class PlainStream(Sending):
     def go_on(self, outcome: Result | BaseException | None) -> None:
         """Leave the rest to a task; `outcome` is the first try's, `None` where it did not take place."""
         lane, opened, let_in, exchange = self._lane, self._open, self._let_in, self._exchange
-        tokens_out = let_in.tokens_out if self._allowance is None else self._allowance.reserved
+        allowance = self._allowance
+        tokens_out = let_in.tokens_out if let_in.reservation is None or allowance is None else allowance.reserved
+        delivered = None if allowance is None else allowance.delivered
         self._leave()
         exchange.send_held_back()
         self._outcome = outcome
@@ -404,8 +439,23 @@ class PlainStream(Sending):
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
         passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, tokens_out)
         passage.ended_by = self._ended_by
+        if self._ended_by is not None:
+            life.delivered_tokens = delivered
+            self._deliver_part(life)
         reply.add_headers(lane.stages.limiter.rate_headers(passage.grant))
         self._task = lane.start(self._carry_on(life, passage))
+
+    def _deliver_part(self, life: Life) -> None:
+        """Deliver what the allowance covers of the piece that it cut."""
+        part, self._part = self._part, None
+        exchange = self._exchange
+        if part is None:
+            return
+        data = ChatRenderer(f"chatcmpl-{life.id.hex}", self.started_at_ns // 1_000_000_000, self._request.model)
+        if exchange.is_started:
+            exchange.write(data.delta(part))
+        else:
+            exchange.start_lines(200, EVENT_STREAM, self._lines(), data.delta(part))
 
     async def _carry_on(self, life: Life, passage: Passage) -> None:
         """Go the rest of the way in a task."""

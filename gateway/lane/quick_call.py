@@ -215,7 +215,10 @@ class QuickCall(Following):
         usage = sent.usage
         tokens_in, tokens_out, cost, is_plain = self._to.priced(usage)
         is_priced = cost is not None or self._to.card is None
-        if not tokens_in or tokens_out is None or not is_priced or sent.count_method != "reported":
+        let_in = self._let_in
+        is_within = let_in.output_limit is None or (tokens_out or 0) <= let_in.output_limit * let_in.choices
+        is_within = is_within and not exceeds_money(let_in.reservation, cost)
+        if not tokens_in or tokens_out is None or not is_priced or not is_within or sent.count_method != "reported":
             self.go_on(sent.account())
             return
         self._duration_ns = duration_ns = self._lane.monotonic_ns() - self.began_ns
@@ -415,6 +418,13 @@ def note_sent(
         to.sent_record,
         growing,
     )
+
+
+def exceeds_money(reservation: Reservation | None, cost: int | None) -> bool:
+    """Say whether a known cost is more than is reserved of the rules that count money."""
+    if reservation is None or cost is None or not reservation.lines.counts_money:
+        return False
+    return cost > reservation.reserved(MONEY)
 
 
 def charges_of(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:

@@ -24,13 +24,15 @@ OnSettledLate: TypeAlias = Callable[["BudgetCounter", "PeriodLedger", int, int],
 class PeriodLedger(Ledger):
     """One period of a budget: its bounds (Unix nanoseconds; `None`: no end) and what it comes to."""
 
-    __slots__ = ("period_end_ns", "period_start_ns", "restored")
+    __slots__ = ("overdraft", "period_end_ns", "period_start_ns", "restored", "restored_overdraft")
 
     def __init__(self, period_start_ns: int, period_end_ns: int | None) -> None:
         super().__init__()
         self.period_start_ns = period_start_ns
         self.period_end_ns = period_end_ns
         self.restored = 0  # of what is settled: by whoever counted before us
+        self.overdraft = 0  # used beyond what the budget could be charged: settled and this are what was spent
+        self.restored_overdraft = 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
@@ -95,7 +97,7 @@ class BudgetCounter(EscrowCounter):
         if self._period is not None:
             yield self._period
 
-    def restore(self, period_start_ns: int, settled: int) -> bool:
+    def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool:
         """Add what had been settled before this counter was opened; a second call replaces what the first added.
 
         Says whether the total was taken: it is not where another period is under way by now.
@@ -107,7 +109,25 @@ class BudgetCounter(EscrowCounter):
             return False
         period.settled += settled - period.restored
         period.restored = settled
+        period.overdraft += overdraft - period.restored_overdraft
+        period.restored_overdraft = overdraft
         return True
+
+    @property
+    def overdraft(self) -> int:
+        """Give what was used in the period under way beyond what the budget could be charged."""
+        return 0 if self._period is None else self._period.overdraft
+
+    def overdraw(self, amount: int, now_ns: int) -> None:
+        """Take note of what was used and cannot be charged, because the budget lacks the room for it."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        period = self._period
+        if period is None or amount <= 0:
+            return
+        period.overdraft += amount
+        if self._on_settled is not None:
+            self._on_settled(self, period.settled, period.settled)
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
         """Go on under a changed rule. Where its period is another one, what is counted so far counts in that:
@@ -170,7 +190,11 @@ class BudgetCounter(EscrowCounter):
             self._turn(now_ns)
         if self._past:
             self._past = tuple(past for past in self._past if not _is_over(past, now_ns))
-        return not self._past and not self._ledger.reserved and (self._period is None or not self._period.settled)
+        return (
+            not self._past
+            and not self._ledger.reserved
+            and (self._period is None or not (self._period.settled or self._period.overdraft))
+        )
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
         """Give when the next period begins where this one lacks the room; `None` where no other follows.
@@ -191,7 +215,7 @@ class BudgetCounter(EscrowCounter):
 
     def _turn(self, now_ns: int) -> None:
         ended = self._period
-        if ended is not None and (ended.reserved or ended.settled):
+        if ended is not None and (ended.reserved or ended.settled or ended.overdraft):
             self._past = (*(past for past in self._past if not _is_over(past, now_ns)), ended)
         self._begin(now_ns)
 

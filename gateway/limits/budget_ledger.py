@@ -35,6 +35,8 @@ class Period(Protocol):
     def period_start_ns(self) -> int: ...
     @property
     def settled(self) -> int: ...
+    @property
+    def overdraft(self) -> int: ...
 
 
 class BudgetCounter(Protocol):
@@ -45,10 +47,11 @@ class BudgetCounter(Protocol):
     @property
     def subject(self) -> str: ...
     def ledgers(self) -> Iterable[Period]: ...
-    def restore(self, period_start_ns: int, settled: int) -> bool: ...
+    def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool: ...
 
 
 Key: TypeAlias = tuple[str, str, int]  # budget, subject, the period's start
+Total: TypeAlias = tuple[int, int]  # what was charged, and what was used beyond that
 
 
 class _Total(msgspec.Struct, array_like=True, gc=False):
@@ -56,6 +59,7 @@ class _Total(msgspec.Struct, array_like=True, gc=False):
     subject: str
     start_ns: int
     settled: int
+    overdraft: int = 0
 
 
 class _Page(msgspec.Struct, array_like=True):
@@ -77,7 +81,7 @@ class BudgetLedger:
     def __init__(self, directory: Path, journal: Journal) -> None:
         self._file = SegmentLog(directory, max_bytes=_MAX_BYTES)
         self._journal = journal
-        self._totals: dict[Key, int] = {}
+        self._totals: dict[Key, Total] = {}
         self._changed: set[BudgetCounter] = set()
         self.note = self._changed.add  # remembers that a counter's settled total has moved
         self._known_to = Position(0, 0)  # the journal up to here is contained in the totals
@@ -93,13 +97,13 @@ class BudgetLedger:
         rules = {budget.id: budget for budget in budgets}
         self._add_records(rules)
         starts = {name: budget_period(rule, now_ns) for name, rule in rules.items()}
-        present: dict[Key, int] = {}
-        for (name, subject, start_ns), settled in self._totals.items():
+        present: dict[Key, Total] = {}
+        for (name, subject, start_ns), total in self._totals.items():
             period = starts.get(name)
             if period is not None and period[0] == start_ns:
-                open_budget(rules[name], subject).restore(start_ns, settled)
+                open_budget(rules[name], subject).restore(start_ns, *total)
             if name not in rules or period is None or start_ns >= period[0]:
-                present[name, subject, start_ns] = settled  # what has passed need not be kept
+                present[name, subject, start_ns] = total  # what has passed need not be kept
         self._totals = present
         self._known_to = self._journal.end
         self._write(present, is_whole=True)
@@ -111,7 +115,7 @@ class BudgetLedger:
         if not self._changed:
             return
         changed = {
-            (counter.rule.id, counter.subject, period.period_start_ns): period.settled
+            (counter.rule.id, counter.subject, period.period_start_ns): (period.settled, period.overdraft)
             for counter in self._changed
             for period in counter.ledgers()
         }
@@ -135,7 +139,10 @@ class BudgetLedger:
                 page = _decoder.decode(entry.payload)
                 if page.is_whole:
                     self._totals = {}
-                self._totals |= {(total.rule, total.subject, total.start_ns): total.settled for total in page.totals}
+                self._totals |= {
+                    (total.rule, total.subject, total.start_ns): (total.settled, total.overdraft)
+                    for total in page.totals
+                }
                 self._known_to = Position(page.segment, page.offset)
             at = entries[-1].end
 
@@ -158,18 +165,19 @@ class BudgetLedger:
 
     def _add(self, rule: BudgetSpec, record: RequestRecord) -> None:
         subject = rule.scope.subject_of(record.who, record.model, record.conversation_id)
-        amount = _charged(rule, record)
-        if subject is None or not amount:
+        amount, overdraft = _charged(rule, record)
+        if subject is None or not (amount or overdraft):
             return
         taken_at_ns = record.started_at_ns + (record.admission_ns or 0)
         period = budget_period(rule, taken_at_ns)
         if period is None:
             return
         key = (rule.id, subject, period[0])
-        self._totals[key] = self._totals.get(key, 0) + amount
+        settled, beyond = self._totals.get(key, (0, 0))
+        self._totals[key] = settled + amount, beyond + overdraft
 
-    def _write(self, totals: Mapping[Key, int], *, is_whole: bool) -> None:
-        listed = [_Total(*key, settled) for key, settled in totals.items()]
+    def _write(self, totals: Mapping[Key, Total], *, is_whole: bool) -> None:
+        listed = [_Total(*key, *total) for key, total in totals.items()]
         page = _Page(self._known_to.segment, self._known_to.offset, listed, is_whole)
         payload = _encoder.encode(page)
         start = self._file.end
@@ -186,8 +194,8 @@ class BudgetLedger:
         self.is_broken = False
 
 
-def _charged(rule: BudgetSpec, record: RequestRecord) -> int:
+def _charged(rule: BudgetSpec, record: RequestRecord) -> Total:
     if rule.metric == "pico_usd":
-        return record.charged_pico_usd or 0
+        return record.charged_pico_usd or 0, record.overdraft_pico_usd or 0
     gpu = record.gpu
-    return 0 if gpu is None else gpu.prefill_ns + gpu.decode_ns + gpu.recompute_ns + gpu.wasted_ns
+    return 0 if gpu is None else gpu.prefill_ns + gpu.decode_ns + gpu.recompute_ns + gpu.wasted_ns, 0

@@ -28,6 +28,7 @@ class BudgetStanding:
     period_start_ns: int
     settled: int
     reserved: int
+    overdraft: int = 0  # used beyond what could be charged
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class StandingPeriod(Protocol):
     def settled(self) -> int: ...
     @property
     def reserved(self) -> int: ...
+    @property
+    def overdraft(self) -> int: ...
 
 
 class WatchedCounter(BudgetCounter, Protocol):
@@ -140,7 +143,7 @@ class BudgetWatch:
         moved, passed = self._moved, self._passed
         self._moved, self._passed = set(), []
         standings = [
-            BudgetStanding(one.rule.id, one.subject, part.period_start_ns, part.settled, part.reserved)
+            BudgetStanding(one.rule.id, one.subject, part.period_start_ns, part.settled, part.reserved, part.overdraft)
             for one in moved
             for part in one.ledgers()
         ]

@@ -364,12 +364,18 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         state = super().state(now_ns)
         return state if self._period is not None else CounterState(state.amount, 0, 0, None)
 
-    def restore(self, period_start_ns: int, settled: int) -> bool:
+    def overdraw(self, amount: int, now_ns: int) -> None:
+        """Take note of what was used and cannot be charged, because the budget lacks the room for it."""
+        super().overdraw(amount, now_ns)
+        if self._period is not None:
+            self.on_total(self.grant, self.grant.total, self.grant.total)
+
+    def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool:
         """Add what had been settled under this gateway's name; of this and what Redis knows of it counts the greater.
 
         Says whether the total was taken: it is not where another period is under way by now.
         """
-        is_taken = super().restore(period_start_ns, settled)
+        is_taken = super().restore(period_start_ns, settled, overdraft)
         if is_taken:
             self._link.active[self.grant] = None
         return is_taken

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from backends.native import mypyc_attr
 from gateway.limits.base import Mark
-from gateway.limits.budget import reserve_each
+from gateway.limits.budget import BudgetCounter, reserve_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
 from gateway.limits.plan import Lines
 from gateway.limits.sliding import settle_each, take_each
@@ -182,6 +182,9 @@ class Reservation:
             return used
         more = self._take_late(left, now_ns)
         self.overdraft = tuple(wanted - taken for wanted, taken in zip(left, more, strict=True))
+        for counter, place in self.lines.all:
+            if self.overdraft[place] and isinstance(counter, BudgetCounter):
+                counter.overdraw(self.overdraft[place], now_ns)
         return tuple(wanted - lost for wanted, lost in zip(used, self.overdraft, strict=True))
 
     def _charge(self, portion: Portion, used: Amounts, now_ns: int) -> None:

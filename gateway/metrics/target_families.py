@@ -22,6 +22,12 @@ def target_families(book: HealthBook) -> Iterator[Family]:
         [({"pool": one.pool.id, "target": one.id}, one.breaker.opened) for one in targets if one.breaker is not None],
     )
     yield Family(
+        "tollkeeper_target_ignores_max_tokens",
+        "gauge",
+        "Whether a target has made more tokens than max_tokens allowed, and has not honoured it since.",
+        [({"pool": one.pool.id, "target": one.id}, int(one.ignores_limit)) for one in targets],
+    )
+    yield Family(
         "tollkeeper_provider_available",
         "gauge",
         "Whether a provider with a playbook is called.",

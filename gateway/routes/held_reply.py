@@ -9,7 +9,9 @@ from contracts.chat import ChatRequest, DeltaPart
 from contracts.errors import UpstreamBroken
 from contracts.generation import Delta
 from contracts.wire import TokenLogprob
+from gateway.allowance import WAIT
 from gateway.exchange import Headers
+from gateway.piece import part_of
 from gateway.progress import Progress
 from gateway.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.routes.judge import HeldText
@@ -86,10 +88,18 @@ class HeldReply(Reply):
         self._progress.take(delta, self._clock.monotonic_ns())
         if self._on_tokens is not None and delta.tokens:
             self._on_tokens(delta.tokens)
-        self._deltas.append(delta)
         allowance = self._allowance
-        if allowance is not None and delta.finish_reason is None and self._progress.tokens >= allowance.next_at:
-            allowance.reached()
+        if allowance is not None and self._progress.tokens >= allowance.next_at:
+            allowance.defer(delta.tokens, delta.reasoning_tokens)
+            passing = allowance.offer(delta.tokens, delta.reasoning_tokens, is_complete=delta.finish_reason is not None)
+            if passing not in (delta.tokens, WAIT):  # what waits for shared counters is kept: no client has it yet
+                part = part_of(delta, passing)
+                if part is not None:
+                    self._deltas.append(part)
+                return
+            if not delta.tokens and allowance.withheld:
+                return
+        self._deltas.append(delta)
 
     def served(self, model: str, version: str) -> None:
         """Keep what answers."""

@@ -2,6 +2,10 @@
 
 import asyncio
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contracts.errors import LimitExceeded, TollkeeperError
 from contracts.generation import Delta
 from gateway.allowance import NEVER, Allowance
@@ -50,7 +54,9 @@ class Answer:
                 return made
             self.progress.take(Delta(tokens=1, text="x", reasoning_tokens=int(reasoning)), 0)
             if self.progress.tokens >= self.allowance.next_at:
-                self.allowance.reached()
+                self.allowance.defer(1, int(reasoning))
+                if self.allowance.offer(1, int(reasoning)) != 1:
+                    return made
         return tokens
 
 
@@ -140,22 +146,22 @@ async def test_an_answer_begun_anew_has_all_of_its_room_again():
     assert answer.make(500) == 100
 
 
-async def test_what_comes_at_once_runs_on_until_the_shared_counters_answer():
+async def test_what_comes_at_once_waits_until_the_shared_counters_answer():
     purse = Purse(later=5000, is_shared=True)
     answer = Answer(100, NEVER, purse)
-    assert answer.make(400) == 400, "nobody has refused it anything"
+    assert answer.make(400) == 100, "nobody has refused it anything, and nobody has granted it more"
+    assert not answer.ended and answer.allowance.withheld == 1
     await asyncio.sleep(0.01)
-    assert not answer.ended
-    answer.make(1)
-    await asyncio.sleep(0.01)
-    assert answer.allowance.reserved >= 401, "what it ran ahead is asked for as well"
+    assert answer.allowance.offer(1) == 1
+    assert not answer.ended and answer.allowance.delivered == 101
 
 
-async def test_what_ran_ahead_ends_when_the_shared_counters_refuse():
+async def test_what_waits_is_withheld_when_the_shared_counters_refuse():
     answer = Answer(100, NEVER, Purse(is_shared=True))
-    answer.make(130)
+    assert answer.make(130) == 100
     await asyncio.sleep(0.01)
-    assert len(answer.ended) == 1
+    assert answer.allowance.offer(1) == 0
+    assert len(answer.ended) == 1 and answer.allowance.delivered == 100
 
 
 async def test_after_a_refusal_nothing_runs_past_the_end():
@@ -165,11 +171,40 @@ async def test_after_a_refusal_nothing_runs_past_the_end():
     assert answer.make(1000) == 30, "the 20 that were left, and the last 10 that were to be had"
 
 
-def test_an_answer_in_large_pieces_ends_with_the_piece_that_its_limit_does_not_cover():
+@pytest.mark.parametrize("piece", [7, 50, 64, 1000])
+async def test_an_answer_in_large_pieces_ends_within_the_piece_that_its_limit_does_not_cover(piece):
     answer = Answer(100, NEVER, Purse(left=200))
+    delivered = 0
     while not answer.ended:
-        answer.progress.take(Delta(tokens=50, text="x"), 0)
+        answer.progress.take(Delta(tokens=piece, text="x"), 0)
+        passing = piece
         if answer.progress.tokens >= answer.allowance.next_at:
-            answer.allowance.reached()
-    assert answer.progress.tokens == 300, "300 tokens were to be had: what follows would be paid by nobody"
-    assert answer.allowance.reserved == 300
+            answer.allowance.defer(piece, 0)
+            passing = answer.allowance.offer(piece)
+        delivered += passing
+    assert delivered == answer.allowance.delivered == answer.allowance.reserved == 300
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), max_size=40),
+)
+def test_no_choice_is_given_more_than_the_caller_allows(most, choices, pieces):
+    ended = []
+    allowance = Allowance(NEVER, most * choices, None, ended.append, None, choices, lambda: LimitExceeded("at most"))
+    progress = Progress()
+    allowance.begin_attempt(progress, 0)
+    made, delivered = dict.fromkeys(range(choices), 0), dict.fromkeys(range(choices), 0)
+    for tokens, index in pieces:
+        index %= choices
+        made[index] += tokens
+        progress.take(Delta(tokens=tokens, text="x", index=index), 0)
+        passing = tokens
+        if progress.tokens >= allowance.next_at:
+            allowance.defer(tokens, 0)
+            passing = allowance.offer(tokens, 0, index)
+        delivered[index] += passing
+    assert max(delivered.values()) <= most
+    assert sum(delivered.values()) == allowance.delivered
+    assert len(ended) == (max(made.values()) > most), "it is ended once, and only by a token beyond"

@@ -16,10 +16,14 @@ def start(start_gateway, upstream, kit, require_service):
     require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
     server = RedisServer()
     server.start()
-    config = kit.configuration(
-        ("scripted-1", [kit.http_target(upstream.url)]), limits=[LIMIT | {"amount": 1_000_000}], budgets=[BUDGET]
-    )
-    yield lambda: start_gateway(config, redis_url=server.url)
+    targets = [kit.http_target(upstream.url)]
+
+    async def start(tokens=1_000_000, budgets=(BUDGET,)):
+        limits = [LIMIT | {"amount": tokens}]
+        config = kit.configuration(("scripted-1", targets), limits=limits, budgets=list(budgets))
+        return await start_gateway(config, redis_url=server.url)
+
+    yield start
     server.close()
 
 
@@ -42,3 +46,28 @@ async def test_a_whole_answer_longer_than_its_reservation_is_charged_in_full(sta
     [record] = gateway.requests()
     assert (sum(record.charge_tokens), record.overdraft_tokens) == (5005, 0)
     assert record.charged_pico_usd == record.cost_pico_usd == (5 + 2 * 5000) * 1_000_000
+
+
+@pytest.mark.parametrize("tokens", [60, 700, 2500])
+async def test_a_stream_that_comes_all_at_once_delivers_no_token_beyond_the_limit(start, upstream, tokens):
+    words = [f"word{number:04d}" for number in range(3000)]
+    events = [upstream.chunk(f"{word} ") for word in words]
+    upstream.always(upstream.streamed(*events, upstream.chunk(finish="stop"), upstream.event(b"[DONE]")))
+    gateway = await start(tokens=tokens)
+    answer = await gateway.chat(stream=True)
+    delivered = sum(word.encode() in answer.body for word in words)
+    assert 0 < delivered <= tokens and b'"finish_reason":"length"' in answer.body
+    [record] = gateway.requests()
+    assert sum(record.charge_tokens) <= tokens
+    assert record.overdraft_tokens == record.usage.output_tokens - delivered
+
+
+async def test_a_shared_hard_budget_shows_its_overdraft(start, upstream):
+    upstream.always(upstream.whole(upstream.completion(prompt=5, output=5000)))
+    gateway = await start(budgets=[BUDGET | {"amount_usd": "0.001"}])
+    assert (await gateway.chat()).status == 200
+    [record] = gateway.requests()
+    [budget] = gateway.gateway.directory.snapshot.budgets
+    counter = gateway.gateway.counters.open(budget, "")
+    assert counter.settled <= 1_000_000_000
+    assert counter.settled + counter.overdraft == record.cost_pico_usd == (5 + 2 * 5000) * 1_000_000

@@ -67,17 +67,25 @@ def test_a_budget_of_gpu_time_for_each_key(data: Path) -> None:
     assert "in GPU ms, 5000 for each" in shown and "nothing is spent by anyone yet" in shown
 
 
-def _spend(data: Path, budget: dict[str, Any], settled: int, reserved: int) -> None:
+def _spend(data: Path, budget: dict[str, Any], settled: int, reserved: int, overdraft: int = 0) -> None:
     """Report as a gateway does, with the threshold of 50 % passed."""
     shown = json_of(data, "budgets", "show", budget["id"])
     start_ns = unix_ns(datetime.fromisoformat(shown["state"]["period_start"]))
     database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
-    state = GatewayState(budget["id"], "", start_ns, settled, reserved)
+    state = GatewayState(budget["id"], "", start_ns, settled, reserved, overdraft)
     passed = PassedThreshold(budget["id"], "", start_ns, 50, 10**12, settled)
     with database.session() as session:
         budgets.publish_states(session, "gateway-1", [state], datetime.now(UTC))
         budgets.record_event(session, passed, datetime.now(UTC))
     database.close()
+
+
+def test_show_says_what_of_a_budgets_spending_could_not_be_charged(data: Path) -> None:
+    budget = json_of(data, *CREATE, "--usd", "0.0001")
+    _spend(data, budget, settled=100_000_000, reserved=0, overdraft=510_000_000)
+    lines = {line.split()[0]: line for line in run(data, "budgets", "show", budget["id"]).stdout.splitlines()}
+    assert "0.00061 of 0.0001 USD (610.00%): a target ignored max_tokens" in lines["spent"]
+    assert "0.00051 USD" in lines["overdraft"] and "0 USD" in lines["remaining"]
 
 
 def test_show_says_how_a_budget_stands_to_the_pico_dollar(data: Path) -> None:

@@ -115,14 +115,14 @@ def test_what_is_spent_is_the_sum_over_gateways_and_moves_no_revision(database: 
     with database.session() as session:
         before = read_revision(session)
         budgets.publish_states(session, "a", [GatewayState(row.id, "", start, 10 * USD, 3)], NOW)
-        budgets.publish_states(session, "b", [GatewayState(row.id, "", start, 5, 2)], NOW - timedelta(seconds=9))
+        budgets.publish_states(session, "b", [GatewayState(row.id, "", start, 5, 2, 40)], NOW - timedelta(seconds=9))
     with database.session() as session:
-        later = [GatewayState(row.id, "", start, 10**19, 0), GatewayState("bud_gone", "", start, 1)]
+        later = [GatewayState(row.id, "", start, 10**19, 0, 2), GatewayState("bud_gone", "", start, 1)]
         budgets.publish_states(session, "a", later, NOW)
         budgets.publish_states(session, "a", [GatewayState(row.id, "", start + 10**18, 7)], NOW)
     with database.session() as session:
-        assert budgets.spent_of(session, row.id, start) == {"": Spent(10**19 + 5, 2, NOW - timedelta(seconds=9))}
-        assert budgets.states_of(session, "b", [row.id]) == [GatewayState(row.id, "", start, 5, 2)]
+        assert budgets.spent_of(session, row.id, start) == {"": Spent(10**19 + 5, 2, NOW - timedelta(seconds=9), 42)}
+        assert budgets.states_of(session, "b", [row.id]) == [GatewayState(row.id, "", start, 5, 2, 40)]
         assert budgets.states_of(session, "b", ["bud_other"]) == []
         assert read_revision(session) == before
     with database.session() as session:

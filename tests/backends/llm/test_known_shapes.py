@@ -134,7 +134,7 @@ def test_a_whole_chunk_finds_the_shape_that_it_has_itself():
 
 
 def test_nothing_that_was_said_is_kept():
-    known = taught(event({"content": "a secret"}, id="s-of-them"), event({"reasoning": "a secret"}, id="s-of-them"))
+    known = taught(event({"content": "a-secret"}, id="s-of-them"), event({"reasoning": "a-secret"}, id="s-of-them"))
     found = known.shape_for(event({"content": "x"}, id="t"), is_whole=True)
     assert found is not None and "secret" not in found.delta.text
     for outline in known._outlines:

@@ -274,10 +274,10 @@ def test_a_guess_that_takes_a_chunk_is_of_use():
 @pytest.mark.parametrize(
     "learned",
     [
-        event({"content": "a secret"}, logprobs={"content": [{"token": "a secret"}]}),
-        event({"content": "a secret"}).replace(b'"logprobs": null', b'"logprobs":{"tokens":["a secret"]}'),
-        event({"content": "a secret"}, token_ids=[1, 2]),
-        event({"content": "a secret"}, filling="a" * 4096),
+        event({"content": "a-secret"}, logprobs={"content": [{"token": "a-secret"}]}),
+        event({"content": "a-secret"}).replace(b'"logprobs": null', b'"logprobs":{"tokens":["a-secret"]}'),
+        event({"content": "a-secret"}, token_ids=[1, 2]),
+        event({"content": "a-secret"}, filling="a" * 4096),
         event({"content": "a" * 4096}),
     ],
 )

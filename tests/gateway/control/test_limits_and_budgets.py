@@ -83,12 +83,13 @@ def test_a_budget_shows_what_is_spent_in_its_tenants_calendar(owner: TestClient)
     with database_of(owner).session() as session:
         now = datetime.now(UTC)
         publish_states(session, "a", [GatewayState(budget, "", start, 25 * USD + 1, 3)], now)
-        publish_states(session, "b", [GatewayState(budget, "", start, USD // 2)], now)
+        publish_states(session, "b", [GatewayState(budget, "", start, USD // 4, 0, USD // 4)], now)
         record_event(session, PassedThreshold(budget, "", start, 25, 100 * USD, 25 * USD + 1), now)
     shown = owner.get(f"{BUDGETS}/{budget}").json()
     state = shown["state"]
     (whole,) = state["subjects"]
     assert (whole["spent"], whole["reserved"]) == ("25.500000000001", "0.000000000003")
+    assert whole["overdraft"] == "0.25", "a part of what is spent"
     assert Decimal(whole["spent"]) + Decimal(whole["reserved"]) + Decimal(whole["remaining"]) == 100
     assert (whole["percent"], whole["reported_at"] is not None) == ("25.50", True)
     assert (state["unit"], state["amount"], state["time_zone"]) == ("usd", "100", "Asia/Tokyo")

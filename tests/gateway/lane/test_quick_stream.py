@@ -134,7 +134,7 @@ async def test_each_chunk_leaves_as_it_comes(streams, upstream, monkeypatch):
 
     def seen(relay, chunk):
         taken.append(chunk)
-        take(relay, chunk)
+        return take(relay, chunk)
 
     monkeypatch.setattr(ChunkRelay, "take", seen)
     events = good(upstream)
@@ -144,7 +144,7 @@ async def test_each_chunk_leaves_as_it_comes(streams, upstream, monkeypatch):
     await client.head()
     pieces = [piece async for piece in client.pieces()]
     assert pieces == [*events[:7], b"data: [DONE]\n\n"]
-    assert taken == [upstream.piece(event) for event in events[2:6]]
+    assert taken == [upstream.piece(event) for event in (events[2], *events[4:6])], "one of several words is read"
 
 
 async def test_a_stream_that_begins_with_a_text_is_known_by_the_streams_before_it(streams, upstream):

@@ -144,7 +144,7 @@ async def test_an_answer_that_the_gateway_ends_says_so_where_it_ends(start, sdk,
     client = sdk(gateway, api_key=OTHER_KEY)
     events = await events_of(client, words.MESSAGE | {"max_tokens": 2000, "thinking": THINKING})
     [end] = [event for event in events if event.type == "message_delta"]
-    assert (end.delta.stop_reason, end.usage.output_tokens) == ("max_tokens", 40)
+    assert (end.delta.stop_reason, end.usage.output_tokens) == ("max_tokens", 41)
     assert end.tollkeeper["ended_by"]["code"] == "thinking_tokens_exceeded"
     assert events[-1].type == "message_stop"
     [record] = gateway.requests()
