@@ -190,6 +190,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         verdicts=[] if guard is None else guard.verdicts,
         guard_ns=None if guard is None else guard.spent_ns,
         guard_held_ns=None if guard is None else guard.held_ns,
+        unpriced_leaves=list(life.cost.unpriced),
+        service_tier=life.cost.tier,
     )
 
 

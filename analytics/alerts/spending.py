@@ -1,13 +1,13 @@
 """Findings about money: thresholds of budgets, budgets that will be exceeded, unusual days, usage without a price."""
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
 from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
 from analytics.queries import query
-from analytics.rows import number_of, text_of
+from analytics.rows import number_of, text_of, texts_of
 from backends.control.budget_standings import BudgetStanding
-from backends.store.client import Row
 from contracts.alerts import Finding, Rule
 from contracts.moments import unix_ns, utc_moment
 from contracts.rule_words import amount_text, exact_text
@@ -61,18 +61,23 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find tenants and models with requests that have no price, in the last day."""
+    """Find tenants and models with requests that have no price, or none for a kind of token, in the last day."""
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
     # From minutes, which are parted by days: of all tenants, a month's hours lie everywhere in their table.
     parameters = {"rollup": "requests_minute", "start": start, "end": look.now_s + 3_600, "tenant": None}
-    sorted_out = ByTenant(
-        (text_of(row["tenant"]), row) for row in look.store.query(query("unpriced_usage"), parameters)
-    )
+    found: dict[tuple[str, str], _Unpriced] = {}
+    for row in look.store.query(query("unpriced_usage"), parameters):
+        name = text_of(row["tenant"]), text_of(row["model"])
+        found[name] = _Unpriced(*name, number_of(row["unpriced_count"]), number_of(row["token_sum"]))
+    for row in look.store.query(query("unpriced_kinds"), parameters):
+        name = text_of(row["tenant"]), text_of(row["model"])
+        known = found.get(name) or _Unpriced(*name, 0, 0)
+        kinds, tiers = (tuple(texts_of(cast("list[object]", row[column]))) for column in ("leaves", "tiers"))
+        found[name] = replace(known, partly=number_of(row["partly_count"]), kinds=kinds, tiers=tiers)
+    sorted_out = ByTenant((one.tenant, one) for _, one in sorted(found.items()))
     return {
         rule.id: [
-            _unpriced(row)
-            for row in sorted_out.of(rule)
-            if number_of(row["unpriced_count"]) >= rule.settings["requests"]
+            _unpriced(one) for one in sorted_out.of(rule) if one.requests + one.partly >= rule.settings["requests"]
         ]
         for rule in rules
     }
@@ -95,14 +100,52 @@ def _unusual(anomaly: Anomaly) -> Finding:
     )
 
 
-def _unpriced(row: Row) -> Finding:
-    tenant, model, requests = text_of(row["tenant"]), text_of(row["model"]), number_of(row["unpriced_count"])
+@dataclass(frozen=True, slots=True)
+class _Unpriced:
+    """What of a tenant's use of a model has no price: whole requests, and kinds of tokens of further ones."""
+
+    tenant: str
+    model: str
+    requests: int
+    tokens: int
+    partly: int = 0
+    kinds: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+
+
+def _unpriced(found: _Unpriced) -> Finding:
+    model, said = found.model or "no model", []
+    if found.requests:
+        what, remedy = "have no price", "add a price card"
+        if found.tiers:
+            names = ", ".join(found.tiers)
+            what = f"have no price (service tiers without one: {names})"
+            remedy = f"replace the price card by one with service_tiers {names}"
+        elif found.kinds and not found.partly:
+            what = f"have no price (kinds of tokens without one: {', '.join(found.kinds)})"
+            remedy = "replace the price card by one that prices them"
+        said.append(
+            f"{found.requests} requests of {found.tenant} to {model} in the last day {what}: "
+            f"they are on no bill; {remedy}"
+        )
+    if found.partly:
+        kinds = ", ".join(found.kinds)
+        said.append(
+            f"{found.partly} requests of {found.tenant} to {model} in the last day have no price for {kinds}: "
+            f"the rest of them is billed; replace the price card by one that prices {kinds}"
+        )
     return Finding(
-        fingerprint=f"{tenant}/{model}",
-        summary=f"{requests} requests of {tenant} to {model or 'no model'} in the last day have no price: "
-        "they are on no bill; add a price card",
-        tenant=tenant,
-        facts={"model": model, "requests": requests, "tokens_of_all": number_of(row["token_sum"])},
+        fingerprint=f"{found.tenant}/{found.model}",
+        summary=". ".join(said),
+        tenant=found.tenant,
+        facts={
+            "model": found.model,
+            "requests": found.requests,
+            "tokens_of_all": found.tokens,
+            "partly_unpriced_requests": found.partly,
+            "unpriced_kinds": list(found.kinds),
+            "unpriced_service_tiers": list(found.tiers),
+        },
     )
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import BATCH_MARK, AnyCard, PriceCard
+from contracts.prices import AnyCard, PriceCard, card_of_version, tier_of_version
+from contracts.service_tiers import BATCH
 from contracts.usage import LEAVES
 
 AS_RECORDED = "usage"
@@ -35,6 +36,7 @@ class Charge:
     amount_pico_usd: int | None
     above_input_tokens: int = 0  # the tier of the card that held
     is_batch: bool = False
+    service_tier: str = ""  # of the card that held, but for batches
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
@@ -60,7 +62,7 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    *("unit_pico_usd", "above_input_tokens", "is_batch"),
+    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier"),
 )
 
 
@@ -69,9 +71,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
     if not priced:
         yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
         return
-    card = by_version.get(group.price_version.removesuffix(BATCH_MARK))
-    if card is not None and group.is_batch:
-        card = card.at_batch_rate()
+    card = card_of_version(group.price_version, by_version)
     cost = price_group(group, card)
     if card is None or group.is_kept_answer or cost.total_pico_usd != group.cost_pico_usd:
         yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
@@ -116,4 +116,5 @@ def _charge(
         amount,
         above_input_tokens,
         group.is_batch and unit is not None,
+        "" if unit is None or group.tier == BATCH else tier_of_version(group.price_version) and group.tier,
     )

@@ -15,6 +15,7 @@ from contracts.control import Model, Target
 from contracts.errors import ConfigurationError, NotFound
 from contracts.money import usd
 from contracts.prices import AnyCard, PriceBook, PriceCard, Tier
+from contracts.service_tiers import BATCH
 from contracts.usage import Leaf
 
 
@@ -97,15 +98,20 @@ def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, int]:
         return {leaf: changed(rate) for leaf, rate in rates.items()}
 
+    def by_tier(tiers: Mapping[str, Mapping[Leaf, int]]) -> dict[str, Mapping[Leaf, int]]:
+        return {name: prices(rates) for name, rates in tiers.items()}
+
     mark = f"@{tenant}{percent:+d}" if tenant else f"{percent:+d}" if percent else ""
     return replace(
         card,
         version=card.version + mark,
         tenant=tenant or card.tenant,
         rates=prices(card.rates),
-        tiers=tuple(Tier(tier.above_input_tokens, prices(tier.rates), prices(tier.batch_rates)) for tier in card.tiers),
+        tiers=tuple(
+            Tier(tier.above_input_tokens, prices(tier.rates), by_tier(tier.service_tiers)) for tier in card.tiers
+        ),
         request_pico_usd=changed(card.request_pico_usd),
-        batch_rates=prices(card.batch_rates),
+        service_tiers=by_tier(card.service_tiers),
     )
 
 
@@ -130,6 +136,9 @@ def as_new_price(card: PriceCard) -> NewPrice:
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, Decimal]:
         return {leaf: Decimal(rate).scaleb(-6) for leaf, rate in rates.items()}
 
+    def by_tier(tiers: Mapping[str, Mapping[Leaf, int]]) -> dict[str, Mapping[Leaf, Decimal]]:
+        return {name: prices(rates) for name, rates in tiers.items() if name != BATCH}
+
     return NewPrice(
         model=card.model,
         version=card.version,
@@ -140,6 +149,8 @@ def as_new_price(card: PriceCard) -> NewPrice:
         usd_per_request=usd(card.request_pico_usd),
         provider=card.provider,
         tenant=card.tenant,
-        batch_usd_per_mtok=prices(card.batch_rates),
-        batch_tiers={tier.above_input_tokens: prices(tier.batch_rates) for tier in card.tiers},
+        batch_usd_per_mtok=prices(card.service_tiers.get(BATCH, {})),
+        batch_tiers={tier.above_input_tokens: prices(tier.service_tiers.get(BATCH, {})) for tier in card.tiers},
+        service_tiers=by_tier(card.service_tiers),
+        service_tiers_above={tier.above_input_tokens: by_tier(tier.service_tiers) for tier in card.tiers},
     )

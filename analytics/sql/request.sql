@@ -52,6 +52,8 @@ SELECT
     wasted_tokens,
     cost_usd,
     cost_basis,
+    service_tier,
+    unpriced_leaves,
     price_version,
     charged_usd,
     gpu_prefill_ns,

@@ -12,6 +12,7 @@ SELECT
     provider AS provider_label,
     price_version AS price_label,
     cost_basis AS basis_label,
+    service_tier AS tier_label,
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
     toUInt64(ifNull(tokens_input_text, 0) > 0)
         + toUInt64(ifNull(tokens_input_audio, 0) > 0) * 2
@@ -64,6 +65,6 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND outcome != 'rejected'
 GROUP BY
-    tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, basis_label,
+    tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, basis_label, tier_label,
     period_start, shape
 LIMIT {line_limit:UInt32}

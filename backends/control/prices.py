@@ -38,6 +38,8 @@ class NewPrice:
     tenant: str = ""
     batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
     batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
+    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by name, such as "flex"
+    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,13 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
         card={
             "usd_per_mtok": _as_text(new.usd_per_mtok),
             "batch_usd_per_mtok": _as_text(new.batch_usd_per_mtok),
+            "service_tiers": _tiers_as_text(new.service_tiers),
             "tiers": [
                 {
                     "above_input_tokens": above,
                     "usd_per_mtok": _as_text(rates),
                     "batch_usd_per_mtok": _as_text(new.batch_tiers.get(above, {})),
+                    "service_tiers": _tiers_as_text(new.service_tiers_above.get(above, {})),
                 }
                 for above, rates in new.tiers
             ],
@@ -188,6 +192,11 @@ def card_of_price(row: Price) -> PriceCard:
                 cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
                 for tier in tiers
             },
+            service_tiers=_tiers_as_decimals(written.get("service_tiers", {})),
+            service_tiers_above={
+                cast(int, tier["above_input_tokens"]): _tiers_as_decimals(tier.get("service_tiers", {}))
+                for tier in tiers
+            },
         )
     except ValueError as error:  # the fee per request is finer than a pico-USD
         raise ConfigurationError(f"card {row.version!r}, usd_per_request: {error}") from error
@@ -229,6 +238,14 @@ def _as_text(rates: Mapping[Leaf, Decimal]) -> dict[str, str]:
 
 def _as_decimals(rates: object) -> dict[Leaf, Decimal]:
     return {leaf: Decimal(rate) for leaf, rate in cast("Mapping[Leaf, str]", rates).items()}
+
+
+def _tiers_as_text(tiers: Mapping[str, Mapping[Leaf, Decimal]]) -> dict[str, dict[str, str]]:
+    return {name: _as_text(rates) for name, rates in tiers.items()}
+
+
+def _tiers_as_decimals(tiers: object) -> dict[str, dict[Leaf, Decimal]]:
+    return {name: _as_decimals(rates) for name, rates in cast("Mapping[str, object]", tiers).items()}
 
 
 def _refuse_taken_version(session: Session, version: str) -> None:

@@ -108,7 +108,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure(
                 "Cost",
                 formats.money(request.cost_usd),
-                request.labels["price_version"] or "unpriced",
+                _priced_by(request),
                 "At the card that held when it ran. Budgets were charged "
                 f"{'an unknown amount' if charged is None else formats.money(charged)}.",
             ),
@@ -121,6 +121,16 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure("Tries", str(request.counts["attempts"]), "asked for it", "How many targets were asked for it."),
         ]
     )
+
+
+def _priced_by(request: SingleRequest) -> str:
+    """Name the card, or what has no price."""
+    if request.unpriced_leaves:
+        return f"without {', '.join(request.unpriced_leaves)}: no price"
+    tier = request.labels["service_tier"]
+    if request.cost_usd is None and tier:
+        return f"unpriced: service tier {tier}"
+    return request.labels["price_version"] or "unpriced"
 
 
 def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
@@ -215,6 +225,8 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
         name = "not on the card" if is_known else "all of it: the card is not known"
         rows.append({"Tokens of": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
     number = st.column_config.NumberColumn
+    if costs.missing:
+        st.warning(costs.missing)
     show_table(
         "Cost, line by line",
         Table(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),

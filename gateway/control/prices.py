@@ -42,12 +42,23 @@ BatchRates = Annotated[
 ]
 
 
+ServiceTiers = Annotated[
+    dict[str, dict[Leaf, UsdPerMtok]],
+    Field(
+        max_length=20,
+        description='Prices by service tier, such as {"flex": {"input_text": "0.07"}}; a leaf left out keeps its price '
+        'and "*" stands for every tier that is not named. A tier without prices is unpriced',
+    ),
+]
+
+
 class TierBody(Body):
     """Prices for the whole request once its input exceeds a number of tokens."""
 
     above_input_tokens: int = Field(ge=0, le=1_000_000_000)
     usd_per_mtok: Rates
     batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
+    service_tiers: ServiceTiers = Field(default_factory=dict)
 
 
 class PriceBody(Body):
@@ -57,6 +68,7 @@ class PriceBody(Body):
     version: Version = Field(description="Stands on every row it priced, and is never reused")
     usd_per_mtok: Rates
     batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
+    service_tiers: ServiceTiers = Field(default_factory=dict)
     tiers: list[TierBody] = Field(default_factory=list, max_length=20)
     usd_per_request: UsdPerRequest = Decimal(0)
     provider: Annotated[
@@ -135,6 +147,8 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         tenant=body.tenant or "",
         batch_usd_per_mtok=body.batch_usd_per_mtok,
         batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in body.tiers},
+        service_tiers=body.service_tiers,
+        service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in body.tiers},
     )
     with database.session() as session:
         return PriceOut.model_validate(prices.create_price(session, author, new))

@@ -217,6 +217,10 @@ class PlainStream(Sending):
         """Refuse a whole answer: a stream was asked for."""
         raise UpstreamBroken(f"target {self._to.spec.id!r} answered a stream request with a whole answer")
 
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier, in case the answer does not reach its end."""
+        self.progress.service_tier = tier
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, in case it does not reach its end."""
         self.progress.usage = usage
@@ -246,7 +250,7 @@ class PlainStream(Sending):
         tokens_in, tokens_out, cost, _ = self._to.priced(usage)
         is_known = cost is not None or self._to.card is None
         is_known = is_known and sent.count_method == "reported" and self._exchange.is_started
-        if not tokens_in or tokens_out is None or not is_known:
+        if not tokens_in or tokens_out is None or not is_known or sent.service_tier:
             self.go_on(sent.account())
             return
         duration_ns = self._lane.monotonic_ns() - self.began_ns

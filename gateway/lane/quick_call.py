@@ -196,7 +196,7 @@ class QuickCall(Following):
         usage = sent.usage
         tokens_in, tokens_out, cost, is_plain = self._to.priced(usage)
         is_priced = cost is not None or self._to.card is None
-        if not tokens_in or tokens_out is None or not is_priced or sent.count_method != "reported":
+        if not tokens_in or tokens_out is None or not is_priced or sent.count_method != "reported" or sent.service_tier:
             self.go_on(sent.account())
             return
         self._duration_ns = duration_ns = self._lane.monotonic_ns() - self.began_ns
