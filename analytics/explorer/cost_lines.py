@@ -65,8 +65,8 @@ def _missing(request: SingleRequest) -> str:
     if request.unpriced_leaves:
         kinds = ", ".join(request.unpriced_leaves)
         return (
-            f"No price for {kinds} on the price card {labels['price_version'] or 'of ' + model}: those tokens are on no "
-            f"bill. Replace the card by one that prices {kinds}."
+            f"No price for {kinds} on the price card {labels['price_version'] or 'of ' + model}: those tokens are on "
+            f"no bill. Replace the card by one that prices {kinds}."
         )
     if request.cost_usd is None and labels["service_tier"] not in ("", BATCH) and labels["cost_basis"] == "unpriced":
         return (

@@ -11,7 +11,7 @@ from contracts.completion import CompletionRequest
 from contracts.errors import InvalidRequest, UnsupportedParameter
 from contracts.wire import ModelHello
 
-_HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo"}
+_HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo", "service_tier", "speed"}
 
 
 async def prompts_of(

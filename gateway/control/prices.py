@@ -2,13 +2,14 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints
 
 from backends.control import prices
 from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
+from contracts.control import Price, StandardCost
 from contracts.usage import Leaf
 from gateway.control.access import Admin
 from gateway.control.fields import (
@@ -79,6 +80,14 @@ class PriceBody(Body):
     tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
+    replaces: Annotated[str, StringConstraints(max_length=120)] | None = Field(
+        default=None,
+        description="The version of a card of the same model, provider and tenant that ends where this one begins "
+        "(by default now), in one transaction",
+    )
+    effect: Literal["confirmed"] | None = Field(
+        default=None, description="Needed where it replaces a card from a moment in the past on"
+    )
 
 
 class StandardCostBody(Body):
@@ -97,9 +106,22 @@ class StandardCostBody(Body):
 
 
 class EndBody(Body):
-    """When a card ends."""
+    """When a card ends, and whether its effect is only to be shown, or is confirmed."""
 
     valid_to: Moment
+    effect: Literal["preview", "confirmed"] | None = Field(
+        default=None,
+        description="preview: change nothing and return the effect. confirmed: needed where valid_to is in the past",
+    )
+
+
+class EffectOut(Resource):
+    """What ending a card does."""
+
+    ends_at: datetime
+    is_past: bool
+    next_version: str | None = Field(description="The card that holds from then on; null: requests are unpriced")
+    sentence: str
 
 
 class PriceOut(Resource):
@@ -113,6 +135,7 @@ class PriceOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
+    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
 
 
 class StandardCostOut(Resource):
@@ -130,16 +153,18 @@ class StandardCostOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
+    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
 
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it overlaps another card of the same model, provider and tenant: end that one first."""
+    """Refused where it overlaps another card of the same model, provider and tenant: replace or end that one."""
+    is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
     new = NewPrice(
         model=body.model,
         version=body.version,
         usd_per_mtok=body.usd_per_mtok,
-        valid_from=body.valid_from,
+        valid_from=author.at if is_now else body.valid_from,
         valid_to=body.valid_to,
         tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in body.tiers],
         usd_per_request=body.usd_per_request,
@@ -151,7 +176,11 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in body.tiers},
     )
     with database.session() as session:
-        return PriceOut.model_validate(prices.create_price(session, author, new))
+        if body.replaces is None:
+            return PriceOut.model_validate(prices.create_price(session, author, new))
+        is_confirmed = body.effect == "confirmed"
+        row = prices.replace_price(session, author, body.replaces, new, is_confirmed=is_confirmed)
+        return PriceOut.model_validate(row)
 
 
 @router.get("/prices", summary="List price cards")
@@ -164,8 +193,15 @@ def list_prices(wanted: Wanted, author: Admin, database: Database) -> Page[Price
 
 @router.patch("/prices/{version:path}", summary="End a price card")
 def end_price(version: VersionPath, body: EndBody, author: Admin, database: Database) -> PriceOut:
+    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
     with database.session() as session:
-        return PriceOut.model_validate(prices.end_price(session, author, version, body.valid_to))
+        effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
+        if body.effect == "preview":
+            row = session.get(Price, version)
+        else:
+            is_confirmed = body.effect == "confirmed"
+            row = prices.end_price(session, author, version, body.valid_to, is_confirmed=is_confirmed)
+        return PriceOut.model_validate(row).model_copy(update={"effect": effect})
 
 
 @router.post("/standard-costs", status_code=201, summary="Create a standard cost card")
@@ -184,5 +220,12 @@ def list_standard_costs(wanted: Wanted, author: Admin, database: Database) -> Pa
 
 @router.patch("/standard-costs/{version:path}", summary="End a standard cost card")
 def end_standard_cost(version: VersionPath, body: EndBody, author: Admin, database: Database) -> StandardCostOut:
+    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
     with database.session() as session:
-        return StandardCostOut.model_validate(prices.end_standard_cost(session, author, version, body.valid_to))
+        effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
+        if body.effect == "preview":
+            row = session.get(StandardCost, version)
+        else:
+            is_confirmed = body.effect == "confirmed"
+            row = prices.end_standard_cost(session, author, version, body.valid_to, is_confirmed=is_confirmed)
+        return StandardCostOut.model_validate(row).model_copy(update={"effect": effect})

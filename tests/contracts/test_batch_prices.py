@@ -48,7 +48,7 @@ def test_a_card_without_batch_prices_prices_batches_as_everything_else():
 def test_what_has_no_price_at_all_stays_unpriced_in_a_batch():
     found = card(batch_usd_per_mtok={"input_text": Decimal("1")}).at_tier("batch")
     cost = cost_of(Usage(input_text=1, output_audio=5), found)
-    assert cost.total_pico_usd is None and cost.unpriced == ("output_audio",)
+    assert cost.total_pico_usd == 1_000_000 and cost.unpriced == ("output_audio",)
     assert bill(Usage(input_text=1), "chat", found).total_pico_usd is None, "half a usage has no price"
 
 
@@ -95,7 +95,7 @@ def test_a_negative_batch_rate_is_refused_by_name(rate):
     with pytest.raises(ConfigurationError, match="the price of input_text must be >= 0"):
         PriceCard("m", "m/1", EPOCH, {}, service_tiers={"batch": {"input_text": -1}})
     with pytest.raises(ConfigurationError, match="no usage leaf"):
-        PriceCard("m", "m/1", EPOCH, {}, tiers=(Tier(1, {}, unknown),))
+        PriceCard("m", "m/1", EPOCH, {}, tiers=(Tier(1, {}, {"batch": unknown}),))
 
 
 def test_a_version_that_looks_like_a_batch_s_is_refused():
@@ -116,7 +116,9 @@ def test_a_batch_s_cost_is_the_sum_of_its_leaves_at_batch_rates(used, own, batch
         priced_as["output_reasoning"] = merged.get("output_text")
     cost = cost_of(Usage(**used), found)
     assert cost.version == ("m/1#batch" if batch else "m/1")
-    if any(rate is None and used[leaf] for leaf, rate in priced_as.items()):
+    unpriced = {leaf for leaf, rate in priced_as.items() if rate is None and used[leaf]}
+    assert set(cost.unpriced) == unpriced
+    if unpriced and not any(used[leaf] for leaf, rate in priced_as.items() if rate is not None):
         assert cost.total_pico_usd is None, "unknown is not zero"
     else:
         assert cost.total_pico_usd == sum(used[leaf] * (rate or 0) for leaf, rate in priced_as.items())
