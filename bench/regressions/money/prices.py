@@ -1,8 +1,8 @@
 """Prices that were missing, wrong, lost or changed without a word.
 
-A control plane gets a target for each model name of docs/providers.md, and `tollkeeper prices import` is to price all of
-them; its cards are ended in the past, which it is to refuse. A gateway asks a server that answers at service tiers and
-counts audio, and its records are held against the cards.
+A control plane gets a target for each model name of docs/providers.md, and `tollkeeper prices import` must price all
+of them; it must refuse to end its cards in the past. A gateway asks a server that answers at service tiers and counts
+audio, and its records are held against the cards.
 """
 
 import json

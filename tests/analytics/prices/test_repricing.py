@@ -72,7 +72,7 @@ def billed(draw: st.DrawFn, midnight: datetime, book: PriceBook) -> RequestRecor
     at = midnight + timedelta(microseconds=offset_ns // 1000)
     card, operation = book.card_for(model, tenant, at, "any"), draw(st.sampled_from(["chat", "embeddings"]))
     if card is not None and draw(st.booleans()):
-        card = card.at_batch_rate()
+        card = card.at_tier("batch")
     usage = draw(usages)
     cost = bill(usage, operation, card)
     return request(
