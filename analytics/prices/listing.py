@@ -20,7 +20,6 @@ from contracts.prices import AnyCard, PriceBook, PriceCard, Tier
 from contracts.service_tiers import BATCH
 from contracts.usage import Leaf
 
-
 _LITELLM: Final = "litellm"  # a kind of target
 _DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose customers name what they are sold
 
@@ -98,7 +97,9 @@ def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...
             break
         if cards:
             return cards
-    for name in () if table is None else names:
+    for name in names:
+        if table is None:
+            break
         try:
             return (table.card(name.provider, name.model, model=sold.model, seller=sold.provider),)
         except UnknownModel:

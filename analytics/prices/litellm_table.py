@@ -21,7 +21,7 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_MTOK: Final = 1_000_000
 _FINEST: Final = Decimal("0.000001")
 _NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were computed
-# By leaf, the fields whose price it takes, the narrowest first; a threshold and a service tier's suffix follow the name.
+# By leaf, the fields whose price it takes, the narrowest first; a threshold's and a tier's suffix follow the name.
 _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "input_text": ("input_cost_per_token",),
     "input_audio": ("input_cost_per_audio_token", "input_cost_per_token"),

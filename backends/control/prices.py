@@ -150,16 +150,16 @@ def replace_price(
     old = session.get(Price, version)
     if old is None:
         raise NotFound(f"no price card has the version {version!r}")
-    for field, ours, theirs in (
+    for name, ours, theirs in (
         ("model", old.model, new.model),
         ("provider", old.provider, new.provider),
         ("tenant", old.tenant_id, new.tenant),
     ):
         if ours != theirs:
             raise InvalidRequest(
-                f"the card {version!r} holds for the {field} {ours!r}, and the new one for {theirs!r}; "
+                f"the card {version!r} holds for the {name} {ours!r}, and the new one for {theirs!r}; "
                 "a card replaces one of the same model, provider and tenant",
-                param=field,
+                param=name,
             )
     if old.valid_to is not None and old.valid_to < new.valid_from:
         raise InvalidRequest(

@@ -1,26 +1,38 @@
 """`tollkeeper prices import`: hosted targets, as the control plane makes them, get their cards."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from backends.secret_files import SecretFiles
+from gateway.control.app import create_app
+from gateway.control.settings import ControlSettings
 from tollkeeper.cli import app
-from tollkeeper.installation import Installation
 
 
 @pytest.fixture
-def control(data: Path) -> httpx.Client:
-    token = SecretFiles(data / "secrets").get("admin_token")
-    address = Installation(data).addresses()["control"]
-    return httpx.Client(base_url=address, headers={"Authorization": f"Bearer {token}"})
+def data(migrated_sqlite: Path, tmp_path: Path) -> Path:
+    """A data directory with a control database."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copy(migrated_sqlite, folder / "control.db")
+    return folder
 
 
-def sell(control: httpx.Client, name: str, target: dict[str, Any]) -> None:
+@pytest.fixture
+def control(data: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(ControlSettings(data=data))) as client:
+        client.headers["Authorization"] = f"Bearer {SecretFiles(data / 'secrets').get('admin_token')}"
+        yield client
+
+
+def sell(control: TestClient, name: str, target: dict[str, Any]) -> None:
     for path, body in (
         ("/v1/pools", {"id": name}),
         (f"/v1/pools/{name}/targets", {"id": "one", **target}),
@@ -35,7 +47,7 @@ def imported(data: Path, *more: str) -> tuple[list[dict[str, Any]], str]:
     return json.loads(result.stdout), result.stderr
 
 
-def test_hosted_targets_are_priced_and_what_is_not_is_explained(data: Path, control: httpx.Client) -> None:
+def test_hosted_targets_are_priced_and_what_is_not_is_explained(data: Path, control: TestClient) -> None:
     sell(control, "claude", {"kind": "litellm", "model": "anthropic/claude-sonnet-4-5", "provider": "anthropic"})
     sell(control, "gemini", {"kind": "litellm", "model": "gemini/gemini-2.5-flash"})
     sell(control, "ours", {"kind": "litellm", "model": "azure/our-chat", "provider": "azure"})

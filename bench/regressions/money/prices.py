@@ -137,7 +137,10 @@ def _ended_silently(control: _ControlPlane) -> tuple[int, int]:
     costs = {f"{kind}_usd_per_mtok": "1" for kind in ("input", "cached_input", "output")}
     ended = 0
     past = (datetime.now(UTC) - timedelta(days=3)).isoformat()
-    cards = (("/v1/prices", {"usd_per_mtok": rates}), ("/v1/standard-costs", costs))
+    cards: tuple[tuple[str, dict[str, object]], ...] = (
+        ("/v1/prices", {"usd_per_mtok": rates}),
+        ("/v1/standard-costs", {**costs}),
+    )
     for number, (path, prices) in enumerate(cards):
         version = f"ended-{number}"
         status, _ = control.ask("POST", path, {"model": version, "version": version, **prices})

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-
 RATES = {"input_text": "1", "output_text": "2"}
 
 

@@ -39,7 +39,7 @@ async def ask(gateway: Any, **fields: Any) -> Any:
     ],
 )
 async def test_anthropic_says_at_which_tier_it_answered(
-    start_provider_gateway: Start, upstream: Upstream, stream: bool, usage: dict[str, str], tier: str
+    start_provider_gateway: Start, upstream: Upstream, stream: bool, usage: dict[str, Any], tier: str
 ) -> None:
     gateway = await start_provider_gateway(litellm_target("anthropic/claude-opus-4-8", url(upstream)))
     events = [anthropic.started(**usage), *anthropic.text(0, "Hello"), *anthropic.ended(**usage)]
