@@ -90,6 +90,9 @@ class _Listener:
     def served(self, model: str, version: str) -> None:
         """It is the one model that there is."""
 
+    def answered_at(self, tier: str) -> None:
+        """Engine hosts have one service tier."""
+
     def account(self, result: Result) -> None:
         """Nothing is billed."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from contracts.service_tiers import MAX_TIER_LENGTH, tier_name
 from contracts.usage import OpenAIUsage
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -84,6 +85,11 @@ class ModelRequest(msgspec.Struct, frozen=True, gc=False):
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
 
+    @property
+    def asked_tier(self) -> str:
+        """Return the service tier asked for, as price cards name it; empty: none, or the standard one."""
+        return ""
+
 
 class InputRequest(ModelRequest, frozen=True, kw_only=True):
     """What requests have in common for which nothing is generated: the answer comes whole, and costs its input."""
@@ -139,6 +145,15 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    service_tier: Annotated[str, Meta(max_length=MAX_TIER_LENGTH)] | None = None
+    speed: Annotated[str, Meta(max_length=MAX_TIER_LENGTH)] | None = None  # Anthropic's: "fast" has its own price
+
+    @property
+    def asked_tier(self) -> str:
+        """Return the service tier asked for, as price cards name it; "auto" where the provider is to choose."""
+        if self.speed and (speed := tier_name(self.speed)):
+            return speed
+        return tier_name(self.service_tier) if self.service_tier else ""
 
     @property
     def is_streamed(self) -> bool:
@@ -302,6 +317,7 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False):
     model: str | None = None
     system_fingerprint: str | None = None
     error: msgspec.Raw = msgspec.Raw()
+    service_tier: Any = None
 
 
 class ReplyChoice(msgspec.Struct, frozen=True, gc=False):
@@ -318,3 +334,4 @@ class ChatReply(msgspec.Struct, frozen=True, gc=False):
     usage: OpenAIUsage | None = None
     model: str | None = None
     system_fingerprint: str | None = None
+    service_tier: Any = None

@@ -140,6 +140,12 @@ class Conflict(InvalidRequest):
     status = 409
 
 
+class EffectUnconfirmed(Conflict):
+    """The change would reach into the past; it is made where the caller confirms its effect, which the message says."""
+
+    code = "effect_unconfirmed"
+
+
 class ContentBlocked(InvalidRequest):
     """A guardrail does not let the request through: the message names its stage, never what it found."""
 

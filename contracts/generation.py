@@ -67,4 +67,5 @@ class Result(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gpu: GpuShare | None = None
     continuation: Continuation | None = None  # of a call that failed on the way
     cold_start_ns: int | None = None  # for how long it waited for its model to wake or to be loaded
+    service_tier: str | None = None  # that the target says it answered at; "": the standard one; none: not said
     answer_bytes: int | None = None  # what a whole answer says, in UTF-8, where its target did not count its tokens

@@ -8,6 +8,8 @@ from contracts.errors import InvalidUsage
 from contracts.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
 
 _PLAIN_FIELDS: Final = 3
+_TIER_FIELDS: Final = 2  # the last ones, which count nothing
+assert OpenAIUsage.__struct_fields__[-_TIER_FIELDS:] == ("service_tier", "speed")
 assert OpenAIUsage.__struct_fields__[:_PLAIN_FIELDS] == ("prompt_tokens", "completion_tokens", "total_tokens")
 _fields_of: Final = msgspec.structs.astuple  # under its own name: every answer's way leads through it
 _NO_PROMPT_DETAILS = PromptTokensDetails()
@@ -59,7 +61,7 @@ def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
     whole, made, total = fields[0], fields[1], fields[2]
     if not isinstance(whole, int) or not isinstance(made, int) or not isinstance(total, int) or total != whole + made:
         return None
-    for place in range(_PLAIN_FIELDS, len(fields)):
+    for place in range(_PLAIN_FIELDS, len(fields) - _TIER_FIELDS):
         if fields[place] is not None:
             return None
     return Usage(input_text=whole, output_text=made)

@@ -1,8 +1,9 @@
 """Dated price cards, standard cost cards, and the pure function that prices usage with either.
 
 A card is immutable and carries a version; the version is written on every row it priced, so a bill can be
-recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token. Where a card has prices for
-batches, what they priced names its version with `#batch` behind it.
+recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token. A card may have prices for
+service tiers (`flex`, `priority`, ...), of which batches are one: what they priced names its version with the tier
+behind it, such as `#batch`.
 """
 
 from bisect import bisect_right
@@ -18,10 +19,12 @@ from msgspec.structs import astuple
 from contracts.errors import ConfigurationError
 from contracts.money import pico_usd, pico_usd_per_token
 from contracts.plain_counts import plain_counts
+from contracts.service_tiers import ANY_TIER, BATCH, MAX_TIER_LENGTH, STANDARD_TIERS, UNDECIDED, tier_name
 from contracts.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
 
 # "free": the request failed in a way that costs nothing. "unknown_usage": there is a price, but nobody knows what was
-# used. "unpriced": no card holds, or (with a cost) one kind of token has no price.
+# used. "unpriced": no card holds, or the card prices nothing of what was used. Where it prices some kinds of tokens the
+# cost is theirs, the basis is the card's, and the record names the other kinds in `unpriced_leaves`.
 CostBasis = Literal["price_card", "standard_card", "unpriced", "free", "unknown_usage"]
 
 # What a leaf costs when a card has no price of its own for it: the price of the leaf it is a kind of.
@@ -32,7 +35,8 @@ _PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_AGO_NS: Final = -(1 << 100)
 _FAR_OFF_NS: Final = 1 << 100
-BATCH_MARK: Final = "#batch"  # behind a card's version, on what its batch prices priced
+TIER_MARK: Final = "#"  # between a card's version and the service tier, on what the tier's prices priced
+BATCH_MARK: Final = TIER_MARK + BATCH
 # gen_ai.operation.name: these have no output tokens
 INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings", "rerank", "score"})
 
@@ -40,8 +44,9 @@ INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings", "rerank", "score"})
 class Cost(msgspec.Struct, frozen=True, gc=False):
     """What usage costs under one card, in pico-USD.
 
-    `total_pico_usd` is `None` when any used leaf has no price: unknown is not zero. `parts` then still holds
-    what could be priced and `unpriced` names the rest. `parts` includes `request` for a fee per request.
+    `total_pico_usd` is the sum of `parts`; `None` where nothing that was used has a price: unknown is not zero.
+    `unpriced` names the used leaves without a price, which are not in the sum. `parts` includes `request` for a fee
+    per request. `tier` is the service tier it was priced as, also where that has no price; empty: the standard one.
     """
 
     total_pico_usd: int | None
@@ -49,6 +54,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
     unpriced: tuple[Leaf, ...]
     version: str
     basis: CostBasis
+    tier: str = ""
 
 
 class Card(Protocol):
@@ -73,7 +79,7 @@ class Tier:
 
     above_input_tokens: int
     rates: Mapping[Leaf, int]
-    batch_rates: Mapping[Leaf, int] = field(default_factory=dict)
+    service_tiers: Mapping[str, Mapping[Leaf, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.above_input_tokens < 0:
@@ -84,8 +90,9 @@ class Tier:
 class PriceCard:
     """What a model costs by list price or contract, from `valid_from` until `valid_to` (exclusive, UTC).
 
-    `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds. `batch_rates`, of the card
-    and of its tiers, hold in place of these for what a batch asks; a leaf that is not among them keeps its own.
+    `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds. `service_tiers`, of the card
+    and of its tiers, hold in place of these for what is served at that tier, such as "flex" or (for what a batch asks)
+    "batch"; a leaf that is not among them keeps its own. "*" stands for all tiers that are not named.
     """
 
     model: str
@@ -97,16 +104,18 @@ class PriceCard:
     request_pico_usd: int = 0
     provider: str = ""  # empty: holds for every provider
     tenant: str = ""  # empty: holds for every tenant
-    batch_rates: Mapping[Leaf, int] = field(default_factory=dict)
+    service_tiers: Mapping[str, Mapping[Leaf, int]] = field(default_factory=dict)
     basis: CostBasis = field(default="price_card", init=False)
 
     def __post_init__(self) -> None:
         _check_validity(self.version, self.valid_from, self.valid_to)
         _check_rates(self.version, self.rates)
-        _check_rates(self.version, self.batch_rates)
         for tier in self.tiers:
             _check_rates(self.version, tier.rates)
-            _check_rates(self.version, tier.batch_rates)
+        for by_tier in (self.service_tiers, *(tier.service_tiers for tier in self.tiers)):
+            for name, rates in by_tier.items():
+                _check_tier_name(self.version, name)
+                _check_rates(self.version, rates)
         if len({tier.above_input_tokens for tier in self.tiers}) < len(self.tiers):
             raise ConfigurationError(f"card {self.version!r} has two tiers with the same threshold; join them")
         if self.request_pico_usd < 0:
@@ -127,16 +136,31 @@ class PriceCard:
                 return tier.rates[leaf]
         return self.rates.get(leaf)
 
-    def at_batch_rate(self) -> "PriceCard":
-        """Give the card that what a batch asks is priced with: this one where it has no prices for batches."""
-        if not self.batch_rates and not any(tier.batch_rates for tier in self.tiers):
+    @property
+    def tier_names(self) -> frozenset[str]:
+        """Return the service tiers that have prices of their own, here or above a threshold."""
+        return frozenset(self.service_tiers).union(*(tier.service_tiers for tier in self.tiers))
+
+    def at_tier(self, name: str) -> "PriceCard | None":
+        """Return the card that prices what is served at a service tier; `None` if the tier has no price.
+
+        Batches are priced at the standard price if the card has none for them. An empty name is the standard tier.
+        """
+        named = self.tier_names
+        if not name or (name == BATCH and BATCH not in named):
             return self
+        if name not in named and ANY_TIER not in named:
+            return None
+        found = name if name in named else ANY_TIER
         return replace(
             self,
-            version=self.version + BATCH_MARK,
-            rates={**self.rates, **self.batch_rates},
-            tiers=tuple(Tier(tier.above_input_tokens, {**tier.rates, **tier.batch_rates}) for tier in self.tiers),
-            batch_rates={},
+            version=self.version + TIER_MARK + name,
+            rates={**self.rates, **self.service_tiers.get(found, {})},
+            tiers=tuple(
+                Tier(tier.above_input_tokens, {**tier.rates, **tier.service_tiers.get(found, {})})
+                for tier in self.tiers
+            ),
+            service_tiers={},
         )
 
     def is_valid_at(self, moment: datetime) -> bool:
@@ -180,8 +204,16 @@ class StandardCostCard:
             return self.cached_input_rate
         return self.input_rate if leaf in INPUT_LEAVES else self.output_rate
 
-    def at_batch_rate(self) -> "StandardCostCard":
-        """Give the card that what a batch asks is priced with: this one where it has no rates for batches."""
+    @property
+    def tier_names(self) -> frozenset[str]:
+        """Return the service tiers that have prices of their own: only batches can."""
+        own = (self.batch_input_rate, self.batch_cached_input_rate, self.batch_output_rate)
+        return frozenset() if own == (None, None, None) else frozenset((BATCH,))
+
+    def at_tier(self, name: str) -> "StandardCostCard":
+        """Return the card that prices what is served at a service tier: a model of our own has none but batches."""
+        if name != BATCH:
+            return self
         rates = (self.batch_input_rate, self.batch_cached_input_rate, self.batch_output_rate)
         if rates == (None, None, None):
             return self
@@ -216,6 +248,20 @@ def _check_validity(version: str, valid_from: datetime, valid_to: datetime | Non
         raise ConfigurationError(f"card {version!r} ends ({valid_to}) before it begins ({valid_from})")
 
 
+def _check_tier_name(version: str, name: str) -> None:
+    if name == ANY_TIER or (name and name == tier_name(name) and name != UNDECIDED):
+        return
+    if name in STANDARD_TIERS or name == UNDECIDED:
+        raise ConfigurationError(
+            f"card {version!r} has prices for the service tier {name!r}, which is the standard one; "
+            "put them into usd_per_mtok"
+        )
+    raise ConfigurationError(
+        f"card {version!r} has prices for the service tier {name[:60]!r}; use up to {MAX_TIER_LENGTH} small letters, "
+        "digits, '_', '.' and '-', or '*' for every tier that is not named"
+    )
+
+
 def _check_rates(version: str, rates: Mapping[Leaf, int]) -> None:
     for leaf, rate in rates.items():
         if leaf not in LEAVES:
@@ -232,6 +278,7 @@ def cost_of(usage: Usage, card: Card) -> Cost:
     """
     parts: dict[str, int] = {}
     unpriced: list[Leaf] = []
+    has_priced = False
     input_tokens = usage.input_tokens
     for leaf, tokens in zip(LEAVES, astuple(usage), strict=True):
         if tokens is None:
@@ -241,15 +288,34 @@ def cost_of(usage: Usage, card: Card) -> Cost:
             rate = card.rate(_PRICED_AS[leaf], input_tokens)
         if rate is not None:
             parts[leaf] = tokens * rate
+            has_priced = has_priced or tokens > 0
         elif tokens:
             unpriced.append(leaf)
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd
-    is_known = not unpriced and usage.is_known
-    return Cost(sum(parts.values()) if is_known else None, parts, tuple(unpriced), card.version, card.basis)
+    if not usage.is_known:
+        return Cost(None, parts, (), card.version, card.basis)
+    if unpriced and not has_priced and not card.request_pico_usd:
+        return Cost(None, {}, tuple(unpriced), card.version, "unpriced")
+    return Cost(sum(parts.values()), parts, tuple(unpriced), card.version, card.basis)
 
 
 UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
+
+
+def card_of_version(version: str, cards: Mapping[str, AnyCard]) -> AnyCard | None:
+    """Find the card that a record's price version names, at the service tier that the version names."""
+    card = cards.get(version)
+    if card is not None:
+        return card
+    own, mark, tier = version.rpartition(TIER_MARK)
+    card = cards.get(own) if mark else None
+    return None if card is None else card.at_tier(tier)
+
+
+def tier_of_version(version: str) -> str:
+    """Return the service tier that a record's price version names, as far as its last mark says."""
+    return version.rpartition(TIER_MARK)[2] if TIER_MARK in version else ""
 
 
 def is_billable(usage: Usage, operation: str) -> bool:
@@ -290,6 +356,7 @@ class PriceBook:
     def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
         self._cards: dict[tuple[str, str, str], list[AnyCard]] = {}
         versions: set[str] = set()
+        marked: set[str] = set()
         for card in cards:
             if card.version in versions:
                 raise ConfigurationError(
@@ -302,7 +369,12 @@ class PriceBook:
                     "priced; choose another"
                 )
             versions.add(card.version)
+            marked.update(card.version + TIER_MARK + tier for tier in card.tier_names)
             self._cards.setdefault((card.model, card.provider, card.tenant), []).append(card)
+        for version in versions & marked:
+            raise ConfigurationError(
+                f"the version {version!r} is also what another card's service tier is recorded as; choose another"
+            )
         for cards_of_one in self._cards.values():
             cards_of_one.sort(key=lambda card: card.valid_from)
             _check_disjoint(cards_of_one)
@@ -358,13 +430,16 @@ def price_card(
     tenant: str = "",
     batch_usd_per_mtok: Mapping[Leaf, Decimal] | None = None,
     batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] | None = None,
+    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] | None = None,
+    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] | None = None,
 ) -> PriceCard:
     """Build a price card from prices as people write them: USD per million tokens.
 
-    `batch_tiers` are the tiers' prices for batches, by threshold.
+    `batch_tiers` are the tiers' prices for batches, by threshold; `service_tiers_above` those of service tiers.
 
     Raises ConfigurationError naming the leaf, or the fee per request, whose price is negative or too fine.
     """
+    above = service_tiers_above or {}
     return PriceCard(
         model=model,
         version=version,
@@ -372,14 +447,28 @@ def price_card(
         valid_to=valid_to,
         rates=_rates(version, usd_per_mtok),
         tiers=tuple(
-            Tier(threshold, _rates(version, rates), _rates(version, (batch_tiers or {}).get(threshold, {})))
+            Tier(
+                threshold,
+                _rates(version, rates),
+                _by_tier(version, above.get(threshold), (batch_tiers or {}).get(threshold)),
+            )
             for threshold, rates in tiers
         ),
         request_pico_usd=_fee(version, usd_per_request),
         provider=provider,
         tenant=tenant,
-        batch_rates=_rates(version, batch_usd_per_mtok or {}),
+        service_tiers=_by_tier(version, service_tiers, batch_usd_per_mtok),
     )
+
+
+def _by_tier(
+    version: str, tiers: Mapping[str, Mapping[Leaf, Decimal]] | None, batch: Mapping[Leaf, Decimal] | None
+) -> dict[str, Mapping[Leaf, int]]:
+    """Build the rates by service tier. A tier without rates of its own asks the card's; batches then need no tier."""
+    found: dict[str, Mapping[Leaf, int]] = {name: _rates(version, rates) for name, rates in (tiers or {}).items()}
+    if batch:
+        found[BATCH] = _rates(version, batch)
+    return found
 
 
 def _fee(version: str, usd_per_request: Decimal) -> int:

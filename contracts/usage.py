@@ -5,7 +5,7 @@ once, here, so that no later sum can count a token twice.
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 from msgspec.structs import astuple
@@ -159,7 +159,8 @@ class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
 class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire.
 
-    The last three fields are Anthropic's, which gateways to its models (LiteLLM) put beside OpenAI's.
+    The fields from `cache_creation_input_tokens` on are Anthropic's, which gateways to its models (LiteLLM) put beside
+    OpenAI's. The last two name the service tier that answered.
     """
 
     prompt_tokens: int | None = None
@@ -170,6 +171,8 @@ class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation: CacheCreation | None = None
+    service_tier: Any = None
+    speed: Any = None
 
 
 def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:

@@ -247,6 +247,7 @@ class ConfiguredPrice(Entry):
     version: str
     usd_per_mtok: dict[Leaf, Decimal]
     batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
+    service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
     provider: str = ""
     tenant: str = ""
     valid_from: AwareDatetime = _ALWAYS

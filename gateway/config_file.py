@@ -314,6 +314,7 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         provider=price.provider,
         tenant=price.tenant,
         batch_usd_per_mtok=price.batch_usd_per_mtok,
+        service_tiers=price.service_tiers,
     )
 
 

@@ -61,4 +61,5 @@ def _together(one: Cost, other: Cost) -> Cost:
         unpriced=tuple(dict.fromkeys(one.unpriced + other.unpriced)),
         version=other.version,
         basis=other.basis,
+        tier=other.tier,
     )

@@ -24,6 +24,7 @@ from contracts.prices import UNPRICED, Cost
 from contracts.records import Arm, AttemptReason, CountMethod, Outcome
 from contracts.requests import AnyRequest
 from contracts.rollouts import RolloutSpec
+from contracts.service_tiers import BATCH, UNDECIDED
 from contracts.usage import UNKNOWN_USAGE, Usage
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.reservation import Reservation
@@ -142,6 +143,24 @@ class Life(msgspec.Struct):
     def output_so_far(self) -> int:
         """Return how many tokens of its answer have passed."""
         return sum([attempt.progress.tokens for attempt in self.answering_attempts])
+
+    @property
+    def asked_tier(self) -> str:
+        """Return the service tier that the request is to be served at: "auto" where its provider is to choose.
+
+        Empty: the standard one.
+        """
+        asked = "" if self.request is None else self.request.asked_tier
+        return asked or (BATCH if self.is_batched else "")
+
+    def tier_of(self, attempt: Attempt) -> str:
+        """Return the service tier that an attempt is priced as: what its target reported, else what was asked."""
+        reported = attempt.result.service_tier
+        if reported is None:
+            reported = attempt.progress.service_tier
+        if reported is None:
+            reported = "" if self.asked_tier == UNDECIDED else self.asked_tier
+        return reported or (BATCH if self.is_batched else "")
 
     @property
     def is_hit(self) -> bool:

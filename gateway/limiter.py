@@ -13,6 +13,7 @@ from typing import Final
 from contracts.chat import GenerationRequest
 from contracts.configuration import ModelSpec
 from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
+from contracts.service_tiers import BATCH, UNDECIDED
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
 from gateway.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
@@ -91,7 +92,7 @@ class Limiter:
                 tokens_in = tokens_in if exact is None else exact
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
-            lines = _without_money(lines, model.id)
+            lines = _without_money(lines, model.id, life.asked_tier)
         tokens_out = 0
         more: Amounts | None = None
         if isinstance(request, GenerationRequest) and lines.counts_tokens:
@@ -126,7 +127,7 @@ class Limiter:
             return None
         lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
         if pico_usd is None and lines.counts_money:
-            lines = _without_money(lines, model.id)
+            lines = _without_money(lines, model.id, life.asked_tier)
         rates = Rates(request_pico_usd=pico_usd or 0)
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, rates.at_start(0, 0), self._clock.wall_ns(), claimant)
@@ -291,10 +292,8 @@ class Limiter:
         rates = FREE
         if lines.counts_money:
             generates = isinstance(life.request, GenerationRequest)
-            tenant, is_batched = life.who.tenant, life.is_batched
-            rates = self.quotes.rates(
-                model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, is_batched=is_batched
-            )
+            tenant, tier = life.who.tenant, life.asked_tier
+            rates = self.quotes.rates(model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, tier=tier)
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
     def _learn(self, life: Life) -> None:
@@ -348,13 +347,17 @@ def _is_ours(model: ModelSpec, life: Life) -> bool:
     return "engine" in life.snapshot.pools[model.pool].kinds
 
 
-def _without_money(lines: Lines, model: str) -> Lines:
+def _without_money(lines: Lines, model: str, tier: str) -> Lines:
     """Leave out the rules that count money, where they allow what has no price. Raises PermissionDenied otherwise."""
     for counter, place in lines.all:
         if place == MONEY and counter.rule.when_unpriced == "refuse":
+            missing, remedy = "no price", "give it a price card (prices of 0 where it costs nothing)"
+            if tier not in ("", BATCH, UNDECIDED):
+                missing = f"no price for the service tier {tier!r}"
+                remedy = "ask for another service tier, give the model's price card prices for this one"
             raise PermissionDenied(
-                f"the model {model!r} has no price, and {describe(counter.rule, counter.subject)} counts money: "
-                "give it a price card (prices of 0 where it costs nothing) or let the rule allow what is unpriced",
+                f"the model {model!r} has {missing}, and {describe(counter.rule, counter.subject)} counts money: "
+                f"{remedy} or let the rule allow what is unpriced",
                 code="unpriced_model",
             )
     return lines.without(MONEY)

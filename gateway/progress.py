@@ -33,6 +33,7 @@ class Progress:
         "on_first",
         "_tokens",
         "reasoning_tokens",
+        "service_tier",
         "usage",
     )
 
@@ -42,6 +43,7 @@ class Progress:
         self.reasoning_tokens = 0  # of these
         self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
         self.count_method: CountMethod = "none"
+        self.service_tier: str | None = None  # that the target says it answers at
         self.account: Result | None = None  # of a call that raised
         self.on_first: Callable[[int], None] | None = None  # told once when the first token came
         self._last_at_ns: int | None = None

@@ -13,6 +13,7 @@ from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.identity import MAX_TAG_LENGTH, MAX_TAGS
 from contracts.limits import PRIORITY_CLASSES, PriorityClass
 from contracts.rerank import RerankRequest, ScoreRequest, check_sides
+from contracts.service_tiers import BATCH, UNKNOWN_TIER
 
 _decode_chat: Final = msgspec.json.Decoder(ChatRequest).decode  # under its own name: every chat's way leads through it
 _completion_decoder: Final = msgspec.json.Decoder(CompletionRequest)
@@ -41,6 +42,7 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
     """
     request = _read(_decode_chat, content_type, body, _CHOICES)
     _check_stream_options(request)
+    _check_tier(request)
     return request
 
 
@@ -48,6 +50,7 @@ def read_completion(content_type: str, body: bytes) -> CompletionRequest:
     """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may ask for."""
     request = read_body(_completion_decoder, content_type, body)
     _check_stream_options(request)
+    _check_tier(request)
     for place, prompt in enumerate(request.prompts):
         if prompt == []:
             raise InvalidRequest(f"prompt[{place}] is an empty list of token ids", param="prompt")
@@ -82,6 +85,21 @@ def read_score(content_type: str, body: bytes) -> ScoreRequest:
 def _check_stream_options(request: GenerationRequest) -> None:
     if request.stream_options is not None and request.stream is not True:
         raise InvalidRequest("stream_options is only allowed when stream is true", param="stream_options")
+
+
+def _check_tier(request: GenerationRequest) -> None:
+    """Refuse a service tier that is no name, or that single requests cannot have: it would be priced as such."""
+    if request.service_tier is None and request.speed is None:
+        return
+    if request.asked_tier == UNKNOWN_TIER:
+        raise InvalidRequest(
+            "service_tier or speed is no name of a tier; use letters, digits, '_', '.' and '-'", param="service_tier"
+        )
+    if request.asked_tier == BATCH:
+        raise InvalidRequest(
+            "service_tier 'batch' is not offered for single requests; leave it out, or use POST /v1/batches",
+            param="service_tier",
+        )
 
 
 def _check_texts(request: CompletionRequest) -> None:

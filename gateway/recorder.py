@@ -272,6 +272,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         verdicts=[] if guard is None else guard.verdicts,
         guard_ns=None if guard is None else guard.spent_ns,
         guard_held_ns=None if guard is None else guard.held_ns,
+        unpriced_leaves=list(life.cost.unpriced),
+        service_tier=life.cost.tier,
     )
 
 
@@ -298,7 +300,7 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         gap_clock=_gap_clock([attempt]),
         usage=attempt.usage,
         count_method=attempt.count_method,
-        cost_pico_usd=attempt.cost.total_pico_usd,
+        cost_pico_usd=None if attempt.cost.unpriced else attempt.cost.total_pico_usd,  # it has no column to name them
         cost_basis=attempt.cost.basis,
         price_version=attempt.cost.version,
         gpu=attempt.result.gpu,

@@ -154,6 +154,10 @@ class Reply:
         """Keep an upstream's whole reply until the request is settled."""
         self._body = body
 
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier that the target says it answers at."""
+        self._progress.service_tier = tier
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, in case it does not reach its end."""
         self._progress.usage = usage

@@ -70,16 +70,16 @@ class Settlement:
         return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
 
     def card_for(
-        self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
+        self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
-        """Give the card that a target's answers were priced with at a moment (Unix nanoseconds)."""
-        return self.card_of(model, tenant, target.provider or target.kind, at_ns, snapshot, is_batched=is_batched)
+        """Return the card that prices a target's answers at a moment (Unix nanoseconds) and a service tier."""
+        return self.card_of(model, tenant, target.provider or target.kind, at_ns, snapshot, tier=tier)
 
     def card_of(
-        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, is_batched: bool = False
+        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
-        """Give the card that a seller's answers were priced with: a provider's, or those of a kind of target."""
-        return self._cards.card_for(model, tenant, seller, at_ns, snapshot, is_batched=is_batched)
+        """Return the card that prices a seller's answers: a provider's, or those of a kind of target."""
+        return self._cards.card_for(model, tenant, seller, at_ns, snapshot, tier=tier)
 
     def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
         """Give what a card wants for usage of a kind of target."""
@@ -111,9 +111,10 @@ class Settlement:
         return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
-        tenant, at_ns = life.who.tenant, life.started_at_ns
-        card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, is_batched=life.is_batched)
-        return self.bill_usage(usage, life.operation, card, attempt.target.kind)
+        tenant, at_ns, tier = life.who.tenant, life.started_at_ns, life.tier_of(attempt)
+        card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, tier=tier)
+        cost = self.bill_usage(usage, life.operation, card, attempt.target.kind)
+        return structs.replace(cost, tier=tier) if tier else cost
 
 
 def _as_sold(usage: Usage, card: AnyCard) -> Usage:

@@ -19,6 +19,7 @@ from analytics.prices.listing import (
     not_yet_there,
     sold_models,
     that_fit,
+    without_card,
 )
 from analytics.prices.litellm_table import LitellmTable
 from backends.control.changes import Author
@@ -53,8 +54,12 @@ def show(
 def import_list(
     litellm: Litellm = None,
     tenant: Annotated[str, typer.Option(help="For this tenant alone, over what all pay.")] = "",
-    percent: Annotated[int, typer.Option(min=-100, max=1000, help="Put on (10) or taken off (-10) the list.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")] = False,
+    percent: Annotated[
+        int, typer.Option(min=-100, max=1000, help="Percent added to (10) or subtracted from (-10) the list price.")
+    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be imported, and import nothing.")
+    ] = False,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
@@ -64,9 +69,9 @@ def import_list(
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
         table = None if litellm is None else LitellmTable.read(litellm)
         known = load_cards(session)
-        all_sold, refused = bought_under_one_name(sold_models(session))
+        all_sold, refused = bought_under_one_name(without_card(sold_models(session), known, now, tenant))
         for sold in all_sold:
-            listed += not_yet_there(_listed(sold, table, refused), known, now, tenant)
+            listed += not_yet_there(_listed(sold, table, refused, tenant), known, now, tenant)
         made, without_room = that_fit([adjusted(card, tenant, percent) for card in listed], known)
         for card in [] if dry_run else made:
             create_price(session, Author("tollkeeper", now), as_new_price(card))
@@ -75,11 +80,12 @@ def import_list(
     _print(made, as_json, "no card is missing" if not (refused or without_room) else "nothing was imported")
 
 
-def _listed(sold: Sold, table: LitellmTable | None, refused: list[str]) -> tuple[PriceCard, ...]:
+def _listed(sold: Sold, table: LitellmTable | None, refused: list[str], tenant: str) -> tuple[PriceCard, ...]:
     try:
         return listed_cards(sold, table)
     except TollkeeperError as error:
-        refused.append(f"{sold.model} of {sold.provider} stays unpriced: {error.message}")
+        which = "stays unpriced" if not tenant else f"gets no card of {tenant}"
+        refused.append(f"{sold.model} of {sold.provider} ({sold.upstream}) {which}: {error.message}")
         return ()
 
 
@@ -93,6 +99,7 @@ def _print(cards: list[PriceCard], as_json: bool, empty: str) -> None:
             "to": "" if card.valid_to is None else card.valid_to.date().isoformat(),
             "usd_per_mtok": _usd_per_mtok(card.rates),
             "tiers": {str(tier.above_input_tokens): _usd_per_mtok(tier.rates) for tier in card.tiers},
+            "service_tiers": {name: _usd_per_mtok(rates) for name, rates in sorted(card.service_tiers.items())},
         }
         for card in cards
     ]

@@ -116,11 +116,15 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
         {
             "kind": line.leaf,
             "tokens": "" if line.tokens is None else line.tokens,
-            "USD": "unknown" if line.cost_usd is None else format(line.cost_usd, "f"),
+            "USD": "no price" if line.cost_usd is None else format(line.cost_usd, "f"),
         }
         for line in costs.lines
     ]
     print_table(("kind", "tokens", "USD"), lines, _cell, "its usage is not known")
+    if labels["service_tier"]:
+        typer.echo(f"service tier {labels['service_tier']}")
+    if costs.missing:
+        typer.echo(costs.missing)
     tokens = [{"token": one.token, "ms": f"{one.waited_ns / 1e6:.2f}", "mostly": one.main_cause} for one in slow.tokens]
     print_table(("token", "ms", "mostly"), tokens, _cell, "no token was timed")
     if slow.tokens and not slow.has_steps:

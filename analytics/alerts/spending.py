@@ -1,13 +1,13 @@
 """Findings about money: thresholds of budgets, budgets that will be exceeded, unusual days, usage without a price."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
 from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
 from analytics.queries import query
-from analytics.rows import number_of, text_of
+from analytics.rows import number_of, text_of, texts_of
 from backends.control.budget_standings import BudgetStanding
-from backends.store.client import Row
 from contracts.alerts import Finding, Rule
 from contracts.moments import unix_ns, utc_moment
 from contracts.rule_words import amount_text, exact_text
@@ -62,25 +62,24 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find tenants and models with requests that have no price, or no price for one kind of token, in the last day.
-
-    A failure costs nothing and unknown usage needs no card: neither is counted.
-    """
+    """Find tenants and models with requests that have no price, or none for a kind of token, in the last day."""
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
     # From minutes, which are parted by days: of all tenants, a month's hours lie everywhere in their table.
     parameters = {"rollup": "requests_minute", "start": start, "end": look.now_s + 3_600, "tenant": None}
-    rows = look.store.query(query("unpriced_usage"), parameters)
-    kinds: dict[tuple[str, str], list[str]] = {}
-    if any(number_of(row["partly_unpriced_count"]) for row in rows):
-        for row in look.store.query(query("unpriced_kinds"), parameters):
-            named = cast(Sequence[Any], row["kinds"])
-            kinds[text_of(row["tenant"]), text_of(row["model"])] = [text_of(kind) for kind in named]
-    sorted_out = ByTenant((text_of(row["tenant"]), row) for row in rows)
+    found: dict[tuple[str, str], _Unpriced] = {}
+    for row in look.store.query(query("unpriced_usage"), parameters):
+        name = text_of(row["tenant"]), text_of(row["model"])
+        requests, partly = number_of(row["unpriced_count"]), number_of(row["partly_unpriced_count"])
+        found[name] = _Unpriced(*name, requests, number_of(row["unpriced_token_sum"]), partly)
+    for row in look.store.query(query("unpriced_kinds"), parameters) if found else ():
+        name = text_of(row["tenant"]), text_of(row["model"])
+        known = found.get(name) or _Unpriced(*name, 0, 0)
+        kinds, tiers = (tuple(texts_of(cast("list[object]", row[column]))) for column in ("leaves", "tiers"))
+        found[name] = replace(known, kinds=kinds, tiers=tiers)
+    sorted_out = ByTenant((one.tenant, one) for _, one in sorted(found.items()))
     return {
         rule.id: [
-            _unpriced(row, kinds)
-            for row in sorted_out.of(rule)
-            if number_of(row["unpriced_count"]) + number_of(row["partly_unpriced_count"]) >= rule.settings["requests"]
+            _unpriced(one) for one in sorted_out.of(rule) if one.requests + one.partly >= rule.settings["requests"]
         ]
         for rule in rules
     }
@@ -103,28 +102,51 @@ def _unusual(anomaly: Anomaly) -> Finding:
     )
 
 
-def _unpriced(row: Row, kinds: Mapping[tuple[str, str], list[str]]) -> Finding:
-    tenant, model, whole = text_of(row["tenant"]), text_of(row["model"]), number_of(row["unpriced_count"])
-    partly, missing = number_of(row["partly_unpriced_count"]), kinds.get((tenant, model), [])
-    said = []
-    if whole:
-        said.append(f"{_requests(whole)} to {model or 'no model'} have no price and are on no bill; add a price card")
-    if partly:
-        named = ", ".join(kind.replace("_", " ") for kind in missing) or "a kind of token"
+@dataclass(frozen=True, slots=True)
+class _Unpriced:
+    """What of a tenant's use of a model has no price: whole requests, and kinds of tokens of further ones."""
+
+    tenant: str
+    model: str
+    requests: int
+    tokens: int
+    partly: int = 0
+    kinds: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+
+
+def _unpriced(found: _Unpriced) -> Finding:
+    model, said = found.model or "no model", []
+    if found.requests:
+        what, remedy = "have no price", "add a price card"
+        if found.tiers:
+            names = ", ".join(found.tiers)
+            what = f"have no price (service tiers without one: {names})"
+            remedy = f"replace the price card by one with service_tiers {names}"
+        elif found.kinds and not found.partly:
+            what = f"have no price (kinds of tokens without one: {', '.join(found.kinds)})"
+            remedy = "replace the price card by one that prices them"
         said.append(
-            f"{_requests(partly)} to {model or 'no model'} used {named}, for which the price card has no price; that "
-            "part is on no bill; add its price to the card"
+            f"{_requests(found.requests)} of {found.tenant} to {model} in the last day {what}: "
+            f"they are on no bill; {remedy}"
+        )
+    if found.partly:
+        kinds = ", ".join(found.kinds)
+        said.append(
+            f"{_requests(found.partly)} of {found.tenant} to {model} in the last day have no price for {kinds}: "
+            f"the rest of them is billed; replace the price card by one that prices {kinds}"
         )
     return Finding(
-        fingerprint=f"{tenant}/{model}",
-        summary=f"{tenant}, last day: {'. '.join(said)}",
-        tenant=tenant,
+        fingerprint=f"{found.tenant}/{found.model}",
+        summary=". ".join(said),
+        tenant=found.tenant,
         facts={
-            "model": model,
-            "requests": whole,
-            "partly_unpriced_requests": partly,
-            "unpriced_kinds": missing,
-            "tokens": number_of(row["unpriced_token_sum"]),
+            "model": found.model,
+            "requests": found.requests,
+            "tokens": found.tokens,
+            "partly_unpriced_requests": found.partly,
+            "unpriced_kinds": list(found.kinds),
+            "unpriced_service_tiers": list(found.tiers),
         },
     )
 

@@ -7,7 +7,8 @@ from typing import cast
 
 from analytics.explorer.single_request import SingleRequest
 from contracts.money import pico_usd, usd
-from contracts.prices import BATCH_MARK, AnyCard, bill
+from contracts.prices import AnyCard, bill, card_of_version
+from contracts.service_tiers import BATCH
 from contracts.usage import LEAVES
 
 REQUEST_FEE = "request"
@@ -39,14 +40,12 @@ class CostLines:
     total_usd: Decimal | None
     lines: tuple[CostLine, ...]
     rest_usd: Decimal | None
+    missing: str = ""  # what has no price, and what to do, in one sentence; empty: nothing is missing
 
 
 def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
     """Take a request's cost apart with the card whose version its record names. Lines and rest sum to the total."""
-    version = request.labels["price_version"]
-    card = next((each for each in cards if each.version == version.removesuffix(BATCH_MARK)), None)
-    if card is not None and version.endswith(BATCH_MARK):
-        card = card.at_batch_rate()
+    card = card_of_version(request.labels["price_version"], {card.version: card for card in cards})
     cost = bill(request.usage, request.labels["operation"], card)
     lines = [
         CostLine(leaf, tokens, usd(cost.parts[leaf]) if leaf in cost.parts else None)
@@ -57,4 +56,23 @@ def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
         lines.append(CostLine(REQUEST_FEE, None, usd(cost.parts[REQUEST_FEE])))
     explained = sum(cost.parts.get(line.leaf, 0) for line in lines)
     rest = None if request.cost_usd is None else usd(pico_usd(request.cost_usd) - explained)
-    return CostLines(request.cost_usd, tuple(lines), rest)
+    return CostLines(request.cost_usd, tuple(lines), rest, _missing(request))
+
+
+def _missing(request: SingleRequest) -> str:
+    """Name what of a request has no price, and what to do about it; empty if all of it has one, or is not known."""
+    labels, model = request.labels, request.labels["model"]
+    if request.unpriced_leaves:
+        kinds = ", ".join(request.unpriced_leaves)
+        return (
+            f"No price for {kinds} on the price card {labels['price_version'] or 'of ' + model}: those tokens are on "
+            f"no bill. Replace the card by one that prices {kinds}."
+        )
+    if request.cost_usd is None and labels["service_tier"] not in ("", BATCH) and labels["cost_basis"] == "unpriced":
+        return (
+            f"No price for the service tier {labels['service_tier']!r} of {model}: the request is on no bill. "
+            "Replace its price card by one with prices for this tier (service_tiers)."
+        )
+    if request.cost_usd is None and labels["cost_basis"] == "unpriced" and labels["outcome"] == "ok":
+        return f"No price card holds for {model} of {labels['provider']}: the request is on no bill. Add a price card."
+    return ""

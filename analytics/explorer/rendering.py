@@ -50,6 +50,9 @@ def _costs(request: SingleRequest, costs: CostLines) -> dict[str, object]:
         "charged_usd": _text(request.charged_usd),
         "basis": request.labels["cost_basis"] or None,
         "price_version": request.labels["price_version"] or None,
+        "service_tier": request.labels["service_tier"] or None,
+        "unpriced_leaves": list(request.unpriced_leaves),
+        "missing": costs.missing or None,
         "lines": [
             {
                 "kind": line.leaf,

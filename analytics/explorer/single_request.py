@@ -92,6 +92,7 @@ class SingleRequest:
     gpu: GpuSplit | None
     decision: RouteDecision
     tries: tuple[Try, ...]
+    unpriced_leaves: tuple[str, ...] = ()  # kinds of tokens it used that its price card has no price for
 
     @property
     def started_at(self) -> datetime:
@@ -118,7 +119,8 @@ _LABELS: Final[Mapping[str, str]] = {
         for name in (
             *("key_id", "end_user", "operation", "api", "error_code", "finish_reason", "requested_model"),
             *("model_version", "pool", "adapter", "region", "gateway", "priority", "gap_clock", "count_method"),
-            *("cost_basis", "price_state", "price_version", "limit_name", "run_id", "conversation_id", "prompt_name"),
+            *("cost_basis", "price_state", "service_tier", "price_version", "limit_name", "run_id", "conversation_id"),
+            *("prompt_name",),
             "prompt_version",
         )
     },
@@ -179,6 +181,7 @@ def _request(row: Row, tries: tuple[Try, ...]) -> SingleRequest:
         counts={name: _optional(row[name]) for name in _COUNTS},
         temperature=_real(row["temperature"]),
         verdicts=tuple(cast(list[str], row["verdict_labels"])),
+        unpriced_leaves=tuple(cast(list[str], row["unpriced_leaves"])),
         schema_failed=None if row["schema_failed"] is None else bool(row["schema_failed"]),
         ttft_ns=_optional(row["ttft_ns"]),
         admission_ns=_optional(row["admission_ns"]),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import BATCH_MARK, AnyCard, PriceCard
+from contracts.prices import AnyCard, PriceCard, card_of_version, tier_of_version
+from contracts.service_tiers import BATCH
 from contracts.usage import LEAVES
 
 AS_RECORDED = "usage"
@@ -40,6 +41,7 @@ class Charge:
     amount_pico_usd: int | None
     above_input_tokens: int = 0  # the tier of the card that held
     is_batch: bool = False
+    service_tier: str = ""  # of the card that held, but for batches
     is_estimated: bool = False
 
 
@@ -66,7 +68,7 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    *("unit_pico_usd", "above_input_tokens", "is_batch", "is_estimated"),
+    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier", "is_estimated"),
 )
 
 
@@ -84,9 +86,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
     without = {leaf: group.tokens[LEAVES.index(leaf)] for leaf in LEAVES if leaf in group.unpriced_leaves}
     for leaf, quantity in without.items():
         yield _charge(group, leaf, quantity, None, None)
-    card = by_version.get(group.price_version.removesuffix(BATCH_MARK))
-    if card is not None and group.is_batch:
-        card = card.at_batch_rate()
+    card = card_of_version(group.price_version, by_version)
     cost = price_group(group, card)
     # Of a group of which one kind of token has no price, the parts are what the rest costs.
     if (
@@ -138,5 +138,6 @@ def _charge(
         amount,
         above_input_tokens,
         group.is_batch and unit is not None,
+        "" if unit is None or group.tier == BATCH else tier_of_version(group.price_version) and group.tier,
         group.is_estimated and amount is not None,
     )

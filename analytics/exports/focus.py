@@ -159,7 +159,8 @@ def _price_id(sku: str, charge: Charge) -> str:
     if charge.unit_pico_usd is None:
         return f"{sku}/{charge.meter}/{AS_BILLED}"
     tier = (f"above-{charge.above_input_tokens}",) if charge.above_input_tokens else ()
-    return "/".join((sku, charge.meter, *tier, *(("batch",) if charge.is_batch else ())))
+    service = ("batch",) if charge.is_batch else (charge.service_tier,) if charge.service_tier else ()
+    return "/".join((sku, charge.meter, *tier, *service))
 
 
 def _price_details(charge: Charge) -> str | None:
@@ -168,6 +169,8 @@ def _price_details(charge: Charge) -> str | None:
         details["x_AboveInputTokens"] = charge.above_input_tokens
     if charge.is_batch:
         details["x_IsBatch"] = True
+    if charge.service_tier:
+        details["x_ServiceTier"] = charge.service_tier
     return json.dumps(details, sort_keys=True) if details else None
 
 

@@ -35,6 +35,11 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "x_ai": "x-ai",
     "together_ai": "together",
     "fireworks_ai": "fireworks",
+    "moonshot": "moonshotai",
+    "voyage": "voyageai",
+    "github_copilot": "github-copilot",
+    "meta_llama": "meta",
+    "perplexity-ai": "perplexity",
 }
 # By leaf, the units whose price it takes, the narrowest first.
 _UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
@@ -50,7 +55,14 @@ _UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "output_audio": ("output_audio_mtok", "output_mtok"),
     "output_image": ("output_image_mtok", "output_mtok"),
 }
-_BATCH: Final = {"processing": "batch"}
+# By the name that cards have for a service tier, what genai-prices' variants are conditioned by.
+_TIERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "batch": {"processing": "batch"},
+    "flex": {"service_tier": "flex"},
+    "priority": {"service_tier": "priority"},
+    "fast": {"service_tier": "fast"},
+}
+_FAST: Final = {"speed": "fast"}  # Anthropic's
 _BEGINNING: Final = date(1970, 1, 1)
 
 
@@ -73,15 +85,16 @@ def catalogue_cards(provider: str, upstream: str, *, model: str = "", seller: st
     table has no such model, Unpriceable where our cards cannot express its price.
     """
     found, info = _find(provider, upstream)
-    # One that sells another's models has not said that it sells them by the batch at the same price.
-    context = _BATCH if any(info is own for own in found.models) else None
-    changes = _changes(info, context)
+    # One that sells another's models has not said that it sells them at the same tiers and by the batch.
+    contexts = _contexts(info) if any(info is own for own in found.models) else {}
+    changes = _changes(info, contexts)
     cards = []
     for number, first_day in enumerate(changes):
         at = datetime.combine(first_day, time.min, UTC)
         until = datetime.combine(changes[number + 1], time.min, UTC) if number + 1 < len(changes) else None
-        prices, batch = info.get_prices(at), info.get_prices(at, context)
-        cards.append(_card(found, info, prices, batch, model or upstream, seller, at, until))
+        prices = info.get_prices(at)
+        tiers = {name: info.get_prices(at, context) for name, context in contexts.items()}
+        cards.append(_card(found, info, prices, tiers, model or upstream, seller, at, until))
     return tuple(card for card in cards if card.rates or card.tiers)
 
 
@@ -102,12 +115,19 @@ def provider_names() -> tuple[str, ...]:
     return tuple(sorted(provider.id for provider in get_snapshot().providers))
 
 
-def _changes(info: ModelInfo, context: Mapping[str, str] | None) -> list[date]:
+def _contexts(info: ModelInfo) -> dict[str, Mapping[str, str]]:
+    """Return what asks for the prices of each service tier that a model has prices for."""
+    told = [dict(variant.when) for variant in info.price_variants or ()]
+    found = {name: context for name, context in _TIERS.items() if context in told}
+    return found | ({"fast": _FAST} if _FAST in told else {})
+
+
+def _changes(info: ModelInfo, contexts: Mapping[str, Mapping[str, str]]) -> list[date]:
     """Give the days on which a price of this model changes, the first one the beginning of time."""
     conditions = [] if isinstance(info.prices, ModelPrice) else [one.constraint for one in info.prices]
-    batches = [one.constraint for one in info.price_variants or () if one.when == context]
+    variants = [one.constraint for one in info.price_variants or () if one.when in contexts.values()]
     days = {_BEGINNING}
-    for condition in (*conditions, *batches):
+    for condition in (*conditions, *variants):
         if isinstance(condition, TimeOfDateConstraint):
             raise Unpriceable(
                 f"the price of {info.id!r} changes with the time of day, which a card cannot say; write cards for the "
@@ -122,14 +142,14 @@ def _card(
     provider: Provider,
     info: ModelInfo,
     prices: ModelPrice,
-    batch: ModelPrice,
+    service_tiers: Mapping[str, ModelPrice],
     model: str,
     seller: str,
     at: datetime,
     until: datetime | None,
 ) -> PriceCard:
     base, tiers = _leaf_prices(prices)
-    batch_base, batch_tiers = _leaf_prices(batch)
+    found = {name: _leaf_prices(one) for name, one in service_tiers.items()}
     per_thousand = prices.requests_kcount
     return price_card(
         model,
@@ -140,12 +160,16 @@ def _card(
         tiers=sorted(tiers.items()),
         usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
         provider=seller,
-        batch_usd_per_mtok={leaf: price for leaf, price in batch_base.items() if base.get(leaf) != price},
-        batch_tiers={
-            above: {leaf: price for leaf, price in batch_tiers.get(above, {}).items() if rates.get(leaf) != price}
+        service_tiers={name: _changed(own, base) for name, (own, _) in found.items()},
+        service_tiers_above={
+            above: {name: _changed(own.get(above, {}), rates) for name, (_, own) in found.items()}
             for above, rates in tiers.items()
         },
     )
+
+
+def _changed(prices: Mapping[Leaf, Decimal], standard: Mapping[Leaf, Decimal]) -> dict[Leaf, Decimal]:
+    return {leaf: price for leaf, price in prices.items() if standard.get(leaf) != price}
 
 
 def _leaf_prices(prices: ModelPrice) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:

@@ -4,34 +4,62 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analytics.prices.catalogue import Unpriceable, catalogue_cards
-from analytics.prices.litellm_table import LitellmTable
+from analytics.prices.catalogue import Unpriceable, catalogue_cards, catalogue_version
+from analytics.prices.litellm_table import LitellmTable, UnknownModel
+from analytics.prices.provider_names import PricedName, price_names
 from backends.control.prices import NewPrice
 from contracts.control import Model, Target
-from contracts.errors import ConfigurationError, NotFound
+from contracts.errors import ConfigurationError, NotFound, TollkeeperError
 from contracts.money import usd
 from contracts.prices import AnyCard, PriceBook, PriceCard, Tier
+from contracts.service_tiers import BATCH
 from contracts.usage import Leaf
+
+_LITELLM: Final = "litellm"  # a kind of target
+_DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose customers name what they are sold
 
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """A model that applications ask for, and the provider and name by which it is bought."""
+    """A model that applications ask for, and the provider and name by which it is bought.
+
+    `provider` is what records and cards call it. `kind` is the target's, `library_provider` the provider that a target
+    of LiteLLM states beside its model.
+    """
 
     model: str
     provider: str
     upstream: str
+    kind: str = ""
+    library_provider: str = ""
 
 
 def sold_models(session: Session) -> list[Sold]:
-    """Give the hosted models that pools serve: those whose targets name a provider."""
-    wanted = select(Model.id, Target.provider, Target.model).join(Target, Target.pool_id == Model.pool_id)
-    rows = session.execute(wanted.where(Target.provider != "")).all()
-    return sorted({Sold(model, provider, upstream or model) for model, provider, upstream in rows}, key=_name)
+    """Return the hosted models that pools serve: those whose targets name a provider, or are LiteLLM's."""
+    wanted = select(Model.id, Target.provider, Target.model, Target.kind, Target.settings)
+    rows = session.execute(wanted.join(Target, Target.pool_id == Model.pool_id)).all()
+    found = {
+        Sold(model, provider or kind, upstream or model, kind, _library_provider(settings))
+        for model, provider, upstream, kind, settings in rows
+        if provider or kind == _LITELLM
+    }
+    return sorted(found, key=_name)
+
+
+def _library_provider(settings: Mapping[str, object]) -> str:
+    params = settings.get("params")
+    return str(params.get("custom_llm_provider") or "") if isinstance(params, dict) else ""
+
+
+def without_card(sold: Iterable[Sold], known: Sequence[AnyCard], now: datetime, tenant: str = "") -> list[Sold]:
+    """Leave out what a card prices that holds now; with a tenant, its own cards alone count."""
+    book = PriceBook([card for card in known if not tenant or card.tenant == tenant])
+    return [one for one in sold if book.card_for(one.model, tenant, now, one.provider) is None]
 
 
 def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
@@ -53,16 +81,47 @@ def _name(sold: Sold) -> tuple[str, str, str]:
 
 
 def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...]:
-    """Give the cards of one model: from the catalogue, else from the table, where one is given.
+    """Return the cards of one model: from the catalogue, else from the table, if one is given.
 
-    Raises NotFound or another error of ours where neither can say its price.
+    Raises NotFound if neither knows it under any of its names, or why a list that knows it cannot say its price.
     """
-    try:
-        return catalogue_cards(sold.provider, sold.upstream, model=sold.model, seller=sold.provider)
-    except (NotFound, Unpriceable, ConfigurationError):
+    names = price_names(sold.kind, sold.provider, sold.upstream, sold.library_provider)
+    why: TollkeeperError | None = None
+    for name in names:
+        try:
+            cards = catalogue_cards(name.provider, name.model, model=sold.model, seller=sold.provider)
+        except NotFound:
+            continue
+        except (Unpriceable, ConfigurationError) as error:
+            why = error
+            break
+        if cards:
+            return cards
+    for name in names:
         if table is None:
-            raise
-    return (table.card(sold.provider, sold.upstream, model=sold.model, seller=sold.provider),)
+            break
+        try:
+            return (table.card(name.provider, name.model, model=sold.model, seller=sold.provider),)
+        except UnknownModel:
+            continue
+        except (NotFound, ConfigurationError) as error:
+            why = error
+            break
+    raise why or _unknown(sold, names, table)
+
+
+def _unknown(sold: Sold, names: Sequence[PricedName], table: LitellmTable | None) -> NotFound:
+    lists = catalogue_version() if table is None else f"{catalogue_version()} and {table.version}"
+    tried = " or ".join(f"{name.model!r}" for name in names)
+    provider = names[0].provider
+    remedy = "write a card for it (POST /v1/prices)"
+    if table is None:
+        remedy = f"give LiteLLM's table (--litellm FILE), or {remedy}"
+    if provider in _DEPLOYMENTS:
+        remedy = f"name the deployment as the model is called ({provider}/gpt-4o), or {remedy}"
+    if sold.upstream.rpartition("/")[2].startswith("arn:") or ":arn:" in sold.upstream or "/arn:" in sold.upstream:
+        remedy = "an ARN names no model: use the model's id in its place, or write a card for it (POST /v1/prices)"
+    return NotFound(f"no model of {provider!r} is called {tried} in {lists}; {remedy}")
 
 
 def not_yet_there(
@@ -97,15 +156,20 @@ def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, int]:
         return {leaf: changed(rate) for leaf, rate in rates.items()}
 
+    def by_tier(tiers: Mapping[str, Mapping[Leaf, int]]) -> dict[str, Mapping[Leaf, int]]:
+        return {name: prices(rates) for name, rates in tiers.items()}
+
     mark = f"@{tenant}{percent:+d}" if tenant else f"{percent:+d}" if percent else ""
     return replace(
         card,
         version=card.version + mark,
         tenant=tenant or card.tenant,
         rates=prices(card.rates),
-        tiers=tuple(Tier(tier.above_input_tokens, prices(tier.rates), prices(tier.batch_rates)) for tier in card.tiers),
+        tiers=tuple(
+            Tier(tier.above_input_tokens, prices(tier.rates), by_tier(tier.service_tiers)) for tier in card.tiers
+        ),
         request_pico_usd=changed(card.request_pico_usd),
-        batch_rates=prices(card.batch_rates),
+        service_tiers=by_tier(card.service_tiers),
     )
 
 
@@ -130,6 +194,9 @@ def as_new_price(card: PriceCard) -> NewPrice:
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, Decimal]:
         return {leaf: Decimal(rate).scaleb(-6) for leaf, rate in rates.items()}
 
+    def by_tier(tiers: Mapping[str, Mapping[Leaf, int]]) -> dict[str, Mapping[Leaf, Decimal]]:
+        return {name: prices(rates) for name, rates in tiers.items() if name != BATCH}
+
     return NewPrice(
         model=card.model,
         version=card.version,
@@ -140,6 +207,8 @@ def as_new_price(card: PriceCard) -> NewPrice:
         usd_per_request=usd(card.request_pico_usd),
         provider=card.provider,
         tenant=card.tenant,
-        batch_usd_per_mtok=prices(card.batch_rates),
-        batch_tiers={tier.above_input_tokens: prices(tier.batch_rates) for tier in card.tiers},
+        batch_usd_per_mtok=prices(card.service_tiers.get(BATCH, {})),
+        batch_tiers={tier.above_input_tokens: prices(tier.service_tiers.get(BATCH, {})) for tier in card.tiers},
+        service_tiers=by_tier(card.service_tiers),
+        service_tiers_above={tier.above_input_tokens: by_tier(tier.service_tiers) for tier in card.tiers},
     )

@@ -13,6 +13,7 @@ from typing import Final
 
 from contracts.errors import ConfigurationError, NotFound
 from contracts.prices import PriceCard, price_card
+from contracts.service_tiers import BATCH
 from contracts.usage import Leaf
 
 FILE_NAME: Final = "model_prices_and_context_window_backup.json"
@@ -20,7 +21,7 @@ _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_MTOK: Final = 1_000_000
 _FINEST: Final = Decimal("0.000001")
 _NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were computed
-# By leaf, the fields whose price it takes, the narrowest first; a threshold and "_batches" follow the name.
+# By leaf, the fields whose price it takes, the narrowest first; a threshold's and a tier's suffix follow the name.
 _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "input_text": ("input_cost_per_token",),
     "input_audio": ("input_cost_per_audio_token", "input_cost_per_token"),
@@ -47,7 +48,34 @@ _FOREIGN_WITHOUT: Final = (
 )
 _CLIFFS: Final = {32: 32_000, 100: 100_000, 128: 128_000, 200: 200_000, 256: 256_000, 272: 272_000, 512: 512_000}
 
+# The suffixes of service tiers, by their name on cards.
+_TIERS: Final[Mapping[str, str]] = {
+    BATCH: "_batches",
+    "flex": "_flex",
+    "priority": "_priority",
+    "ultrafast": "_ultrafast",
+}
+_MULTIPLIERS: Final = "provider_specific_entry"  # factors on all prices, such as {"fast": 2.0}
+_FAST: Final = "fast"
+# What the table calls providers that price lists and targets call otherwise.
+_TABLE_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws": ("bedrock",),
+    "google": ("gemini", "vertex_ai"),
+    "x-ai": ("xai",),
+    "together": ("together_ai",),
+    "fireworks": ("fireworks_ai",),
+    "mistral_ai": ("mistral",),
+    "moonshotai": ("moonshot",),
+    "voyageai": ("voyage",),
+}
+# The table's own words for parts of one provider's offer: "vertex_ai-language-models", "bedrock_converse".
+_FAMILIES: Final = ("bedrock", "vertex_ai", "cohere", "mistral")
+
 Entry = Mapping[str, object]
+
+
+class UnknownModel(NotFound):
+    """The table has no such model of this provider."""
 
 
 class LitellmTable:
@@ -70,22 +98,21 @@ class LitellmTable:
         return cls(entries, f"litellm-{sha256(text).hexdigest()[:8]}")
 
     def card(self, provider: str, upstream: str, *, model: str = "", seller: str = "") -> PriceCard:
-        """Give the card of a provider's model, found by its name alone or behind the provider's.
+        """Return the card of a provider's model, found behind the provider's name or, as that provider's, alone.
 
         Raises NotFound where there is none, or one of 0: the table writes that for what is free and for what it does
         not know. ConfigurationError where a price is by time, the character, the image or tiered by ranges, which a
         card cannot say.
         """
-        names = (f"{provider}/{upstream}", upstream)
-        name = next((one for one in names if one in self._entries), None)
+        name = self._name_of(provider, upstream)
         if name is None:
-            raise NotFound(f"{self.version} knows no model {upstream!r} of provider {provider!r}")
+            raise UnknownModel(f"{self.version} knows no model {upstream!r} of provider {provider!r}")
         entry = self._entries[name]
         without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
         foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
         if foreign is not None:
             raise ConfigurationError(f"{self.version} prices {name!r} by {foreign}, which a card cannot say")
-        base, batch = _prices(entry, ""), _prices(entry, "_batches")
+        base = _prices(entry, "")
         if not base:
             raise NotFound(f"{self.version} has no price per token for {name!r}")
         if not any(base.values()):
@@ -103,16 +130,48 @@ class LitellmTable:
             tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
             usd_per_request=Decimal(str(fee)),
             provider=seller,
-            batch_usd_per_mtok=batch,
-            batch_tiers={above: _prices(entry, f"{suffix}_batches") for above, suffix in cliffs.items()},
+            service_tiers=_by_tier(entry, "", base),
+            service_tiers_above={above: _by_tier(entry, suffix, tiers[above]) for above, suffix in cliffs.items()},
         )
+
+    def _name_of(self, provider: str, upstream: str) -> str | None:
+        """Find the entry of a provider's model; one that another provider sells by the same name is not it."""
+        for seller in _TABLE_PROVIDERS.get(provider, (provider,)):
+            if f"{seller}/{upstream}" in self._entries:
+                return f"{seller}/{upstream}"
+            entry = self._entries.get(upstream)
+            if entry is not None and _is_sold_by(str(entry.get("litellm_provider") or ""), seller):
+                return upstream
+        return None
+
+
+def _is_sold_by(told: str, seller: str) -> bool:
+    """Say whether an entry's provider is the seller, or a part of its offer. An entry that names none is anyone's."""
+    if not told or told == seller:
+        return True
+    return seller in _FAMILIES and told.startswith((f"{seller}-", f"{seller}_"))
+
+
+def _by_tier(entry: Entry, suffix: str, base: Mapping[Leaf, Decimal]) -> dict[str, dict[Leaf, Decimal]]:
+    """Return the prices of each service tier that the entry has, above the threshold that the suffix names."""
+    found = {name: _prices(entry, suffix + tier) for name, tier in _TIERS.items()}
+    factors = entry.get(_MULTIPLIERS)
+    factor = factors.get(_FAST) if isinstance(factors, dict) else None
+    if isinstance(factor, int | Decimal):
+        found[_FAST] = {leaf: price * Decimal(factor) for leaf, price in base.items()}
+    return {name: prices for name, prices in found.items() if prices}
 
 
 def _prices(entry: Entry, suffix: str) -> dict[Leaf, Decimal]:
-    """Give USD per million tokens by leaf, of the fields that end so. A fallback field must not hide a threshold."""
+    """Return USD per million tokens by leaf, of the fields that end so.
+
+    A fallback field must not hide a threshold, nor stand in for a narrower one that has another price to begin with.
+    """
     found: dict[Leaf, Decimal] = {}
     for leaf, fields in _FIELDS.items():
-        value = next((entry[field + suffix] for field in fields if entry.get(field + suffix) is not None), None)
+        own = next((entry[field] for field in fields if entry.get(field) is not None), None)
+        alike = [field for field in fields if field == fields[0] or entry.get(field) == own]
+        value = next((entry[field + suffix] for field in alike if entry.get(field + suffix) is not None), None)
         if isinstance(value, int | Decimal):
             found[leaf] = _per_mtok(Decimal(value))
     return found

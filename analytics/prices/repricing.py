@@ -18,7 +18,11 @@ _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """What a card wants for a group: pico-USD by leaf and for requests, `None` in all where it lacks a used leaf."""
+    """What a card asks for a group: pico-USD by leaf and for requests.
+
+    The total is the sum of the parts, `None` where nothing that was used has a price; `unpriced` names the used leaves
+    without one.
+    """
 
     total_pico_usd: int | None
     parts: Mapping[str, int]
@@ -106,7 +110,7 @@ def _line(
     else:
         card = card_for(group, book)
         if candidate is not None and _is_for(candidate, group):
-            card = candidate.at_batch_rate() if group.is_batch else candidate
+            card = candidate.at_tier(group.tier)
         now = price_group(group, card).total_pico_usd
         unpriced = group.requests if now is None else 0
     labels = {**{name: getattr(group, name) for name in LEVELS if name != "price"}, "price": group.price_version}
@@ -128,9 +132,9 @@ def _is_for(card: AnyCard, group: UsageGroup) -> bool:
 
 
 def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:
-    """Find the card that holds for a group, at its batch prices where it was asked by a batch."""
+    """Find the card that holds for a group, at its service tier; `None` if no card holds or the tier has no price."""
     card = book.card_for(group.model, group.tenant, group.at, group.provider)
-    return card.at_batch_rate() if card is not None and group.is_batch else card
+    return None if card is None else card.at_tier(group.tier)
 
 
 def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
@@ -155,7 +159,7 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
             parts[leaf] = parts.get(leaf, 0) + tokens[place] * rate
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd * group.requests
-    total = None if unpriced else sum(parts.values())
+    total = None if unpriced and not parts else sum(parts.values())
     return GroupCost(total, parts, card.version, tuple(unpriced))
 
 

@@ -13,6 +13,7 @@ from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.money import pico_usd
 from contracts.prices import AnyCard, PriceCard
+from contracts.service_tiers import BATCH
 from contracts.usage import LEAVES, Leaf
 
 MAX_GROUPS: Final = 2_000_000
@@ -55,11 +56,17 @@ class UsageGroup:
     is_estimated: bool = False
     state: str = "priced"
     unpriced_leaves: tuple[str, ...] = ()
+    service_tier: str = ""  # that they were priced as, also where that has no price
 
     @property
     def priced_requests(self) -> int:
         """Count the requests that have an amount."""
         return 0 if self.state == "failed" else self.requests - self.unpriced_requests
+
+    @property
+    def tier(self) -> str:
+        """Return the service tier that a card prices them as. Records name the tier of batches by their price alone."""
+        return self.service_tier or (BATCH if self.is_batch else "")
 
     @property
     def total_tokens(self) -> int:
@@ -129,6 +136,7 @@ def _group(
         unpriced_requests=number_of(row["unpriced_count"]),
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),
         tokens=tuple(int(count) for count in numbers_of(row["leaf_sums"])),
+        service_tier=text_of(row["tier_label"]),
     )
 
 

@@ -14,6 +14,7 @@ from analytics.recommendations.evidence import ReplicaHour, Use
 from analytics.recommendations.recommendation import Recommendation
 from contracts.money import PICO_USD_PER_USD
 from contracts.prices import AnyCard, PriceBook
+from contracts.service_tiers import BATCH
 
 MIN_REQUESTS: Final = 50  # fewer are no traffic to rearrange
 MIN_SHARE: Final = Decimal("0.1")  # of the cost concerned: a saving below it is not worth a change
@@ -117,8 +118,8 @@ def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
 
 def _batchable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
     """Whole answers of no conversation and no end user: what batches would have asked for them."""
-    batch = card.at_batch_rate()
-    if batch is card or not _is_traffic(use.patient.requests):
+    batch = card.at_tier(BATCH)
+    if batch is None or batch is card or not _is_traffic(use.patient.requests):
         return  # without a price for batches there is nothing to promise
     price = use.patient.at(batch)
     if price is None:

@@ -53,6 +53,7 @@ SELECT
     cost_usd,
     cost_basis,
     price_state,
+    service_tier,
     unpriced_leaves,
     price_version,
     charged_usd,

@@ -14,6 +14,7 @@ SELECT
     cost_basis AS basis_label,
     price_state AS state_label,
     if(price_state = 'partly_unpriced', arrayStringConcat(arraySort(unpriced_leaves), ','), '') AS unpriced_labels,
+    service_tier AS tier_label,
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
     toUInt64(ifNull(tokens_input_text, 0) > 0)
         + toUInt64(ifNull(tokens_input_audio, 0) > 0) * 2
@@ -68,5 +69,5 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND outcome != 'rejected'
 GROUP BY
     tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, basis_label,
-    state_label, unpriced_labels, period_start, shape
+    state_label, unpriced_labels, tier_label, period_start, shape
 LIMIT {line_limit:UInt32}

@@ -5,7 +5,7 @@ A card is never changed once it has priced something; its end may be set, so tha
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, cast
 
@@ -15,12 +15,13 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from contracts.control import Price, StandardCost
-from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
+from contracts.errors import ConfigurationError, Conflict, EffectUnconfirmed, InvalidRequest, NotFound
 from contracts.money import pico_usd_per_token
 from contracts.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, price_card
 from contracts.usage import Leaf
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+GRACE = timedelta(minutes=1)  # an end that is no longer ago is meant as now
 
 BUILTIN_VERSIONS: Final = "builtin/"  # what versions of the cards begin with that come with the product
 
@@ -40,6 +41,8 @@ class NewPrice:
     tenant: str = ""
     batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
     batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
+    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by name, such as "flex"
+    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,13 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
         card={
             "usd_per_mtok": _as_text(new.usd_per_mtok),
             "batch_usd_per_mtok": _as_text(new.batch_usd_per_mtok),
+            "service_tiers": _tiers_as_text(new.service_tiers),
             "tiers": [
                 {
                     "above_input_tokens": above,
                     "usd_per_mtok": _as_text(rates),
                     "batch_usd_per_mtok": _as_text(new.batch_tiers.get(above, {})),
+                    "service_tiers": _tiers_as_text(new.service_tiers_above.get(above, {})),
                 }
                 for above, rates in new.tiers
             ],
@@ -136,28 +141,138 @@ def list_standard_costs(session: Session, *, after: str = "", limit: int = 100) 
     return list(session.scalars(wanted))
 
 
-def end_price(session: Session, author: Author, version: str, valid_to: datetime) -> Price:
-    """Set the moment from which a price card no longer holds. Raises NotFound, InvalidRequest or Conflict."""
-    begin_change(session, author, "price.end", version, {"valid_to": valid_to.isoformat()})
+def replace_price(
+    session: Session, author: Author, version: str, new: NewPrice, *, is_confirmed: bool = False
+) -> Price:
+    """End a price card where a new one of the same model, provider and tenant begins, and add that.
+
+    Both in the session's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest where the new
+    card is of something else or begins after the other's end.
+    """
+    old = session.get(Price, version)
+    if old is None:
+        raise NotFound(f"no price card has the version {version!r}")
+    for name, ours, theirs in (
+        ("model", old.model, new.model),
+        ("provider", old.provider, new.provider),
+        ("tenant", old.tenant_id, new.tenant),
+    ):
+        if ours != theirs:
+            raise InvalidRequest(
+                f"the card {version!r} holds for the {name} {ours!r}, and the new one for {theirs!r}; "
+                "a card replaces one of the same model, provider and tenant",
+                param=name,
+            )
+    if old.valid_to is not None and old.valid_to < new.valid_from:
+        raise InvalidRequest(
+            f"the card {version!r} has ended already, at {old.valid_to.isoformat()}; leave `replaces` out",
+            param="replaces",
+        )
+    if not is_confirmed and new.valid_from < author.at - GRACE:
+        raise EffectUnconfirmed(
+            f"the card {version!r} would be replaced from {new.valid_from.isoformat()} on, which is in the past: "
+            f"requests since then were priced with {version!r} and keep that price. Begin the new card now (leave "
+            'valid_from out), or send "effect": "confirmed"',
+            param="valid_from",
+        )
+    _set_end(session, author, old, new.valid_from, "price.end", {"replaced_by": new.version})
+    return create_price(session, author, new)
+
+
+def end_price(
+    session: Session, author: Author, version: str, valid_to: datetime, *, is_confirmed: bool = False
+) -> Price:
+    """Set the moment from which a price card no longer holds.
+
+    Raises NotFound, InvalidRequest, Conflict, or EffectUnconfirmed where that moment is in the past and the caller has
+    not confirmed the effect.
+    """
     row = session.get(Price, version)
     if row is None:
         raise NotFound(f"no price card has the version {version!r}")
-    row.valid_to = valid_to
-    _check_card(session, row)
-    session.flush()
+    _check_end(session, author, row, valid_to, is_confirmed=is_confirmed)
+    _set_end(session, author, row, valid_to, "price.end", {"confirmed": True} if is_confirmed else {})
     return row
 
 
-def end_standard_cost(session: Session, author: Author, version: str, valid_to: datetime) -> StandardCost:
+def end_standard_cost(
+    session: Session, author: Author, version: str, valid_to: datetime, *, is_confirmed: bool = False
+) -> StandardCost:
     """Set the moment from which a standard cost card no longer holds. Raises as `end_price` does."""
-    begin_change(session, author, "standard_cost.end", version, {"valid_to": valid_to.isoformat()})
     row = session.get(StandardCost, version)
     if row is None:
         raise NotFound(f"no standard cost card has the version {version!r}")
+    _check_end(session, author, row, valid_to, is_confirmed=is_confirmed)
+    _set_end(session, author, row, valid_to, "standard_cost.end", {"confirmed": True} if is_confirmed else {})
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class EndEffect:
+    """What ending a card does: which card (if any) prices its model from then on, and whether that is in the past."""
+
+    version: str
+    ends_at: datetime
+    is_past: bool
+    next_version: str | None
+
+    @property
+    def sentence(self) -> str:
+        """Say it."""
+        when = self.ends_at.isoformat()
+        said = f"requests from {when} on are unpriced: no other card holds for them then"
+        if self.next_version is not None:
+            said = f"requests from {when} on are priced with the card {self.next_version!r}"
+        if self.is_past:
+            said += f"; those since then that were priced with {self.version!r} keep that price on their records"
+        return said
+
+
+def effect_of_end(session: Session, author: Author, version: str, valid_to: datetime) -> EndEffect:
+    """Return what ending a price card or standard cost card would do, changing nothing. Raises NotFound."""
+    row = session.get(Price, version) or session.get(StandardCost, version)
+    if row is None:
+        raise NotFound(f"no card has the version {version!r}")
+    return _effect(session, author, row, valid_to)
+
+
+def _effect(session: Session, author: Author, row: Price | StandardCost, valid_to: datetime) -> EndEffect:
+    # The latest moment of the two: a card that ended long ago may have been followed by another.
+    at = max(valid_to, author.at)
+    others = [card for card in load_cards(session, row.model) if card.version != row.version]
+    provider, tenant = (row.provider, row.tenant_id) if isinstance(row, Price) else ("", "")
+    following = [PriceBook(others).card_for(row.model, tenant, moment, provider) for moment in {valid_to, at}]
+    held = None if None in following else following[-1]
+    return EndEffect(row.version, valid_to, valid_to < author.at - GRACE, None if held is None else held.version)
+
+
+def _check_end(
+    session: Session, author: Author, row: Price | StandardCost, valid_to: datetime, *, is_confirmed: bool
+) -> None:
+    if is_confirmed or valid_to >= author.at - GRACE:
+        return
+    effect = _effect(session, author, row, valid_to)
+    raise EffectUnconfirmed(
+        f"the card {row.version!r} would end at {valid_to.isoformat()}, which is in the past: {effect.sentence}. "
+        'To end it all the same, send "effect": "confirmed"; to follow it by another card, POST it with '
+        f'"replaces": "{row.version}"',
+        param="valid_to",
+    )
+
+
+def _set_end(
+    session: Session,
+    author: Author,
+    row: Price | StandardCost,
+    valid_to: datetime,
+    action: str,
+    more: dict[str, object],
+) -> None:
+    begin_change(session, author, action, row.version, {"valid_to": valid_to.isoformat(), **more})
+    session.refresh(row)  # as it is under the write lock
     row.valid_to = valid_to
     _check_card(session, row)
     session.flush()
-    return row
 
 
 def load_cards(session: Session, model: str | None = None) -> list[AnyCard]:
@@ -188,6 +303,11 @@ def card_of_price(row: Price) -> PriceCard:
             batch_usd_per_mtok=_as_decimals(written.get("batch_usd_per_mtok", {})),
             batch_tiers={
                 cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
+                for tier in tiers
+            },
+            service_tiers=_tiers_as_decimals(written.get("service_tiers", {})),
+            service_tiers_above={
+                cast(int, tier["above_input_tokens"]): _tiers_as_decimals(tier.get("service_tiers", {}))
                 for tier in tiers
             },
         )
@@ -231,6 +351,14 @@ def _as_text(rates: Mapping[Leaf, Decimal]) -> dict[str, str]:
 
 def _as_decimals(rates: object) -> dict[Leaf, Decimal]:
     return {leaf: Decimal(rate) for leaf, rate in cast("Mapping[Leaf, str]", rates).items()}
+
+
+def _tiers_as_text(tiers: Mapping[str, Mapping[Leaf, Decimal]]) -> dict[str, dict[str, str]]:
+    return {name: _as_text(rates) for name, rates in tiers.items()}
+
+
+def _tiers_as_decimals(tiers: object) -> dict[str, dict[Leaf, Decimal]]:
+    return {name: _as_decimals(rates) for name, rates in cast("Mapping[str, object]", tiers).items()}
 
 
 def _refuse_taken_version(session: Session, version: str) -> None:

@@ -16,6 +16,7 @@ from contracts.least_tokens import least_call_tokens, least_tokens
 from contracts.openai_usage import usage_from_openai
 from contracts.plain_counts import plain_counts
 from contracts.records import CountMethod
+from contracts.service_tiers import reported_tier
 from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 
 # Under their own names: every chat's way leads through them.
@@ -23,9 +24,11 @@ _decode_chunk: Final = msgspec.json.Decoder(ChatChunk).decode
 _decode_generated: Final = GENERATED.decoder.decode
 _fields_of: Final = msgspec.structs.astuple
 # Structs' fields in their order: one call gives them all, where each would else be looked up.
-_ChunkFields: TypeAlias = tuple[list[ChunkChoice] | None, OpenAIUsage | None, str | None, str | None, msgspec.Raw]
+_ChunkFields: TypeAlias = tuple[
+    list[ChunkChoice] | None, OpenAIUsage | None, str | None, str | None, msgspec.Raw, object
+]
 _ChoiceFields: TypeAlias = tuple[int, ChunkDelta | None, str | None, str | None, object]
-_GeneratedFields: TypeAlias = tuple[list[ReplyChoice] | None, OpenAIUsage | None, str | None, str | None]
+_GeneratedFields: TypeAlias = tuple[list[ReplyChoice] | None, OpenAIUsage | None, str | None, str | None, object]
 
 ReplyT = TypeVar("ReplyT")
 
@@ -46,6 +49,7 @@ class AnswerReader:
     body = b""  # of a whole answer
     served_model = ""  # as the sink is told it
     served_version = ""
+    service_tier: str | None = None  # that it says it was answered at
     is_done = False  # the stream has said so
     advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
@@ -83,6 +87,7 @@ class AnswerReader:
             finish_reason=self.finish_reason,
             model=self.model,
             gap_clock="gateway",
+            service_tier=self.service_tier,
             answer_bytes=self._answer_bytes,
         )
 
@@ -106,13 +111,15 @@ class AnswerReader:
                 chunk = _decode_chunk(data_without)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
-        choices, usage, model, version, error_said = cast(_ChunkFields, _fields_of(chunk))
+        choices, usage, model, version, error_said, tier = cast(_ChunkFields, _fields_of(chunk))
         if error_said and bytes(error_said) != b"null":
             raise UpstreamBroken(message_in(data) or f"target {self._target!r} reported an error in its stream")
         if usage is not None:
             self.take_usage(usage)
         elif choices is None and (message := message_in(data)):  # as vLLM reported errors before 0.10
             raise UpstreamBroken(message)
+        if tier is not None:
+            self._take_tier(tier, None)
         if not self.model and (model or not self._is_named):
             self._name(model, version)
         deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
@@ -154,9 +161,11 @@ class AnswerReader:
     def _take_generated(self, body: bytes) -> None:
         reply = self._read(body, _decode_generated)
         self._reply = reply
-        choices, usage, model, version = cast(_GeneratedFields, _fields_of(reply))
+        choices, usage, model, version, tier = cast(_GeneratedFields, _fields_of(reply))
         if choices is None:
             raise self._without_content(body)
+        if tier is not None:
+            self._take_tier(tier, None)
         if usage is not None:
             self.take_usage(usage)
         if self.count_method == "none":
@@ -190,6 +199,8 @@ class AnswerReader:
 
     def take_usage(self, reported: OpenAIUsage) -> None:
         """Take what the target says was used; one that contradicts itself stays unknown."""
+        if reported.service_tier is not None or reported.speed is not None:
+            self._take_tier(reported.speed, reported.service_tier)
         # Some servers repeat cumulative usage on every chunk: the last report holds.
         try:
             self._take(usage_from_openai(reported))
@@ -204,6 +215,15 @@ class AnswerReader:
         self.count_method = "reported" if is_known else "none"
         if self._sink is not None:
             self._sink.report(usage, self.count_method)
+
+    def _take_tier(self, said: object, said_besides: object) -> None:
+        """Take the service tier that an answer reports: the latest word holds, unless that is the standard one."""
+        tier = reported_tier(said, said_besides)
+        if tier is None or tier == self.service_tier or (not tier and self.service_tier):
+            return
+        self.service_tier = tier
+        if self._sink is not None:
+            self._sink.answered_at(tier)
 
     def _name(self, model: str | None, version: str | None) -> None:
         """Tell the sink what answers: as a stream's first chunk says it, or the first one that does."""

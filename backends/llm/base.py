@@ -98,6 +98,9 @@ class Sink(DeltaSink, Protocol):
         Either is empty where it is not known. Told again where another target answers in the end.
         """
 
+    def answered_at(self, tier: str) -> None:
+        """Take the service tier that the target says it answers at; empty: the standard one."""
+
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
 
@@ -158,6 +161,7 @@ class PassingSink(Protocol):
     def whole(self, body: bytes) -> None: ...
     def report(self, usage: Usage, count_method: CountMethod) -> None: ...
     def served(self, model: str, version: str) -> None: ...
+    def answered_at(self, tier: str) -> None: ...
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None: ...
 
 

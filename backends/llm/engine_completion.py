@@ -13,7 +13,7 @@ from contracts.wire import ModelHello
 if TYPE_CHECKING:
     from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
 
-_HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo"}
+_HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo", "service_tier", "speed"}
 
 
 async def prompts_of(

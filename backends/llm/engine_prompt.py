@@ -50,7 +50,7 @@ class _NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
 
 
 _tool_decoder: Final = msgspec.json.Decoder(_Tool)
-_HONOURED: Final = IDLE.union(ChatRequest.__struct_fields__)
+_HONOURED: Final = IDLE.union(ChatRequest.__struct_fields__) - {"service_tier", "speed"}
 
 
 async def prompt_of(

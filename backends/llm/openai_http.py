@@ -183,6 +183,7 @@ class _SentOnIdle(SentRequest):
         self.usage, self.count_method = reader.usage, reader.count_method
         self.finish_reason, self.model = reader.finish_reason, reader.model
         self.body, self.served_model, self.served_version = reader.body, reader.served_model, reader.served_version
+        self.service_tier = reader.service_tier or ""
 
     def account(self) -> Result:
         """Give the reply's account."""

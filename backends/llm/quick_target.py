@@ -18,7 +18,16 @@ from contracts.usage import UNKNOWN_USAGE, Usage
 class SentRequest(ABC):
     """A request that was sent at once, and its reply, of which the most is said here once it is concluded."""
 
-    __slots__ = ("usage", "count_method", "finish_reason", "model", "body", "served_model", "served_version")
+    __slots__ = (
+        "usage",
+        "count_method",
+        "finish_reason",
+        "model",
+        "body",
+        "served_model",
+        "served_version",
+        "service_tier",
+    )
 
     def __init__(self) -> None:
         self.usage: Usage = UNKNOWN_USAGE
@@ -28,6 +37,7 @@ class SentRequest(ABC):
         self.body = b""  # of a whole answer that no sink takes
         self.served_model = ""  # as `Sink.served` is told it
         self.served_version = ""
+        self.service_tier = ""  # that it says it was answered at, where that is not the standard one
 
     @abstractmethod
     def conclude(self, error: Exception | None) -> None:

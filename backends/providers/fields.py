@@ -16,7 +16,7 @@ _GENERATION: Final = frozenset(
 )
 _CHAT: Final = _GENERATION | frozenset(
     "messages functions function_call modalities prediction audio response_format tools tool_choice "
-    "parallel_tool_calls logprobs top_logprobs verbosity service_tier store "
+    "parallel_tool_calls logprobs top_logprobs verbosity service_tier speed store "
     "thinking web_search_options".split()
 )
 _FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -61,7 +61,7 @@ def fields_of(order: Order) -> dict[str, Any]:
     for name, value in order.fields.items():
         if name in _LEFT_OUT or (name not in _CHOSEN and not _says_something(name, value)):
             continue
-        if name not in known:
+        if name not in known or (name == "speed" and _provider_of(order) != "anthropic"):
             raise unsupported(model_of(order), name)
         given[name] = value
     if order.operation == CHAT:
@@ -109,11 +109,14 @@ def _check_parts(order: Order) -> None:
 
 def _translated_parts(order: Order) -> frozenset[str] | None:
     """Give the kinds of content that reach the provider; `None` where all are passed on as they are."""
-    model = model_of(order)
-    provider = order.parameters.get("custom_llm_provider") or model.partition("/")[0]
-    if provider == "vertex_ai" and "claude" in model:
+    provider = _provider_of(order)
+    if provider == "vertex_ai" and "claude" in model_of(order):
         return _CLAUDE_PARTS
-    return _TRANSLATED_PARTS.get(str(provider))
+    return _TRANSLATED_PARTS.get(provider)
+
+
+def _provider_of(order: Order) -> str:
+    return str(order.parameters.get("custom_llm_provider") or model_of(order).partition("/")[0])
 
 
 def _says_something(name: str, value: object) -> bool:

@@ -21,6 +21,7 @@ class Rendering:
         self._id = ""
         self._created = 0
         self._served = ""
+        self._tier: dict[str, str] = {}
 
     def event(self, chunk: Mapping[str, Any], served: str) -> bytes | None:
         """Give a chunk as a server-sent event; `None` where it says nothing. `served` is the model that answers."""
@@ -45,6 +46,9 @@ class Rendering:
         self._id = self._id or str(found.get("id") or "")
         self._created = self._created or int(found.get("created") or 0)
         self._served = self._served or served
+        tier = found.get("service_tier")
+        if isinstance(tier, str) and tier:
+            self._tier = {"service_tier": tier}
 
     def _sent(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
         kind = "text_completion" if self._is_text else "chat.completion.chunk"
@@ -52,7 +56,15 @@ class Rendering:
 
     def _body(self, kind: str, choices: list[dict[str, Any]], more: Mapping[str, Any]) -> dict[str, Any]:
         model = self._served or self._model
-        return {"id": self._id, "object": kind, "created": self._created, "model": model, "choices": choices, **more}
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": model,
+            "choices": choices,
+            **self._tier,
+            **more,
+        }
 
     def _streamed(self, choice: Mapping[str, Any]) -> dict[str, Any]:
         delta = _plain(choice.get("delta") or {})

@@ -8,6 +8,7 @@ _OUTPUT_PARTS: Final = (
     *("reasoning_tokens", "audio_tokens", "image_tokens"),
     *("accepted_prediction_tokens", "rejected_prediction_tokens"),
 )
+_TIERS: Final = ("service_tier", "speed")  # where Anthropic says at which service tier it has answered
 _LIFETIMES: Final = "cache_creation_token_details"
 
 
@@ -33,6 +34,7 @@ def reported_usage(found: Mapping[str, Any], *, has_guessed: bool, is_complete: 
         usage["prompt_tokens_details"] = inputs
     if outputs:
         usage["completion_tokens_details"] = outputs
+    usage |= {name: found[name] for name in _TIERS if isinstance(found.get(name), str)}
     return {name: value for name, value in usage.items() if value is not None}
 
 

@@ -84,7 +84,7 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
     card = row["card"]
     rates = card.get("usd_per_mtok", card)
     others = [leaf for leaf in rates if leaf not in _LEAVES] if isinstance(rates, Mapping) else []
-    others += [name for name in ("tiers", "batch_usd_per_mtok") if card.get(name)]
+    others += [name for name in ("tiers", "batch_usd_per_mtok", "service_tiers") if card.get(name)]
     return {
         "Model": row["model"],
         "Version": row["version"],
@@ -137,12 +137,17 @@ def _new_price(visit: Visit) -> None:
         provider = left.text_input("Provider", max_chars=63, help="Holds for its targets alone; empty: any")
         tenant = middle.text_input("Tenant", max_chars=63, help="Holds for it alone, before the general card")
         standard = right.checkbox("A standard cost card of a model of our own")
+        replaces = left.text_input(
+            "Replaces", max_chars=120, help="Version of the card that ends where this one begins; empty: none"
+        )
         if submit("Create card", may=may):
             try:
                 body = _body(visit, model, version, begins, rates, provider, tenant, is_standard=standard)
             except InvalidRequest as error:
                 show_refusal(error)
                 return
+            if replaces.strip() and not standard:
+                body["replaces"] = replaces.strip()
             with outcome(f"Card {version} created"):
                 visit.control.post("/v1/standard-costs" if standard else "/v1/prices", body)
 
@@ -184,7 +189,13 @@ def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:
             ends = st.datetime_input(
                 "Ends", moment(visit, visit.now.isoformat()), disabled=not may, help=f"{visit.viewer.zone.key}"
             )
-            st.caption("What runs from then on has no price until another card begins.")
+            st.caption("Requests after this date are unpriced until a new price card starts.")
+            confirmed = st.checkbox(
+                "End it although the date is in the past",
+                disabled=not may,
+                help="Requests since then keep the price on their records; leave this off to read what would change",
+            )
             if submit("End this card", may=may):
+                body = {"valid_to": utc_of(visit, ends), "effect": "confirmed" if confirmed else None}
                 with outcome(f"Card {card['version']} ends"):
-                    visit.control.patch(f"{path}/{path_segment(card['version'])}", {"valid_to": utc_of(visit, ends)})
+                    visit.control.patch(f"{path}/{path_segment(card['version'])}", body)

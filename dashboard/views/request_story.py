@@ -126,8 +126,13 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
 
 
 def _priced_as(request: SingleRequest) -> str:
-    """Name the price card, or why there is none."""
+    """Name the price card, or what has no price and why."""
+    if request.unpriced_leaves:
+        return f"without {', '.join(request.unpriced_leaves)}: no price"
+    tier = request.labels["service_tier"]
     reasons = {"failed": "failed: costs nothing", "unknown_usage": "usage unknown", "unpriced": "no price"}
+    if request.labels["price_state"] == "unpriced" and tier:
+        return f"no price for service tier {tier}"
     card = reasons.get(request.labels["price_state"]) or request.labels["price_version"] or "no price"
     return f"{card}, estimated" if request.labels["count_method"] == "estimate" and request.cost_usd else card
 
@@ -224,6 +229,8 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
         name = "not on the card" if is_known else "all of it: the card is not known"
         rows.append({"Tokens of": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
     number = st.column_config.NumberColumn
+    if costs.missing:
+        st.warning(costs.missing)
     show_table(
         "Cost, line by line",
         Table(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),

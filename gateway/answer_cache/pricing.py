@@ -2,8 +2,12 @@
 
 from typing import Final
 
+from msgspec import structs
+
 from contracts.caching import CachePolicy
+from contracts.plain_counts import plain_counts
 from contracts.prices import UNPRICED, AnyCard, Cost
+from contracts.service_tiers import UNDECIDED
 from gateway.answer_cache.kept_answer import KeptAnswer
 from gateway.life import Life
 from gateway.settlement import Settlement
@@ -13,10 +17,12 @@ HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced wi
 
 def price_hit(life: Life, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement) -> tuple[Cost, int | None]:
     """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
+    tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
     card = settlement.card_of(
-        answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, is_batched=life.is_batched
+        answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, tier=tier
     )
-    return price_by(card, answer, policy, settlement, life.operation)
+    cost, whole = price_by(card, answer, policy, settlement, life.operation)
+    return structs.replace(cost, tier=tier) if tier else cost, whole
 
 
 def price_by(
@@ -28,9 +34,11 @@ def price_by(
     """
     if card is None:
         return UNPRICED, None
-    whole = answer.cost_pico_usd
-    if card.version != answer.price_version:
-        whole = settlement.bill_usage(answer.usage, operation, card, answer.kind or answer.seller).total_pico_usd
+    whole, unpriced = answer.cost_pico_usd, UNPRICED.unpriced
+    if card.version != answer.price_version or plain_counts(answer.usage) is None:
+        made = settlement.bill_usage(answer.usage, operation, card, answer.kind or answer.seller)
+        whole, unpriced = made.total_pico_usd, made.unpriced
     paid = 0 if not policy.hit_price else None if whole is None else policy.price_of(whole)
     parts = {} if paid is None else {"hit": paid}
-    return Cost(paid, parts, (), card.version + HIT_MARK, card.basis), whole
+    missing = unpriced if policy.hit_price else ()  # a free hit lacks no price
+    return Cost(paid, parts, missing, card.version + HIT_MARK, card.basis), whole

@@ -76,6 +76,10 @@ class AttemptSink:
         """Pass on what answers."""
         self._sink.served(model, version)
 
+    def answered_at(self, tier: str) -> None:
+        """Pass on the service tier."""
+        self._sink.answered_at(tier)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._sink.report(usage, count_method)

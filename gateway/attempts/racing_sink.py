@@ -64,6 +64,10 @@ class RacingSink:
         """Take how to hold the producer back: no client waits for one that is not ahead."""
         self._pass_or_keep(lambda: self._sink.attach_flow(pause, resume))
 
+    def answered_at(self, tier: str) -> None:
+        """Take the service tier, which stands on the ledger whoever answers."""
+        self._progress.service_tier = tier
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Take what is known of the usage, which stands on the ledger whoever answers."""
         self._progress.usage, self._progress.count_method = usage, count_method

@@ -2,13 +2,14 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints
 
 from backends.control import prices
 from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
+from contracts.control import Price, StandardCost
 from contracts.usage import Leaf
 from gateway.control.access import Admin
 from gateway.control.fields import (
@@ -42,12 +43,23 @@ BatchRates = Annotated[
 ]
 
 
+ServiceTiers = Annotated[
+    dict[str, dict[Leaf, UsdPerMtok]],
+    Field(
+        max_length=20,
+        description='Prices by service tier, such as {"flex": {"input_text": "0.07"}}; a leaf left out keeps its price '
+        'and "*" stands for every tier that is not named. A tier without prices is unpriced',
+    ),
+]
+
+
 class TierBody(Body):
     """Prices for the whole request once its input exceeds a number of tokens."""
 
     above_input_tokens: int = Field(ge=0, le=1_000_000_000)
     usd_per_mtok: Rates
     batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
+    service_tiers: ServiceTiers = Field(default_factory=dict)
 
 
 class PriceBody(Body):
@@ -57,6 +69,7 @@ class PriceBody(Body):
     version: Version = Field(description="Stands on every row it priced, and is never reused")
     usd_per_mtok: Rates
     batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
+    service_tiers: ServiceTiers = Field(default_factory=dict)
     tiers: list[TierBody] = Field(default_factory=list, max_length=20)
     usd_per_request: UsdPerRequest = Decimal(0)
     provider: Annotated[
@@ -67,6 +80,14 @@ class PriceBody(Body):
     tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
+    replaces: Annotated[str, StringConstraints(max_length=120)] | None = Field(
+        default=None,
+        description="The version of a card of the same model, provider and tenant that ends where this one begins "
+        "(by default now), in one transaction",
+    )
+    effect: Literal["confirmed"] | None = Field(
+        default=None, description="Needed where it replaces a card from a moment in the past on"
+    )
 
 
 class StandardCostBody(Body):
@@ -85,9 +106,22 @@ class StandardCostBody(Body):
 
 
 class EndBody(Body):
-    """When a card ends."""
+    """When a card ends, and whether its effect is only to be shown, or is confirmed."""
 
     valid_to: Moment
+    effect: Literal["preview", "confirmed"] | None = Field(
+        default=None,
+        description="preview: change nothing and return the effect. confirmed: needed where valid_to is in the past",
+    )
+
+
+class EffectOut(Resource):
+    """What ending a card does."""
+
+    ends_at: datetime
+    is_past: bool
+    next_version: str | None = Field(description="The card that holds from then on; null: requests are unpriced")
+    sentence: str
 
 
 class PriceOut(Resource):
@@ -101,6 +135,7 @@ class PriceOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
+    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
 
 
 class StandardCostOut(Resource):
@@ -118,16 +153,18 @@ class StandardCostOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
+    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
 
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it overlaps another card of the same model, provider and tenant: end that one first."""
+    """Refused where it overlaps another card of the same model, provider and tenant: replace or end that one."""
+    is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
     new = NewPrice(
         model=body.model,
         version=body.version,
         usd_per_mtok=body.usd_per_mtok,
-        valid_from=body.valid_from,
+        valid_from=author.at if is_now else body.valid_from,
         valid_to=body.valid_to,
         tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in body.tiers],
         usd_per_request=body.usd_per_request,
@@ -135,9 +172,15 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         tenant=body.tenant or "",
         batch_usd_per_mtok=body.batch_usd_per_mtok,
         batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in body.tiers},
+        service_tiers=body.service_tiers,
+        service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in body.tiers},
     )
     with database.session() as session:
-        return PriceOut.model_validate(prices.create_price(session, author, new))
+        if body.replaces is None:
+            return PriceOut.model_validate(prices.create_price(session, author, new))
+        is_confirmed = body.effect == "confirmed"
+        row = prices.replace_price(session, author, body.replaces, new, is_confirmed=is_confirmed)
+        return PriceOut.model_validate(row)
 
 
 @router.get("/prices", summary="List price cards")
@@ -150,8 +193,15 @@ def list_prices(wanted: Wanted, author: Admin, database: Database) -> Page[Price
 
 @router.patch("/prices/{version:path}", summary="End a price card")
 def end_price(version: VersionPath, body: EndBody, author: Admin, database: Database) -> PriceOut:
+    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
     with database.session() as session:
-        return PriceOut.model_validate(prices.end_price(session, author, version, body.valid_to))
+        effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
+        if body.effect == "preview":
+            row = session.get(Price, version)
+        else:
+            is_confirmed = body.effect == "confirmed"
+            row = prices.end_price(session, author, version, body.valid_to, is_confirmed=is_confirmed)
+        return PriceOut.model_validate(row).model_copy(update={"effect": effect})
 
 
 @router.post("/standard-costs", status_code=201, summary="Create a standard cost card")
@@ -170,5 +220,12 @@ def list_standard_costs(wanted: Wanted, author: Admin, database: Database) -> Pa
 
 @router.patch("/standard-costs/{version:path}", summary="End a standard cost card")
 def end_standard_cost(version: VersionPath, body: EndBody, author: Admin, database: Database) -> StandardCostOut:
+    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
     with database.session() as session:
-        return StandardCostOut.model_validate(prices.end_standard_cost(session, author, version, body.valid_to))
+        effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
+        if body.effect == "preview":
+            row = session.get(StandardCost, version)
+        else:
+            is_confirmed = body.effect == "confirmed"
+            row = prices.end_standard_cost(session, author, version, body.valid_to, is_confirmed=is_confirmed)
+        return StandardCostOut.model_validate(row).model_copy(update={"effect": effect})

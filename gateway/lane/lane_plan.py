@@ -83,11 +83,16 @@ class LaneTarget:
         """
         plain, rates = plain_counts(usage), self.text_rates
         if plain is None:
-            return usage.input_tokens, usage.output_tokens, bill(usage, CHAT.name, self.card).total_pico_usd, False
+            return usage.input_tokens, usage.output_tokens, self._whole_cost(usage), False
         tokens_in, tokens_out = plain
         if rates is None:
-            return tokens_in, tokens_out, bill(usage, CHAT.name, self.card).total_pico_usd, True
+            return tokens_in, tokens_out, self._whole_cost(usage), True
         return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1], True
+
+    def _whole_cost(self, usage: Usage) -> int | None:
+        """Return what usage costs; `None` if any of it has no price, which the dispatcher records."""
+        cost = bill(usage, CHAT.name, self.card)
+        return None if cost.unpriced else cost.total_pico_usd
 
 
 class OpenLane:

@@ -265,6 +265,10 @@ class PlainStream(Sending):
         """Refuse a whole answer: a stream was asked for."""
         raise UpstreamBroken(f"target {self._to.spec.id!r} answered a stream request with a whole answer")
 
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier, in case the answer does not reach its end."""
+        self.progress.service_tier = tier
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, in case it does not reach its end."""
         self.progress.usage = usage
@@ -297,7 +301,7 @@ class PlainStream(Sending):
         limit = self._let_in.output_limit
         is_known = is_known and (limit is None or tokens_out is None or tokens_out <= limit)
         is_known = is_known and not exceeds_money(self._let_in.reservation, cost)
-        if not tokens_in or tokens_out is None or not is_known:
+        if not tokens_in or tokens_out is None or not is_known or sent.service_tier:
             self.go_on(sent.account())
             return
         duration_ns = self._lane.monotonic_ns() - self.began_ns

@@ -218,7 +218,8 @@ class QuickCall(Following):
         let_in = self._let_in
         is_within = let_in.output_limit is None or (tokens_out or 0) <= let_in.output_limit * let_in.choices
         is_within = is_within and not exceeds_money(let_in.reservation, cost)
-        if not tokens_in or tokens_out is None or not is_priced or not is_within or sent.count_method != "reported":
+        is_within = is_within and sent.count_method == "reported" and not sent.service_tier
+        if not tokens_in or tokens_out is None or not is_priced or not is_within:
             self.go_on(sent.account())
             return
         self._duration_ns = duration_ns = self._lane.monotonic_ns() - self.began_ns

@@ -192,6 +192,8 @@ class QuickHits:
             card = settlement.card_of(answer.model, shelf.tenant, answer.seller, now_ns, shelf.snapshot)
             known = shelf.prices[name] = (entry, *price_by(card, answer, shelf.policy, settlement, CHAT.name))
         _, cost, whole_pico_usd = known
+        if cost.unpriced:
+            return None
         total, counters = cost.total_pico_usd, shelf.lines
         reservation, told = None, b""
         if counters is not None:

@@ -250,7 +250,7 @@ def _read(exchange: Exchange) -> ChatRequest | None:
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request
-    if type(request) is not ChatRequest or request.user:
+    if type(request) is not ChatRequest or request.user or request.service_tier or request.speed:
         return None
     is_looked_into = bool(request.tools or request.response_format) and facts_wanted(request) is not None
     return None if is_looked_into else request

@@ -8,6 +8,7 @@ from typing import Final
 from contracts.configuration import ModelSpec, Snapshot
 from contracts.prices import AnyCard, PriceCard
 from contracts.records import GpuShare
+from contracts.service_tiers import ANY_TIER, BATCH, UNDECIDED
 from contracts.usage import Leaf, Usage
 from gateway.limits.demand import Rates
 
@@ -24,7 +25,7 @@ class Quotes:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._kept: OrderedDict[tuple[str, str, bool, bool], _Quote] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, bool, str], _Quote] = OrderedDict()
 
     def rates(
         self,
@@ -35,32 +36,31 @@ class Quotes:
         now_ns: int,
         *,
         generates: bool,
-        is_batched: bool = False,
+        tier: str = "",
     ) -> Rates:
-        """Give what each token costs at most; rates without money where any target of the pool has no price.
+        """Return what each token costs at most; rates without money if any target of the pool has no price.
 
-        What generates nothing needs no price for output. What a batch asks is quoted at the cards' batch prices.
+        What generates nothing needs no price for output. What asks for a service tier is quoted at the tier's prices;
+        if the provider is to choose the tier ("auto"), at the highest prices that the cards have.
         """
-        quote = self._quote(model, tenant, snapshot, now_ns, generates, is_batched)
+        quote = self._quote(model, tenant, snapshot, now_ns, generates, tier)
         return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
 
     def constant(self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> Rates | None:
         """Give what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
-        rates = self._quote(model, tenant, snapshot, now_ns, generates=True, is_batched=False).rates
+        rates = self._quote(model, tenant, snapshot, now_ns, generates=True, tier="").rates
         return rates if rates is not None and rates.is_priced else None
 
     def _quote(
-        self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int, generates: bool, is_batched: bool
+        self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int, generates: bool, tier: str
     ) -> "_Quote":
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._kept.clear()
-        name = (model.id, tenant, generates, is_batched)
+        name = (model.id, tenant, generates, tier)
         quote = self._kept.get(name)
         if quote is None or now_ns >= quote.until_ns:
-            cards = _cards(model, tenant, snapshot, now_ns)
-            if is_batched:
-                cards = [card.at_batch_rate() for card in cards]
+            cards = _at_tier(_cards(model, tenant, snapshot, now_ns), tier)
             quote = self._kept[name] = _Quote(cards, generates, now_ns + _KEPT_NS)
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
@@ -84,6 +84,17 @@ def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> li
     moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
     sellers = {target.provider or target.kind for target in snapshot.pools[model.pool].targets}
     found = [snapshot.prices.card_for(model.id, tenant, moment, seller) for seller in sorted(sellers)]
+    return [] if None in found else [card for card in found if card is not None]
+
+
+def _at_tier(cards: list[AnyCard], tier: str) -> list[AnyCard]:
+    """Return the cards at a service tier, none at all if one of them has no price for it."""
+    if not tier:
+        return cards
+    if tier == UNDECIDED:
+        named = [card.at_tier(name) for card in cards for name in card.tier_names - {BATCH, ANY_TIER}]
+        return cards + [card for card in named if card is not None]
+    found = [card.at_tier(tier) for card in cards]
     return [] if None in found else [card for card in found if card is not None]
 
 

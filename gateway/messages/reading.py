@@ -154,8 +154,8 @@ def _refuse_fields(request: Prompt, body: bytes) -> None:
         if name in _NOT_OFFERED:
             raise InvalidRequest(f"{name} is not offered; leave it out", param=name)
         raise unknown_parameter(name)
-    if request.speed not in (None, "standard"):
-        raise InvalidRequest("speed is not 'standard', which is the only one offered", param="speed")
+    if request.speed not in (None, "standard", "fast"):
+        raise InvalidRequest("speed is neither 'standard' nor 'fast'", param="speed")
 
 
 def _check_blocks(message: Message, where: str) -> None:

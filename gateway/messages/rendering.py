@@ -36,6 +36,13 @@ _STARTS: Final[dict[Kind, dict[str, object]]] = {
 _REFUSAL: Final = {"type": "refusal", "category": None, "explanation": None}
 
 
+def _tier(name: str) -> dict[str, object]:
+    """Name the service tier as Anthropic does, which calls its fast one a speed."""
+    if name == "fast":
+        return {"service_tier": "standard", "speed": "fast"}
+    return {"service_tier": name or "standard"}
+
+
 class MessageRenderer(AnswerRenderer):
     """Renders one message. A message has one choice: what a target makes of others is left out."""
 
@@ -51,6 +58,7 @@ class MessageRenderer(AnswerRenderer):
         self._end: dict[str, object] = {"stop_reason": "end_turn", "stop_sequence": None}
         self._cause: TollkeeperError | None = None
         self.usage_at_start = UNKNOWN_USAGE  # what the target reports before its answer
+        self.service_tier = ""  # that the target says it answers at
 
     def opening(self, index: int) -> bytes:
         """Render the event that opens the message's stream."""
@@ -115,7 +123,7 @@ class MessageRenderer(AnswerRenderer):
             "model": self._model,
             "content": content,
             **end,
-            "usage": usage | {"service_tier": "standard"},
+            "usage": usage | _tier(self.service_tier),
         }
 
     def _begin(self, block: Block) -> bytes:

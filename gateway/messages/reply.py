@@ -39,6 +39,11 @@ class MessagesReply(TranslatedReply):
         if not resumes:
             self._renderer = self._message = self._new_message()
 
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier, which the message's usage names."""
+        super().answered_at(tier)
+        self._message.service_tier = tier
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, which a stream opens with where it comes first."""
         super().report(usage, count_method)

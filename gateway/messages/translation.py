@@ -114,6 +114,7 @@ def _sampling(request: MessagesRequest) -> dict[str, Any]:
         "top_p": request.top_p,
         "top_k": request.top_k,
         "user": user[:MAX_USER_LENGTH] if user else None,
+        "speed": request.speed if request.speed != "standard" else None,
     }
     return {name: value for name, value in stated.items() if value is not None}
 

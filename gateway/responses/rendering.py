@@ -38,6 +38,11 @@ class ResponseFacts:
     chat: TranslatedChat  # with what the model's route sets
 
 
+def _tier(answered: str | None, asked: str | None) -> str:
+    """Name the service tier as OpenAI does: the one that answered, else the one asked for."""
+    return (answered or "default") if answered is not None else asked or "auto"
+
+
 class ResponseRenderer(AnswerRenderer):
     """Renders one response, as events or whole."""
 
@@ -48,6 +53,7 @@ class ResponseRenderer(AnswerRenderer):
         self._is_opened = False
         self._output = Output(facts.request_id, self._tell)
         self.ended_by: TollkeeperError | None = None  # what of ours cut it
+        self.service_tier: str | None = None  # that the target says it answers at
         self.response: Fields = {}  # as the client gets it at the end
 
     def opening(self, index: int) -> bytes:
@@ -175,7 +181,7 @@ class ResponseRenderer(AnswerRenderer):
                 "summary": None,
             },
             "safety_identifier": request.safety_identifier,
-            "service_tier": request.service_tier or "auto",
+            "service_tier": _tier(self.service_tier, request.service_tier),
             "store": request.is_stored,
             "temperature": facts.chat.temperature,
             "text": {

@@ -45,6 +45,11 @@ class ResponseReply(TranslatedReply):
         if not resumes:
             self._renderer = self._response = ResponseRenderer(self._of)
 
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier, which the response names."""
+        super().answered_at(tier)
+        self._response.service_tier = tier
+
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Render what an upstream's event carries."""
         for delta in with_logprobs(data, deltas) if self._wants_logprobs else deltas:

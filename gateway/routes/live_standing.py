@@ -60,7 +60,7 @@ class LiveStanding:
             life.snapshot,
             self._clock.wall_ns(),
             generates=generates,
-            is_batched=life.is_batched,
+            tier=life.asked_tier,
         )
         return rates.at_start(tokens_in, self._output_tokens(model))[MONEY] if rates.is_priced else None
 

@@ -126,6 +126,10 @@ def test_machines_and_books_are_found_by_name(control_database: ControlDatabase,
     record(requests_at(an_hour_ago, f"t-{run}", 1, replica=f"short-{run}", **made))
     record(requests_at(an_hour_ago, f"t-{run}", 1, replica=f"closed-{run}", **made, wasted_tokens=1))
     record(requests_at(now, f"unpriced-{run}", 3, model="free"))
+    priced = {"cost_pico_usd": 5, "cost_basis": "price_card"}
+    record(requests_at(now, f"partly-{run}", 2, model="sound", unpriced_leaves=["input_audio"], **priced))
+    record(requests_at(now, f"partly-{run}", 4, model="sound", **priced))
+    record(requests_at(now, f"tier-{run}", 2, model="fast", service_tier="scale"))
     kinds = ("saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "unpriced_usage")
     with control_database.session() as session:
         for kind in kinds:
@@ -147,8 +151,14 @@ def test_machines_and_books_are_found_by_name(control_database: ControlDatabase,
         ("ledger_mismatch", f"short-{run}"),
         ("ledger_mismatch", "odd"),
         ("unpriced_usage", f"unpriced-{run}/free"),
+        ("unpriced_usage", f"partly-{run}/sound"),
+        ("unpriced_usage", f"tier-{run}/fast"),
     }
     assert found["gpu_fault", f"fallen-{run}/xid"].severity == "page"
     assert "2 of 5 steps" in found["telemetry_loss", f"steps/{lossy}"].summary
     assert "3 requests of unpriced" in found["unpriced_usage", f"unpriced-{run}/free"].summary
+    assert "add a price card" in found["unpriced_usage", f"unpriced-{run}/free"].summary
+    partly = found["unpriced_usage", f"partly-{run}/sound"].summary
+    assert partly.startswith("2 requests of partly") and "no price for input_audio" in partly
+    assert "service tiers without one: scale" in found["unpriced_usage", f"tier-{run}/fast"].summary
     client.close()

@@ -43,8 +43,8 @@ def test_failures_and_unknown_usage_raise_no_alert_and_a_missing_kind_is_named(
     record([request(at, who=Identity(f"partly-{name}"), usage=heard, **partly)])
     record([request(at, who=Identity(f"bare-{name}"), usage=USAGE) for _ in range(2)])
     assert summaries() == {
-        f"partly-{name}": f"partly-{name}, last day: 1 request to llama used input audio, for which the price card has "
-        "no price; that part is on no bill; add its price to the card",
-        f"bare-{name}": f"bare-{name}, last day: 2 requests to llama have no price and are on no bill; "
-        "add a price card",
+        f"partly-{name}": f"1 request of partly-{name} to llama in the last day have no price for input_audio: "
+        "the rest of them is billed; replace the price card by one that prices input_audio",
+        f"bare-{name}": f"2 requests of bare-{name} to llama in the last day have no price: "
+        "they are on no bill; add a price card",
     }

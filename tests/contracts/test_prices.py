@@ -132,13 +132,14 @@ def test_parts_sum_to_the_total_and_each_leaf_is_priced_or_named(usage, rates, t
     cost = cost_of(usage, card)
     assert all(isinstance(part, int) and part >= 0 for part in cost.parts.values())
     if cost.total_pico_usd is None:
-        assert cost.unpriced or not usage.is_known
+        assert (cost.unpriced and not cost.parts) or not usage.is_known
+        assert not cost.unpriced or cost.basis == "unpriced"
     else:
         assert usage.is_known
-        assert not cost.unpriced
         assert cost.total_pico_usd == sum(cost.parts.values())
     used = {leaf for leaf, count in usage.reported().items() if count}
     assert used <= set(cost.parts) | set(cost.unpriced)
+    assert not (cost.unpriced and cost.total_pico_usd is not None) or fee or used & set(cost.parts)
     assert not set(cost.parts) & set(cost.unpriced)
     assert set(cost.unpriced) <= used
 
@@ -168,14 +169,18 @@ def test_unknown_usage_has_no_price_even_where_everything_is_free():
 
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in ("input_text", "output_text")])
-def test_a_leaf_without_a_price_makes_the_total_unknown_only_when_it_was_used(leaf):
+def test_a_leaf_without_a_price_is_named_where_it_was_used_and_the_rest_is_billed(leaf):
     priced_as_output = leaf == "output_reasoning"
     used = cost_of(Usage(**{"input_text": 10, "output_text": 1, leaf: 1}), SMALL)
     assert used.unpriced == (() if priced_as_output else (leaf,))
-    assert used.total_pico_usd == (2_700_000 if priced_as_output else None)
+    assert used.total_pico_usd == (2_700_000 if priced_as_output else 2_100_000)
+    assert used.basis == "price_card"
     assert used.parts["input_text"] == 1_500_000
     unused = cost_of(Usage(**{"input_text": 10, "output_text": 1, leaf: 0}), SMALL)
     assert (unused.total_pico_usd, unused.unpriced) == (2_100_000, ())
+    alone = cost_of(Usage(**{"input_text": 0, leaf: 1}), SMALL)
+    assert (alone.total_pico_usd, alone.basis) == ((600_000, "price_card") if priced_as_output else (None, "unpriced"))
+    assert alone.unpriced == used.unpriced
 
 
 def test_reasoning_has_its_own_price_where_a_card_gives_one():
@@ -205,7 +210,7 @@ def test_reasoning_has_its_own_price_where_a_card_gives_one():
 def test_half_a_usage_is_not_billed_and_an_embedding_has_no_second_half(usage, operation, expected):
     assert is_billable(usage, operation) is expected
     cost = bill(usage, operation, SMALL)
-    assert (cost.total_pico_usd is not None) is (expected and not cost.unpriced)
+    assert (cost.total_pico_usd is not None) is expected
     assert (cost == UNPRICED) is not expected
     assert bill(usage, operation, None) == UNPRICED
 

@@ -21,7 +21,7 @@ def snapshot(*cards: AnyCard) -> Snapshot:
 
 
 def version_at(known: KnownCards, at_ns: int, of: Snapshot, tenant: str = "acme") -> str | None:
-    card = known.card_for("m", tenant, "openai_http", at_ns, of, is_batched=False)
+    card = known.card_for("m", tenant, "openai_http", at_ns, of, tier="")
     return None if card is None else card.version
 
 

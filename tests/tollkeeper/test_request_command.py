@@ -87,3 +87,38 @@ def test_a_request_lost_in_a_crash_is_found_by_its_code_and_its_figures_are_call
     assert [each["request_id"] for each in found["requests"]] == [identifier]
     said = " ".join(runner.invoke(app, ["request", "show", identifier, *place]).output.split())
     assert "error 500 lost_in_crash" in said and "are estimates" in said
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"cost_pico_usd": 10**6, "cost_basis": "price_card", "unpriced_leaves": ["input_audio"]},
+            "No price for input_audio on the price card m/1",
+        ),
+        (
+            {"cost_pico_usd": None, "cost_basis": "unpriced", "price_version": "", "service_tier": "scale"},
+            "No price for the service tier 'scale'",
+        ),
+        ({"cost_pico_usd": None, "cost_basis": "unpriced", "price_version": ""}, "No price card holds for"),
+    ],
+)
+def test_what_has_no_price_is_named(store: Any, place: list[str], facts: dict[str, Any], said: str) -> None:
+    moment = datetime.now(UTC) - timedelta(minutes=5)
+    one = request(
+        moment,
+        request_id=uuid7(int(moment.timestamp() * 1e9)).bytes,
+        who=Identity(f"tenant-{uuid4()}"),
+        usage=Usage(input_text=9, input_audio=4, output_text=2),
+        **{"price_version": "m/1", **facts},
+    )
+    writer = store.client("writer")
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, [one]), deduplication_token=str(uuid4()))
+    writer.close()
+    identifier = str(UUID(bytes=one.request_id))
+    shown = CliRunner().invoke(app, ["request", "show", identifier, *place]).output
+    assert said in " ".join(shown.split())
+    told = json.loads(CliRunner().invoke(app, ["request", "show", identifier, *place, "--json"]).output)["cost"]
+    assert said in told["missing"]
+    assert told["unpriced_leaves"] == facts.get("unpriced_leaves", [])
+    assert told["service_tier"] == facts.get("service_tier")

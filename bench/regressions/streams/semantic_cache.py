@@ -78,7 +78,9 @@ def _hits_by_embedding_alone(pairs: list[Pair]) -> list[bool]:
                 one, two = await child.embed(kept, "bench"), await child.embed(asked, "bench")
                 cosine = float(np.frombuffer(one.vector, "<f4") @ np.frombuffer(two.vector, "<f4"))
                 is_whole = one.is_whole and two.is_whole
-                found.append(is_whole and cosine >= SIMILARITY and figures_and_negations(kept) == figures_and_negations(asked))
+                found.append(
+                    is_whole and cosine >= SIMILARITY and figures_and_negations(kept) == figures_and_negations(asked)
+                )
             return found
         finally:
             await child.close()

@@ -80,7 +80,7 @@ EXAMPLES: list[tuple[str, PriceCard, list[Usage], str]] = [
     ),
     (
         "Anthropic, by the batch with the cache: about 0.41 (eonsr.com/en/claude-prompt-caching-math, 2025)",
-        listed("anthropic", "claude-sonnet-4-5").at_batch_rate(),
+        listed("anthropic", "claude-sonnet-4-5").at_tier("batch"),
         [anthropic(0, 0, written=100_000), *[anthropic(0, 1_000, read=100_000)] * 10],
         "0.4125",
     ),

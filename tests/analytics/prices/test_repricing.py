@@ -72,7 +72,7 @@ def billed(draw: st.DrawFn, midnight: datetime, book: PriceBook) -> RequestRecor
     at = midnight + timedelta(microseconds=offset_ns // 1000)
     card, operation = book.card_for(model, tenant, at, "any"), draw(st.sampled_from(["chat", "embeddings"]))
     if card is not None and draw(st.booleans()):
-        card = card.at_batch_rate()
+        card = card.at_tier("batch")
     usage = draw(usages)
     cost = bill(usage, operation, card)
     return request(
@@ -125,8 +125,37 @@ def test_another_card_prices_what_was_recorded_and_what_was_not(reader: StoreCli
     candidate = price_card("llama", "what-if", {"input_text": Decimal(1), "output_text": Decimal(2)})
     (line,) = reprice(reader, question, cards_from(NOON), candidate).lines
     assert line.recorded_pico_usd == 12 and line.recorded_unpriced_requests == 2
-    assert line.repriced_pico_usd == 2 * (1_000 * 10**6 + 100 * 2 * 10**6) + 5
-    assert (line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (1, 3)
+    priced_part = 1 * 10**6 + 1 * 2 * 10**6  # of the request whose audio has no price
+    assert line.repriced_pico_usd == 2 * (1_000 * 10**6 + 100 * 2 * 10**6) + priced_part + 5
+    assert (line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (0, 0)
+    silent = price_card("llama", "what-if", {"cache_read_text": Decimal(1)})
+    (line,) = reprice(reader, question, cards_from(NOON), silent).lines
+    assert (line.repriced_pico_usd, line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (5, 3, 2_203)
+
+
+def test_usage_is_priced_again_at_its_service_tier(reader: StoreClient, record: Record) -> None:
+    tenant = f"tenant-{uuid4()}"
+    usage = Usage(input_text=1_000, output_text=100)
+    facts = {"who": Identity(tenant), "usage": usage, "model": "tiered"}
+    record(
+        [
+            request(NOON, **facts, service_tier="flex"),
+            request(NOON, **facts, service_tier="flex", cost_pico_usd=7, price_version="old#flex"),
+            request(NOON, **facts, service_tier="scale"),
+            request(NOON, **facts),
+        ]
+    )
+    question = CostQuestion(NOON - timedelta(hours=1), NOON + timedelta(hours=1), ("model",), tenant=tenant)
+    card = price_card(
+        "tiered",
+        "tiered/1",
+        {"input_text": Decimal(1), "output_text": Decimal(2)},
+        service_tiers={"flex": {"input_text": Decimal("0.5")}},
+    )
+    (line,) = reprice(reader, question, [card]).lines
+    standard, flex = 1_000 * 10**6 + 100 * 2 * 10**6, 1_000 * 500_000 + 100 * 2 * 10**6
+    assert line.repriced_pico_usd == standard + 2 * flex
+    assert line.repriced_unpriced_requests == 1, "its tier has no price"
 
 
 def test_one_tenant_s_card_leaves_the_others_theirs(reader: StoreClient, record: Record) -> None:

@@ -58,6 +58,9 @@ class MemorySink:
     def served(self, model: str, version: str) -> None:
         self.served_by = (model, version)
 
+    def answered_at(self, tier: str) -> None:
+        self.tier = tier
+
     def account(self, result: Result) -> None:
         self.accounted = result
 

@@ -113,7 +113,7 @@ def life_of(model: ModelSpec, snapshot: Snapshot, pin: frozenset[str] | None) ->
     return SimpleNamespace(
         cache=model.cache, model=model, snapshot=snapshot, regions=pin, who=Identity("acme"), key=None, api="chat",
         requested_model="m", error=None, is_hit=False, cache_outcome="", finish_reason="", last_attempt=attempt,
-        request=SimpleNamespace(is_streamed=False), started_at_ns=0, is_batched=False, operation="chat",
+        request=SimpleNamespace(is_streamed=False), started_at_ns=0, asked_tier="", operation="chat",
         usage=Usage(input_text=1, output_text=1), tool_calls=None, schema_failed=None, guard=None,
         cost=SimpleNamespace(version="", total_pico_usd=None),
     )  # fmt: skip

@@ -132,7 +132,7 @@ def card(version: str, **more: int) -> Snapshot:
 
 def hit_of(snapshot: Snapshot, kept: KeptAnswer) -> int | None:
     life: Any = SimpleNamespace(
-        who=Identity("acme"), started_at_ns=1_700_000_000 * _SECOND_NS, is_batched=False, operation="chat",
+        who=Identity("acme"), started_at_ns=1_700_000_000 * _SECOND_NS, asked_tier="", operation="chat",
         snapshot=snapshot,
     )  # fmt: skip
     policy = CachePolicy(hit_price=Decimal("0.5"))
@@ -148,4 +148,4 @@ def test_a_new_card_prices_a_kept_answer_as_it_would_the_answer_itself():
     assert [hit_of(card(version), ours) for version in ("v1", "v2")] == [60 * 10**6] * 2
     assert hit_of(card("v3", cache_write_5m=2), ours) == 110 * 10**6
     theirs = KeptAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", usage=usage)
-    assert hit_of(card("v2"), theirs) is None
+    assert hit_of(card("v2"), theirs) == 10 * 10**6, "the rest is billed"

@@ -39,7 +39,7 @@ def test_a_price_card_s_batch_prices_and_those_of_its_tiers_reach_the_gateway(ow
     assert made.json()["card"]["batch_usd_per_mtok"] == {"input_text": "1", "output_text": "4"}
     card = card_of(control_database_url, "m")
     assert cost_of(USED, card).total_pico_usd == 1000 * 6_000_000 + 10 * 8_000_000
-    batch = cost_of(USED, card.at_batch_rate())
+    batch = cost_of(USED, card.at_tier("batch"))
     assert (batch.total_pico_usd, batch.version) == (1000 * 3_000_000 + 10 * 4_000_000, "m/1#batch")
 
 
@@ -56,7 +56,7 @@ def test_a_standard_card_s_batch_prices_reach_the_gateway(owner, control_databas
     assert made.status_code == 201, made.text
     assert made.json()["batch_input_usd_per_mtok"] is None
     card = card_of(control_database_url, "own")
-    batch = cost_of(USED, card.at_batch_rate())
+    batch = cost_of(USED, card.at_tier("batch"))
     assert (batch.total_pico_usd, batch.version) == (1000 * 200_000 + 10 * 400_000, "own/1#batch")
     [listed] = [row for row in owner.get("/v1/standard-costs").json()["data"] if row["version"] == "own/1"]
     assert float(listed["batch_output_usd_per_mtok"]) == 0.4
@@ -66,7 +66,7 @@ def test_cards_without_batch_prices_stay_as_they_were(owner, control_database_ur
     body = {"model": "m", "version": "m/1", "usd_per_mtok": {"input_text": "2", "output_text": "8"}}
     assert owner.post("/v1/prices", json=body).status_code == 201
     card = card_of(control_database_url, "m")
-    assert card.at_batch_rate() is card
+    assert card.at_tier("batch") is card
 
 
 @pytest.mark.parametrize("price", ["-0.1", "NaN", "0.0000001"])

@@ -169,7 +169,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a thread": ({"thread": {"id": "t"}}, "thread", "not offered"),
     "servers of tools": ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers", "not offered"),
     "a place to run": ({"inference_geo": "us"}, "inference_geo", "not offered"),
-    "a speed": ({"speed": "fast"}, "speed", "'standard'"),
+    "a speed": ({"speed": "slow"}, "speed", "'standard'"),
     "an unknown tier": ({"service_tier": "gold"}, "service_tier", "one of auto, standard_only"),
     "a user of no end": ({"metadata": {"user_id": "u" * 1025}}, "metadata.user_id", "length <= 1024"),
     "a stream of text": ({"stream": "yes"}, "stream", "expected bool"),

@@ -1,0 +1,28 @@
+"""Names of providers' service tiers, as requests ask for them, answers report them and price cards price them."""
+
+import re
+from typing import Final
+
+BATCH: Final = "batch"  # the service tier of what a batch asks
+ANY_TIER: Final = "*"  # in a price card's service tiers: those that it does not name
+UNDECIDED: Final = "auto"  # the provider chooses, and its answer says what it chose
+UNKNOWN_TIER: Final = "unknown"  # stands for what is no name; nothing but ANY_TIER prices it
+MAX_TIER_LENGTH: Final = 40
+# What providers call the tier that is none.
+STANDARD_TIERS: Final = frozenset({"", "default", "standard", "standard_only", "on_demand"})
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def tier_name(said: str) -> str:
+    """Return the service tier that a request or an answer names, as price cards name it; empty: the standard one."""
+    name = said.strip().lower()
+    if name in STANDARD_TIERS:
+        return ""
+    return name if len(name) <= MAX_TIER_LENGTH and _NAME.fullmatch(name) else UNKNOWN_TIER
+
+
+def reported_tier(*said: object) -> str | None:
+    """Return the service tier that an answer reports in any of its fields; `None` if it reports none."""
+    names = [tier_name(one) for one in said if isinstance(one, str) and one]
+    known = [name for name in names if name != UNDECIDED]
+    return next((name for name in known if name), "" if known else None)
