@@ -111,7 +111,7 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         record.provider,
         started_at_ns,
         snapshot,
-        is_batched=bool(flags & BATCHED),
+        tier=BATCH if flags & BATCHED else record.service_tier,
     )
     cost = bill(usage, record.operation, card)
     charged, overdraft = cost.total_pico_usd, None

@@ -59,6 +59,10 @@ class AssemblingSink:
         """Pass on what answers."""
         self._reply.served(model, version)
 
+    def answered_at(self, tier: str) -> None:
+        """Pass on the service tier that answered."""
+        self._reply.answered_at(tier)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._reply.report(usage, count_method)

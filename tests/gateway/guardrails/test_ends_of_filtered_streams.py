@@ -61,7 +61,7 @@ def body_for(api: str, model: str, *, is_streamed: bool = True) -> dict[str, obj
     return {**Case(api, model, 1, 0, "", ()).body, "stream": is_streamed}
 
 
-def end_of(api: str, whole: dict[str, object]) -> tuple[str, str]:
+def end_of(api: str, whole: dict[str, Any]) -> tuple[str, str]:
     """Return a whole answer's text and how it ended."""
     if api == "/v1/messages":
         return "".join(block["text"] for block in whole["content"]), whole["stop_reason"]
