@@ -144,6 +144,8 @@ class BudgetCounter(EscrowCounter):
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         if not charged:
+            if mark is self._period and self._on_settled is not None:  # what is reserved has moved
+                self._on_settled(self, mark.settled, mark.settled)
             return
         before = mark.settled
         mark.settled = after = before + charged

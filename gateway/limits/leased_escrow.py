@@ -355,7 +355,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)
-        if charged and mark is self._period:
+        if mark is self._period:
             total = self.grant.total
             self.on_total(self.grant, total - charged, total)
 
