@@ -71,10 +71,10 @@ def test_whoever_watches_is_told_of_what_is_settled_and_where():
     spend(counter, 100)
     mark, unused = counter.take(300, NOW_NS), counter.take(50, NOW_NS)
     counter.settle(unused, 50, 0, NOW_NS)
-    assert told == [(0, 100)]
+    assert told == [(0, 100), (100, 100)], "also of what is reserved no longer"
     spend(counter, 70, NOW_NS + DAY_NS)
     counter.settle(mark, 300, 200, NOW_NS + DAY_NS)
-    assert told == [(0, 100), (0, 70)]
+    assert told == [(0, 100), (100, 100), (0, 70)]
     assert late == [(TODAY_NS, 100, 300)]
 
 
