@@ -194,7 +194,7 @@ async def test_an_answer_of_nothing_that_reports_nothing_is_believed(mock, upstr
 
 
 CUTS: dict[str, tuple[list[bytes], str, int | None, int]] = {
-    "before anything": ([], "none", None, 0),
+    "before anything": ([], "estimate", None, 0),
     "after two tokens": (TEXT[:2], "estimate", None, 2),
     "after a report of one of two tokens": (
         [up.chunk("Hel", usage=report(10, 1)), up.chunk("lo", usage=report(10, 2))], "reported", 10, 2
