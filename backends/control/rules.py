@@ -128,7 +128,7 @@ def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
 def _load_adjustments(rows: SoundRows) -> dict[str, tuple[BudgetAdjustment, ...]]:
     """Read what recounts have added to budgets, by budget; one that cannot be read is left out and named."""
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
-    wanted = select(*columns).where(BudgetState.gateway == RECOUNT, BudgetState.settled != 0)
+    wanted = select(*columns).where(BudgetState.gateway == RECOUNT)
     found: dict[str, tuple[BudgetAdjustment, ...]] = {}
     for budget_id, adjustment in rows.build("budget recount", wanted, (BudgetState.budget_id,), _adjustment):
         found[budget_id] = (*found.get(budget_id, ()), adjustment)
