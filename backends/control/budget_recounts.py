@@ -83,7 +83,7 @@ def recount_budget(
         if spent_after < 0:
             raise InvalidRequest(
                 f"subject {subject!r} would have spent {exact_text(spec.metric, spent_after)} USD, which is below 0; "
-                f"an adjustment is at least {exact_text(spec.metric, before.get(subject, 0) - spent_before)} USD",
+                "gateways have reported less than the store holds: try again in a few seconds",
                 param="subjects",
             )
         found.append(Recounted(subject, spent_before, spent_after, adjustment))

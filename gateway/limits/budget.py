@@ -108,6 +108,8 @@ class BudgetCounter(EscrowCounter):
             return False
         period.settled += settled - period.restored
         period.restored = settled
+        if self._on_settled is not None:  # who reports what is spent may know less: the last report died with a process
+            self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
         return True
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:

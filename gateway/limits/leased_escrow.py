@@ -384,6 +384,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         is_taken = super().restore(period_start_ns, settled)
         if is_taken:
             self._link.active[self.grant] = None
+            self.on_total(self.grant, self.grant.total, self.grant.total)
         return is_taken
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
