@@ -139,8 +139,8 @@ class BudgetSpec:
     """How much money or GPU time a scope may use in a calendar period of its tenant's time zone.
 
     A hard budget is never overspent; a soft one only tells. `thresholds` (percent) are told once each per period.
-    It counts from `starts_at_ns` and until `ends_at_ns` (Unix), where they are set. `adjustments` are what recounts have
-    added to what gateways have counted.
+    It counts from `starts_at_ns` and until `ends_at_ns` (Unix), where they are set. `adjustments` are what recounts
+    have added to what gateways have counted.
     """
 
     id: str
@@ -181,8 +181,8 @@ class BudgetSpec:
         """Return what recounts have added to what one subject has spent in one period; below 0 for a refund."""
         if not self.adjustments:
             return 0
-        found = [one.amount for one in self.adjustments if (one.subject, one.period_start_ns) == (subject, period_start_ns)]
-        return sum(found)
+        wanted = (subject, period_start_ns)
+        return sum([one.amount for one in self.adjustments if (one.subject, one.period_start_ns) == wanted])
 
 
 Rule = LimitSpec | BudgetSpec

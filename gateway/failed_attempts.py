@@ -54,4 +54,4 @@ def is_free(attempt: Attempt) -> bool:
     if attempt.result.usage.total_tokens == 0:  # the target's own account: it has done nothing
         return True
     billing = read_billing(attempt.target) if attempt.target.settings else DEFAULT_BILLING
-    return getattr(billing, failure) == "free"
+    return bool(getattr(billing, failure) == "free")

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from contracts.configuration import Snapshot, TargetSpec
 from contracts.errors import InvalidUsage
-from contracts.prices import FREE_OF_CHARGE, UNKNOWN_COST, AnyCard, Cost, bill, is_billable, INPUT_ONLY_OPERATIONS
+from contracts.prices import FREE_OF_CHARGE, INPUT_ONLY_OPERATIONS, UNKNOWN_COST, AnyCard, Cost, bill, is_billable
 from contracts.records import CountMethod
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from gateway.counting import TokenEstimator, prompt_bytes

@@ -96,9 +96,9 @@ def _asked() -> bool:
 
 
 def _print_plan(shown: Mapping[str, Any], planned: Mapping[str, Any], ledger: list[SubjectLedger]) -> None:
-    until = second_of(shown["state"]["period_end"])
+    start, until = (second_of(shown["state"][name]) for name in ("period_start", "period_end"))
     typer.echo(f"budget {shown['id']} of tenant {shown['tenant_id']}, amounts in USD")
-    typer.echo(f"period from {second_of(shown['state']['period_start'])} {f'until {until}' if until else 'without end'}")
+    typer.echo(f"period from {start} {f'until {until}' if until else 'without end'}")
     requests = {one.subject: one for one in ledger}
 
     def cell(one: Mapping[str, Any], column: str) -> str:
@@ -112,7 +112,7 @@ def _print_plan(shown: Mapping[str, Any], planned: Mapping[str, Any], ledger: li
             "requests": str(known.requests),
             "free": str(known.free_requests),
         }
-        return cells[column]
+        return str(cells[column])
 
     print_table(_COLUMNS, planned["subjects"], cell, "")
 

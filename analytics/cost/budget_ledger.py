@@ -14,8 +14,8 @@ _FAR_OFF_NS = 4_102_444_800_000_000_000  # the year 2100: within what the store'
 class SubjectLedger:
     """The stored requests of one subject in a period; money in pico-USD.
 
-    `owed` is what they cost the budget by the rules of now. `counted` is what was charged to it when they ended: nothing
-    for requests from before it was made, a whole reservation for some that are free by now. `free_requests` are these.
+    `owed` is what they cost the budget by today's rules. `counted` is what was charged to it when they ended: nothing
+    for requests from before it was made, a whole reservation for some that are free today. `free_requests` are these.
     """
 
     subject: str

@@ -79,9 +79,7 @@ class RecountSubject(Body):
     """What the ledger says one subject has spent, less what gateways counted."""
 
     subject: str = Field(default="", max_length=300, description="Empty for the tenant as a whole")
-    adjustment_usd: Decimal = Field(
-        max_digits=30, decimal_places=12, description="Decimal text; below 0 gives back"
-    )
+    adjustment_usd: Decimal = Field(max_digits=30, decimal_places=12, description="Decimal text; below 0 gives back")
 
 
 class RecountBody(Body):
@@ -204,9 +202,7 @@ def recount(
     if len(adjustments) < len(body.subjects):
         raise InvalidRequest("a subject is named twice; name each once", param="subjects")
     with database.session() as session:
-        found = recount_budget(
-            session, author, tenant, budget_id, body.period_start, adjustments, applies=body.apply
-        )
+        found = recount_budget(session, author, tenant, budget_id, body.period_start, adjustments, applies=body.apply)
     subjects = [
         RecountedOut(
             subject=one.subject,

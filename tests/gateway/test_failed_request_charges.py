@@ -1,4 +1,4 @@
-"""What failed requests cost their tenants: nothing for an error status, an estimate where the server may have worked."""
+"""What failed requests cost their tenants: nothing for an error status, an estimate if the server may have worked."""
 
 import asyncio
 import time

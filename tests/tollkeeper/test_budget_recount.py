@@ -15,7 +15,6 @@ from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from backends.store.columns import arrow_batch
 from contracts.identity import Identity
-from contracts.moments import unix_ns
 from contracts.names import REQUESTS
 from contracts.records import RequestRecord
 from tests.analytics.cost.records import request

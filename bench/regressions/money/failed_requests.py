@@ -141,7 +141,7 @@ class _Installation:
         """Run it, until the end of the block."""
         log = self._home / "up.log"
         log.write_text("")
-        command = [sys.executable, "-m", "tollkeeper", "up", "--data", self._data, "--port-base", str(self._base)]
+        command = [sys.executable, "-m", "tollkeeper", "up", "--data", str(self._data), "--port-base", str(self._base)]
         with log.open("a") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._home, env=self._environment())
         try:
