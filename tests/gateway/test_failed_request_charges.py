@@ -180,20 +180,23 @@ async def test_a_route_whose_models_all_answer_with_errors_is_free(start_gateway
     assert used(gateway) == {"month": 0, "spend": 0, "tokens": 0, "asked": 1}
 
 
-async def test_who_leaves_before_a_connection_is_there_pays_nothing(start_gateway, kit, eventually, monkeypatch):
-    gateway = await start_gateway(kit.configuration(("mock", [kit.http_target("http://127.0.0.1:1/v1")]), **RULES))
-    connecting = asyncio.Event()
+async def test_who_leaves_before_a_connection_is_there_pays_nothing(start_gateway, kit, eventually):
+    accepted = asyncio.Event()
 
-    async def never(self):
-        connecting.set()
+    async def shake_no_hand(reader, writer):
+        accepted.set()
+        await reader.read()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("backends.http_pool.HttpPool._connect", never)
+    server = await asyncio.start_server(shake_no_hand, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    gateway = await start_gateway(kit.configuration(("mock", [kit.http_target(url)]), **RULES))
     client = await gateway.connect()
     await client.send(gateway.request(CHAT))
-    await connecting.wait()
+    await accepted.wait()
     client.close()
     await eventually(gateway.requests)
     [record] = gateway.requests()
     assert (record.outcome, record.cost_basis, record.charged_pico_usd) == ("cancelled", "free", 0)
     assert spent(gateway) == 0
+    server.close()
