@@ -185,8 +185,8 @@ async def test_who_leaves_before_a_connection_is_there_pays_nothing(start_gatewa
 
     async def shake_no_hand(reader, writer):
         accepted.set()
-        await reader.read()
-        await asyncio.Event().wait()
+        await reader.read()  # until the gateway gives up
+        writer.close()
 
     server = await asyncio.start_server(shake_no_hand, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
@@ -199,4 +199,6 @@ async def test_who_leaves_before_a_connection_is_there_pays_nothing(start_gatewa
     [record] = gateway.requests()
     assert (record.outcome, record.cost_basis, record.charged_pico_usd) == ("cancelled", "free", 0)
     assert spent(gateway) == 0
+    await gateway.gateway.stop()
     server.close()
+    await server.wait_closed()
