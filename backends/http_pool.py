@@ -19,7 +19,7 @@ from backends.http_connection import Connection, Receiver, StaleConnection
 from backends.http_origin import Origin
 from backends.http_timeouts import Timeouts
 from backends.tls import TlsFiles, client_tls, tls_refusal
-from contracts.errors import UpstreamTimeout, UpstreamUnreachable
+from contracts.errors import ConnectTimeout, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class HttpPool:
         return loop
 
     async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
-        """Send a request. Raises UpstreamUnreachable or UpstreamTimeout where no connection can be made.
+        """Send a request. Raises UpstreamUnreachable or ConnectTimeout where no connection can be made.
 
         `head` is the complete request head including the blank line.
         """
@@ -236,7 +236,7 @@ class HttpPool:
                     server_hostname=self._server_name,
                 )
         except TimeoutError as error:
-            raise UpstreamTimeout(
+            raise ConnectTimeout(
                 f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
             ) from error
         except ssl.SSLError as error:

@@ -11,7 +11,8 @@ class TollkeeperError(Exception):
     """The root. `param` names the offending field in the caller's words, where there is one.
 
     `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
-    how much of a streamed answer had passed when it failed.
+    how much of a streamed answer had passed when it failed. `upstream_status` is the status that a target answered
+    with, if it answered; `is_unsent` says that the request was never sent to it.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -19,6 +20,7 @@ class TollkeeperError(Exception):
     retryable: ClassVar[bool] = False
     kind: ClassVar[str] = "server_error"  # OpenAI's `error.type`
     ends_with: ClassVar[str] = "length"  # the finish reason of a good answer that it cuts
+    is_unsent: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class TollkeeperError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.should_retry = should_retry
         self.reached_tokens: int | None = None
+        self.upstream_status: int | None = None
         self._code = code
 
     @property
@@ -232,6 +235,12 @@ class UpstreamTimeout(UpstreamError):
 
     code = "upstream_timeout"
     status = 504
+
+
+class ConnectTimeout(UpstreamTimeout):
+    """The target did not accept a connection in time: it has seen nothing of the request."""
+
+    is_unsent = True
 
 
 class UpstreamBroken(UpstreamError):

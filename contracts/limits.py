@@ -126,11 +126,21 @@ class LimitSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetAdjustment:
+    """What a recount has added to what a subject has spent of a budget in one period, in the budget's base unit."""
+
+    subject: str
+    period_start_ns: int  # Unix
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetSpec:
     """How much money or GPU time a scope may use in a calendar period of its tenant's time zone.
 
     A hard budget is never overspent; a soft one only tells. `thresholds` (percent) are told once each per period.
-    It counts from `starts_at_ns` and until `ends_at_ns` (Unix), where they are set.
+    It counts from `starts_at_ns` and until `ends_at_ns` (Unix), where they are set. `adjustments` are what recounts
+    have added to what gateways have counted.
     """
 
     id: str
@@ -146,6 +156,7 @@ class BudgetSpec:
     webhook_url: str = ""
     when_away: WhenAway = "refuse"
     when_unpriced: WhenUnpriced = "refuse"
+    adjustments: tuple[BudgetAdjustment, ...] = ()
 
     def __post_init__(self) -> None:
         _check_amount(f"budget {self.id!r}", self.amount, least=1)
@@ -165,6 +176,13 @@ class BudgetSpec:
     def is_windowed(self) -> bool:
         """Say that what is charged stays charged for as long as the period lasts."""
         return False
+
+    def adjusted(self, subject: str, period_start_ns: int) -> int:
+        """Return what recounts have added to what one subject has spent in one period; below 0 for a refund."""
+        if not self.adjustments:
+            return 0
+        wanted = (subject, period_start_ns)
+        return sum([one.amount for one in self.adjustments if (one.subject, one.period_start_ns) == wanted])
 
 
 Rule = LimitSpec | BudgetSpec

@@ -301,6 +301,8 @@ def cost_of(usage: Usage, card: Card) -> Cost:
 
 
 UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
+FREE_OF_CHARGE: Final = Cost(total_pico_usd=0, parts={}, unpriced=(), version="", basis="free")
+UNKNOWN_COST: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unknown_usage")
 
 
 def card_of_version(version: str, cards: Mapping[str, AnyCard]) -> AnyCard | None:

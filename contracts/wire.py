@@ -178,6 +178,8 @@ class Invoked(_Message, frozen=True, tag="invoked"):
     """The end of an invocation. `usage` is OpenAI's usage object as JSON, as far as the provider had reported it.
 
     `error_kind` is the code of the class of the error (contracts.errors), `error_code` that of this one.
+    `upstream_status` is the status of the provider's own answer, `None` if it gave none; `is_unsent` says that the
+    request never reached the provider.
     """
 
     request_id: bytes
@@ -187,6 +189,8 @@ class Invoked(_Message, frozen=True, tag="invoked"):
     error_message: str = ""
     param: str = ""
     retry_after_seconds: float | None = None
+    upstream_status: int | None = None
+    is_unsent: bool = False
 
 
 class Steps(_Message, frozen=True, tag="steps"):

@@ -401,7 +401,7 @@ class Dispatcher:
             await self._admittance.reserve_late(life, passage)
         self._stages.limiter.settle(life, passage.grant)
         self._note_limit(life, passage)
-        if passage.is_let_go and not life.was_begun:
+        if passage.is_let_go and life.owes_nothing:
             life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
         if passage.earlier:
             self._admittance.settle_earlier(life, passage)

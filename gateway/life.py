@@ -60,6 +60,7 @@ class Attempt(msgspec.Struct):
     count_method: CountMethod = "none"
     cost: Cost = UNPRICED
     model: ModelSpec | None = None  # that it was asked as; none: the request's
+    is_free: bool = False  # it failed and is not charged; known once it is settled
     is_left: bool = False  # by its request for another model: nothing is held for it, or what is is settled by itself
 
     @property
@@ -171,6 +172,11 @@ class Life(msgspec.Struct):
     def was_begun(self) -> bool:
         """Say whether the model that it was led to last may have worked on it."""
         return any([attempt.was_begun and not attempt.is_left for attempt in self.attempts])
+
+    @property
+    def owes_nothing(self) -> bool:
+        """Return whether no attempt at the model that it was led to last is charged. Known once it is settled."""
+        return all([attempt.is_free or attempt.is_left for attempt in self.attempts])
 
     @property
     def last_attempt(self) -> Attempt | None:

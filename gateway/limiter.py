@@ -244,6 +244,8 @@ class Limiter:
         if grant.rates.is_priced:
             counts_money = reservation.lines.counts_money
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
+        elif life.cost.basis == "free":
+            life.charged_pico_usd = 0
         life.charges = [
             (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions

@@ -1,17 +1,25 @@
-"""What each attempt used and what it costs: reported usage first, what was counted on the way next, never a zero."""
+"""What each attempt used and costs: reported usage first, then what was counted on the way, then an estimate.
 
+An attempt that failed before any token in a way that nobody bills is free (`gateway/failed_attempts.py`).
+"""
+
+import logging
 from typing import Final
 
 from msgspec import structs
 
 from contracts.configuration import Snapshot, TargetSpec
-from contracts.prices import AnyCard, Cost, bill
+from contracts.errors import InvalidUsage
+from contracts.prices import FREE_OF_CHARGE, INPUT_ONLY_OPERATIONS, UNKNOWN_COST, AnyCard, Cost, bill, is_billable
 from contracts.records import CountMethod
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
+from gateway.failed_attempts import is_free
 from gateway.known_cards import KnownCards
 from gateway.life import Attempt, Life, answering
 from gateway.progress import Progress
+
+_log = logging.getLogger(__name__)
 
 _OURS: Final = "engine"  # the kind of target
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
@@ -27,26 +35,30 @@ class Settlement:
     def settle(self, life: Life) -> None:
         """Set usage and cost on every attempt and on the request, which pays for the answer it got.
 
-        A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which may
-        have begun. Where that continued another's answer, the outputs of both are the request's, and the prompt is
-        paid once.
+        A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which is not
+        free. If that continued another's answer, the outputs of both are the request's, and the prompt is paid once.
+        A request that reached no model is free.
         """
-        request = life.request
-        if request is None:
+        last = life.last_attempt
+        if life.request is None or last is None:
+            if life.error is not None and not life.is_hit:
+                life.cost = FREE_OF_CHARGE
             return
         for attempt in life.attempts:
-            model = _model_of(attempt, life)
-            attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
-            attempt.cost = self._price(attempt.usage, attempt, model, life)
-        last = life.last_attempt
-        if last is None:
-            return
-        paid = last
-        if not last.was_begun:
-            paid = next((attempt for attempt in reversed(life.attempts) if attempt.was_begun), last)
+            self._settle_attempt(attempt, _model_of(attempt, life), life)
+        paid = next((attempt for attempt in reversed(life.attempts) if not attempt.is_free), last)
         life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
         if last.reason == "continuation":
             life.usage, life.cost = self.answer_of(life.attempts, life)
+
+    def _settle_attempt(self, attempt: Attempt, model: str, life: Life) -> None:
+        attempt.is_free = is_free(attempt)
+        try:
+            attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
+        except InvalidUsage:  # counts that no column can hold come from a broken target
+            _log.error("usage cannot be settled", extra={"request_id": str(life.id), "target": attempt.target.id})
+            attempt.usage, attempt.count_method = UNKNOWN_USAGE, "none"
+        attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 
     def answer_of(self, attempts: list[Attempt], life: Life) -> tuple[Usage, Cost]:
         """Give what an answer used and costs that settled attempts have come to: the last, and those it continued."""
@@ -85,6 +97,8 @@ class Settlement:
         """Give what a card wants for usage of a kind of target."""
         if card is not None and kind == _OURS and usage.cache_write_tokens:
             usage = _as_sold(usage, card)
+        if card is not None and not is_billable(usage, operation):
+            return UNKNOWN_COST
         return bill(usage, operation, card)
 
     def _usage_of(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
@@ -98,10 +112,11 @@ class Settlement:
             return progress.usage, progress.count_method
         if progress.usage.is_known:  # cut short: the input is known, the output by what passed
             return progress.usage.plus(_made_so_far(progress)), progress.count_method
-        if attempt.error is not None and not progress.tokens:
-            return UNKNOWN_USAGE, "none"  # it failed before it produced anything we know of
+        if attempt.is_free:
+            return UNKNOWN_USAGE, "none"
         tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
-        made = _made_so_far(progress) if progress.tokens else UNKNOWN_USAGE
+        is_cut = attempt.error is not None and life.operation not in INPUT_ONLY_OPERATIONS
+        made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
         if result.answer_bytes is not None:
             made = self._said(result.answer_bytes, model, life)
         return Usage(input_text=tokens_in).plus(made), "estimate"

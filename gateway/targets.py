@@ -12,6 +12,7 @@ from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, Ta
 from backends.sealed_references import is_stored, shown_reference, token_of
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError, UnsupportedParameter
+from contracts.failure_billing import read_billing
 from contracts.generation import Continuation
 
 _log = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class TargetRegistry:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def _build(self, spec: TargetSpec) -> Target:
+        read_billing(spec)
         factory = self._factories.get(spec.kind) or _factory_of(spec)
         return factory(spec, self._resolve)
 

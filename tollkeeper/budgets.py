@@ -1,12 +1,13 @@
 """`tollkeeper budgets`: how much money or GPU time may be used in a day, week or month, through the control plane."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from contracts.errors import ConfigurationError
 from tollkeeper.budget_page import print_budget
+from tollkeeper.commands import LazyCommand, add_lazily
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -28,6 +29,17 @@ from tollkeeper.rules import (
 from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Budgets of money and of GPU time.", no_args_is_help=True)
+
+# It asks the store, which the others do not need.
+LAZY: Final = (
+    LazyCommand(
+        "recount",
+        "tollkeeper.budget_recount",
+        "recount_command",
+        "Set what a budget has spent to what the stored requests of its period cost.",
+    ),
+)
+add_lazily(app, LAZY)
 
 BudgetId = Annotated[str, typer.Argument(metavar="ID", help="The budget's id, bud_...; `list` and refusals show it.")]
 Usd = Annotated[str, typer.Option("--usd", help="The amount in USD, such as 50 or 0.25.")]

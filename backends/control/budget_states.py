@@ -14,6 +14,7 @@ from contracts.control import Base, Budget, BudgetState
 from contracts.moments import unix_ns, utc_moment
 
 _CHUNK_ROWS: Final = 500
+RECOUNT: Final = "(recount)"  # in place of a gateway's name, which has no parentheses: see `budget_recounts`
 _KEY: Final = ("budget_id", "period_start", "subject", "gateway")
 
 
@@ -105,14 +106,20 @@ def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str
     found: dict[str, Spent] = {}
     for row in rows:
         sofar = found.get(row.subject, Spent())
-        since = row.updated_at if sofar.since is None else min(sofar.since, row.updated_at)
         found[row.subject] = Spent(
             sofar.settled + int(row.settled),
             sofar.reserved + int(row.reserved),
-            since,
+            since_of(sofar, row.gateway, row.updated_at),
             sofar.overdraft + int(row.overdraft),
         )
     return found
+
+
+def since_of(sofar: Spent, gateway: str, updated_at: datetime) -> datetime | None:
+    """Return how old a sum is with one more state in it; a recount does not become old."""
+    if gateway == RECOUNT:
+        return sofar.since
+    return updated_at if sofar.since is None else min(sofar.since, updated_at)
 
 
 def forget_states(session: Session, before: datetime) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.bounds import visible_rules
-from backends.control.budget_states import Spent
+from backends.control.budget_states import Spent, since_of
 from backends.control.rules import budget_spec
 from contracts.control import Budget, BudgetState, Tenant
 from contracts.errors import ConfigurationError
@@ -61,21 +61,22 @@ def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[
     # As in `load_standings`: the oldest start bounds what is read; the periods of each budget are told apart below.
     recent = [start_ns for start_ns in starts_ns.values() if start_ns]
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
-    wanted = select(*columns, BudgetState.reserved, BudgetState.updated_at, BudgetState.overdraft).join(
-        Budget, Budget.id == BudgetState.budget_id
-    )
+    state = (BudgetState.reserved, BudgetState.overdraft, BudgetState.gateway, BudgetState.updated_at)
+    wanted = select(*columns, *state).join(Budget, Budget.id == BudgetState.budget_id)
     if tenant:
         wanted = wanted.where(Budget.tenant_id == tenant)
     if len(recent) == len(starts_ns):  # else a total counts since Unix time began
         wanted = wanted.where(BudgetState.period_start >= utc_moment(min(recent)))
     found: dict[str, dict[str, Spent]] = {}
-    for budget_id, subject, period_start, settled, reserved, updated_at, overdraft in session.execute(wanted):
+    for budget_id, subject, period_start, settled, reserved, overdraft, gateway, updated_at in session.execute(wanted):
         if starts_ns.get(budget_id) != unix_ns(period_start):
             continue
         of_budget = found.setdefault(budget_id, {})
         sofar = of_budget.get(subject, Spent())
-        since = updated_at if sofar.since is None else min(sofar.since, updated_at)
         of_budget[subject] = Spent(
-            sofar.settled + int(settled), sofar.reserved + int(reserved), since, sofar.overdraft + int(overdraft)
+            sofar.settled + int(settled),
+            sofar.reserved + int(reserved),
+            since_of(sofar, gateway, updated_at),
+            sofar.overdraft + int(overdraft),
         )
     return found

@@ -1,17 +1,30 @@
 """Limits, budgets, tenants and queues as the data plane decides by them, built from the rows that keep them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import select
 
+from backends.control.budget_states import RECOUNT
 from backends.control.sound_rows import SoundRows
-from contracts.control import Budget, Limit, PolicyHold, Tenant
+from contracts.control import Budget, BudgetState, Limit, PolicyHold, Tenant
 from contracts.control.organisation import audits_requests, keeps_content
 from contracts.errors import ConfigurationError
 from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 from contracts.holds import HoldSpec
-from contracts.limits import BudgetSpec, Level, LimitSpec, Period, QueueSpec, Scope, TenantSpec, WhenAway, WhenUnpriced
+from contracts.limits import (
+    BudgetAdjustment,
+    BudgetSpec,
+    Level,
+    LimitSpec,
+    Period,
+    QueueSpec,
+    Scope,
+    TenantSpec,
+    WhenAway,
+    WhenUnpriced,
+)
 from contracts.limits import Window as WindowWord
 from contracts.moments import unix_ns
 from contracts.objectives import Hook
@@ -103,8 +116,27 @@ def load_limits(rows: SoundRows) -> tuple[LimitSpec, ...]:
 
 def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
     """Read all budgets, each with its tenant's time zone; those that cannot be read are left out and named."""
+    adjustments = _load_adjustments(rows)
     wanted = select(Budget, Tenant.time_zone).join(Tenant, Tenant.id == Budget.tenant_id)
-    return tuple(rows.build("budget", wanted, (Budget.id,), lambda row: budget_spec(row[0], row[1])))
+
+    def build(row: Any) -> BudgetSpec:
+        return replace(budget_spec(row[0], row[1]), adjustments=adjustments.get(row[0].id, ()))
+
+    return tuple(rows.build("budget", wanted, (Budget.id,), build))
+
+
+def _load_adjustments(rows: SoundRows) -> dict[str, tuple[BudgetAdjustment, ...]]:
+    """Read what recounts have added to budgets, by budget; one that cannot be read is left out and named."""
+    columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
+    wanted = select(*columns).where(BudgetState.gateway == RECOUNT)
+    found: dict[str, tuple[BudgetAdjustment, ...]] = {}
+    for budget_id, adjustment in rows.build("budget recount", wanted, (BudgetState.budget_id,), _adjustment):
+        found[budget_id] = (*found.get(budget_id, ()), adjustment)
+    return found
+
+
+def _adjustment(row: Any) -> tuple[str, BudgetAdjustment]:
+    return row[0], BudgetAdjustment(row[1], unix_ns(row[2]), int(row[3]))
 
 
 def load_holds(rows: SoundRows) -> tuple[HoldSpec, ...]:

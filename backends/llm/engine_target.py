@@ -59,6 +59,7 @@ _UNAVAILABLE: Final = frozenset({"unavailable", "overloaded", "model_not_found",
 
 class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapter: str = ""
+    billing: object = None  # read by contracts/failure_billing.py
 
 
 class EngineTarget:

@@ -175,7 +175,18 @@ class ReplyReader(AnswerReader):
                 ) from error
         super().conclude()
 
+    def failure(self, error: UpstreamError) -> TollkeeperError:
+        """Return what a reply that broke off has failed with: if its status is known to be an error, that status."""
+        if self._status == 200:
+            error.upstream_status = 200
+        return error if self._status in (0, 200) else self._error()
+
     def _error(self) -> TollkeeperError:
+        error = self._status_error()
+        error.upstream_status = self._status
+        return error
+
+    def _status_error(self) -> TollkeeperError:
         detail = message_in(b"".join(self._pieces))
         said = f": {detail}" if detail else ""
         if self._status in _REJECTIONS:

@@ -3,6 +3,7 @@
 A stream's events go out as the bytes they came in; they are read only for accounting.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -30,6 +31,9 @@ from contracts.errors import (
 )
 from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
+from contracts.usage import Usage
+
+NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
 
 _OPENROUTER: Final = "openrouter.ai"
 
@@ -68,9 +72,19 @@ class OpenAIHttpTarget(QuickTarget):
         else:
             if ahead is not None:  # to another, which is not asked after all
                 ahead.abandon()
-            exchange, reader = await self._send(call, sink)
+            try:
+                exchange, reader = await self._send(call, sink)
+            except asyncio.CancelledError:  # while it waited for a connection
+                sink.account(NOTHING_SENT)
+                raise
         sink.attach_flow(exchange.pause, exchange.resume)
-        await exchange.finished()
+        failure: UpstreamError | None = None
+        try:
+            await exchange.finished()
+        except UpstreamError as error:
+            failure = error
+        if failure is not None:  # out here: decision 0032 says why
+            raise reader.failure(failure)
         try:
             return reader.result()
         except CredentialsRefused as error:
@@ -173,9 +187,9 @@ class _SentOnIdle(SentRequest):
         if isinstance(error, StaleConnection):
             self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
             raise SendAgain
-        if error is not None:
-            raise error
         reader = self._reader
+        if error is not None:
+            raise reader.failure(error)
         try:
             reader.conclude()
         except CredentialsRefused as refusal:

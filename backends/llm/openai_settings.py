@@ -21,4 +21,5 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refuses: object = None  # read, like the next two, by `http_abilities`
     takes: object = None
     paths: object = None
+    billing: object = None  # read by contracts/failure_billing.py
     metrics_url: str = ""  # read by gateway/metrics/upstream_metrics.py

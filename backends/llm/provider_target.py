@@ -24,6 +24,7 @@ from backends.sealed_references import is_stored, token_of
 from contracts.configuration import TargetSpec
 from contracts.errors import (
     ConfigurationError,
+    ConnectTimeout,
     EngineUnavailable,
     InvalidRequest,
     TargetMisconfigured,
@@ -68,6 +69,7 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
 
     timeouts: object = None
+    billing: object = None  # read by contracts/failure_billing.py
     params: dict[str, Any] = {}
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -192,12 +194,14 @@ class ProviderTarget:
         fault = _REQUEST_FAULTS.get(end.error_kind)
         if fault is not None:
             return fault(end.error_message, code=end.error_code, param=end.param or None)
-        kind = _TARGET_FAULTS.get(end.error_kind, UpstreamError)
-        return kind(
+        kind = ConnectTimeout if end.is_unsent else _TARGET_FAULTS.get(end.error_kind, UpstreamError)
+        error = kind(
             f"target {self.spec.id!r}: {end.error_message}",
             code=end.error_code,
             retry_after_seconds=end.retry_after_seconds,
         )
+        error.upstream_status = end.upstream_status
+        return error
 
 
 def _cap_field(model: str, stated: ThinkingCapField | None) -> ThinkingCapField:

@@ -8,6 +8,7 @@ from backends.http_pool import Exchange
 from backends.llm.base import Sink, Target
 from backends.llm.http_reply import ReplyReader
 from backends.llm.known_shapes import KnownShapes
+from contracts.errors import UpstreamError
 from contracts.requests import AnyRequest
 
 
@@ -70,6 +71,9 @@ class SentStream:
         reader = ReplyReader(self.target.spec, sink, self._request, self._known_shapes)
         try:
             held.give_to(reader)
+        except UpstreamError as error:
+            self._exchange.abandon()
+            raise reader.failure(error) from error
         except BaseException:
             self._exchange.abandon()
             raise

@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Final
 
 from contracts.errors import (
+    ConnectTimeout,
     TargetMisconfigured,
     TollkeeperError,
     UnsupportedParameter,
@@ -37,6 +38,7 @@ _REFUSALS: Final = (
 _NAMES: Final = re.compile(r"support parameters: [\[{]([^\]}]*)[\]}]")
 _BAD_KEY: Final = ("api key not valid", "api_key_invalid", "api key expired")  # Gemini's, with status 400
 _UNREACHABLE: Final = frozenset({"ClientConnectorError", "ConnectError", "ClientConnectorDNSError", "gaierror"})
+_UNCONNECTED: Final = frozenset({"ConnectTimeout", "ConnectionTimeoutError"})  # httpx's, aiohttp's
 _BROKEN: Final = frozenset(
     {"ServerDisconnectedError", "ClientPayloadError", "RemoteProtocolError", "ReadError", "JSONDecodeError"}
 )
@@ -44,9 +46,15 @@ _SLOW: Final = frozenset({"Timeout", "TimeoutException", "ServerTimeoutError", "
 
 
 def failure_of(error: Exception, model: str) -> TollkeeperError:
-    """Give our error for what a call of a model raised."""
+    """Return our error for what a call of a model raised, with the status of the provider's own answer, if any."""
     error = getattr(error, "original_exception", None) or error
     chain = list(_chain(error))
+    failure = _failure_in(error, chain, model)
+    failure.upstream_status = _answered(chain)
+    return failure
+
+
+def _failure_in(error: Exception, chain: list[BaseException], model: str) -> TollkeeperError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     text = str(error)
     if "UnsupportedParamsError" in kinds:
@@ -98,6 +106,8 @@ def _of_its_own(kinds: set[str], status: int | None, said: str, chain: list[Base
     """Give what is the provider's fault, or the network's, or else the request's."""
     if kinds & _UNREACHABLE:
         return UpstreamUnreachable("the provider cannot be reached")
+    if kinds & _UNCONNECTED:
+        return ConnectTimeout("the provider did not accept a connection in time")
     if kinds & _SLOW:
         return UpstreamTimeout("the provider did not answer in time")
     if status in _OVERLOADED or "ServiceUnavailableError" in kinds:
@@ -124,6 +134,22 @@ def _status(chain: list[BaseException]) -> int | None:
     """Give the provider's own status: LiteLLM replaces some, but raises from what had it."""
     found = [getattr(one, "status_code", None) for one in chain]
     return next((status for status in reversed(found) if isinstance(status, int)), None)
+
+
+def _answered(chain: list[BaseException]) -> int | None:
+    """Return the status of an HTTP answer that was really there: LiteLLM gives its own exceptions invented ones."""
+    for one in chain:
+        if type(one).__name__ == "HTTPStatusError":
+            status = getattr(getattr(one, "response", None), "status_code", None)
+        elif type(one).__name__ == "ClientResponseError":
+            status = getattr(one, "status", None)
+        elif type(one).__module__.startswith("openai"):
+            status = getattr(one, "status_code", None)
+        else:
+            continue
+        if isinstance(status, int):
+            return status
+    return None
 
 
 def _wait(chain: list[BaseException]) -> float | None:

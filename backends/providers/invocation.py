@@ -104,6 +104,8 @@ class Invocation:
             error_message=error.message,
             param=error.param or "",
             retry_after_seconds=error.retry_after_seconds,
+            upstream_status=error.upstream_status,
+            is_unsent=error.is_unsent,
         )
 
 

@@ -5,15 +5,19 @@ from decimal import Decimal
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import Field, field_serializer
+from pydantic import BaseModel, Field, field_serializer
 
 from backends.control import budgets
 from backends.control.budget_events import events_of
+from backends.control.budget_recounts import recount_budget
 from backends.control.budgets import BudgetChange, NewBudget
 from backends.control.sealer import Sealer
 from contracts.control import Budget
+from contracts.errors import InvalidRequest
 from contracts.limits import Period, WhenAway, WhenUnpriced
 from contracts.moments import unix_ns
+from contracts.money import pico_usd
+from contracts.rule_words import exact_text
 from gateway.control.access import Admin
 from gateway.control.budget_standing import BudgetEventOut, BudgetStandingOut, standing_of
 from gateway.control.fields import (
@@ -69,6 +73,39 @@ class BudgetPatch(Body):
     webhook_url: WebhookUrl | None = None
     when_away: WhenAway | None = None
     when_unpriced: WhenUnpriced | None = None
+
+
+class RecountSubject(Body):
+    """What the ledger says one subject has spent, less what gateways counted."""
+
+    subject: str = Field(default="", max_length=300, description="Empty for the tenant as a whole")
+    adjustment_usd: Decimal = Field(max_digits=30, decimal_places=12, description="Decimal text; below 0 gives back")
+
+
+class RecountBody(Body):
+    """A recount of the current period. Without `apply` nothing is changed."""
+
+    period_start: Moment = Field(description="Start of the current period, as the budget's `state` shows it")
+    subjects: list[RecountSubject] = Field(min_length=1, max_length=10_000)
+    apply: bool = Field(default=False, description="False: only compute what would change")
+
+
+class RecountedOut(BaseModel):
+    """One subject. Amounts are exact decimal text in USD."""
+
+    subject: str
+    spent_before: str
+    spent_after: str
+    adjustment_usd: str
+
+
+class RecountOut(BaseModel):
+    """A recount, applied or computed."""
+
+    id: str
+    period_start: datetime
+    applied: bool
+    subjects: list[RecountedOut]
 
 
 class BudgetOut(Resource):
@@ -149,6 +186,33 @@ def update(
     change = BudgetChange(is_endless=is_endless, **stated)
     with database.session() as session:
         return _shown(budgets.update_budget(session, author, tenant, budget_id, change), sealer)
+
+
+@router.post("/{budget_id}/recount", summary="Correct what a budget has spent in the current period")
+def recount(
+    tenant: TenantPath, budget_id: BudgetPath, body: RecountBody, author: Admin, database: Database
+) -> RecountOut:
+    """Set the difference between what gateways counted and what the ledger says, for each subject.
+
+    An adjustment is absolute for the period and replaces the one before: the same recount twice is one. Requests that
+    run meanwhile are counted as always. Gateways follow within seconds. `tollkeeper budgets recount` computes the
+    adjustments from the store.
+    """
+    adjustments = {one.subject: pico_usd(one.adjustment_usd) for one in body.subjects}
+    if len(adjustments) < len(body.subjects):
+        raise InvalidRequest("a subject is named twice; name each once", param="subjects")
+    with database.session() as session:
+        found = recount_budget(session, author, tenant, budget_id, body.period_start, adjustments, applies=body.apply)
+    subjects = [
+        RecountedOut(
+            subject=one.subject,
+            spent_before=exact_text("pico_usd", one.spent_before),
+            spent_after=exact_text("pico_usd", one.spent_after),
+            adjustment_usd=exact_text("pico_usd", one.adjustment),
+        )
+        for one in found
+    ]
+    return RecountOut(id=budget_id, period_start=body.period_start, applied=body.apply, subjects=subjects)
 
 
 @router.delete("/{budget_id}", summary="Delete a budget with its state and events")

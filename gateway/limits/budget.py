@@ -44,7 +44,7 @@ class BudgetCounter(EscrowCounter):
     Raises ConfigurationError, when made or given another rule and not later, where the time zone is unknown.
     """
 
-    __slots__ = ("_on_settled", "_on_settled_late", "_past", "_period")
+    __slots__ = ("_adjusted", "_on_settled", "_on_settled_late", "_past", "_period")
 
     rule: BudgetSpec
 
@@ -61,6 +61,7 @@ class BudgetCounter(EscrowCounter):
         self._on_settled_late = on_settled_late
         self._period: PeriodLedger | None = None  # under way; `_ledger` too, unless the budget does not bind
         self._past: tuple[PeriodLedger, ...] = ()
+        self._adjusted = 0  # by recounts, of what is settled in the period under way
         self._until_ns = _NEVER_NS
 
     @property
@@ -111,6 +112,8 @@ class BudgetCounter(EscrowCounter):
         period.restored = settled
         period.overdraft += overdraft - period.restored_overdraft
         period.restored_overdraft = overdraft
+        if self._on_settled is not None:  # who reports what is spent may know less: the last report died with a process
+            self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
         return True
 
     @property
@@ -127,7 +130,7 @@ class BudgetCounter(EscrowCounter):
             return
         period.overdraft += amount
         if self._on_settled is not None:
-            self._on_settled(self, period.settled, period.settled)
+            self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
         """Go on under a changed rule. Where its period is another one, what is counted so far counts in that:
@@ -142,8 +145,7 @@ class BudgetCounter(EscrowCounter):
             rule.starts_at_ns,
             rule.ends_at_ns,
         ):
-            if self._period is not None:
-                self._ceiling = rule.amount if rule.is_hard else UNLIMITED
+            self._set_ceiling()
             return
         counted = self._period
         self._begin(now_ns)
@@ -158,18 +160,21 @@ class BudgetCounter(EscrowCounter):
         if counted is not None:
             counted.period_start_ns, counted.period_end_ns = begun.period_start_ns, begun.period_end_ns
             self._period = self._ledger = counted
+            self._set_ceiling()
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         if not charged:
+            if mark is self._period and self._on_settled is not None:  # what is reserved has moved
+                self._on_settled(self, mark.settled + self._adjusted, mark.settled + self._adjusted)
             return
         before = mark.settled
         mark.settled = after = before + charged
         if mark is self._period:
             if self._on_settled is not None:
-                self._on_settled(self, before, after)
+                self._on_settled(self, before + self._adjusted, after + self._adjusted)
         elif type(mark) is PeriodLedger and self._on_settled_late is not None:
             self._on_settled_late(self, mark, before, after)
 
@@ -182,7 +187,8 @@ class BudgetCounter(EscrowCounter):
             return CounterState(self.rule.amount, 0, 0, None)
         end_ns = period.period_end_ns
         reset_seconds = None if end_ns is None else max(end_ns - now_ns, 0) / _SECOND_NS
-        return CounterState(self.rule.amount, period.settled + period.reserved, period.reserved, reset_seconds)
+        used = period.settled + period.reserved + self._adjusted
+        return CounterState(self.rule.amount, used, period.reserved, reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
         """Say whether nothing is counted in the period under way, and no past period may still change."""
@@ -206,7 +212,7 @@ class BudgetCounter(EscrowCounter):
         period = self._period
         if period is not None and self.settled_by_all + amount <= self._ceiling:
             return max(from_ns, now_ns + _SOON_NS)
-        if amount > self._ceiling or period is None or period.period_end_ns is None:
+        if amount > self.rule.amount or period is None or period.period_end_ns is None:
             return None
         end_ns = period.period_end_ns
         if self.rule.ends_at_ns is not None and end_ns >= self.rule.ends_at_ns:
@@ -225,6 +231,7 @@ class BudgetCounter(EscrowCounter):
         bounds = budget_period(rule, now_ns)
         if bounds is None:
             self._period = None
+            self._adjusted = 0
             self._ledger = Ledger()  # what is reserved now is settled in a book that nobody reads
             self._ceiling = UNLIMITED
             has_begun = rule.starts_at_ns is None or now_ns >= rule.starts_at_ns
@@ -232,8 +239,16 @@ class BudgetCounter(EscrowCounter):
             return
         start_ns, end_ns = bounds
         self._period = self._ledger = PeriodLedger(start_ns, end_ns)
-        self._ceiling = rule.amount if rule.is_hard else UNLIMITED
+        self._set_ceiling()
         self._until_ns = _ALWAYS_NS if end_ns is None else end_ns
+
+    def _set_ceiling(self) -> None:
+        """Set how much may be settled and reserved in the period under way, by the rule and its recounts."""
+        period, rule = self._period, self.rule
+        if period is None:
+            return
+        self._adjusted = rule.adjusted(self.subject, period.period_start_ns)
+        self._ceiling = rule.amount - self._adjusted if rule.is_hard else UNLIMITED
 
 
 def reserve_each(

@@ -110,7 +110,7 @@ class Grant:
             _ESCROW,
             keys.place(self.key),
             0,
-            split(self.counter.rule.amount),
+            split(self.counter.amount_of(self.ledger)),
             self.counter.keep_seconds,
             int(self.is_fresh),
             max(mono_ns - self.changed_ns, 0) // 1000,
@@ -183,7 +183,7 @@ class Grant:
 
     def give_up_excess(self) -> None:
         """Give up what the rule, lowered since, does not allow any more."""
-        excess = self.spare - max(self.counter.rule.amount - self.used, 0)
+        excess = self.spare - max(self.counter.amount_of(self.ledger) - self.used, 0)
         if excess > 0 and not self.counter.is_counting_only:
             self.granted -= excess
 
@@ -201,7 +201,7 @@ class Grant:
     def _share(self) -> int:
         """Give what is left of this gateway's share, set when Redis went away: of all slots, else of what remained."""
         if self.alone is None:
-            remained = max(self.counter.rule.amount - self.others - self.used, 0)
+            remained = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
             self.alone = self.used + remained // self._link.gateways
         if self.counter.has_slots:
             return self.counter.rule.amount // self._link.gateways - self.ledger.reserved
@@ -247,6 +247,10 @@ class LeasedEscrow(EscrowCounter):
         rule = self.rule
         kind = "conversation" if rule.scope.level == "conversation" else "held"
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
+
+    def amount_of(self, ledger: Ledger) -> int:
+        """Return how much all gateways may settle and reserve of one stretch of time."""
+        return self.rule.amount
 
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Give how much could be taken at this moment of what was granted. May be negative."""
@@ -355,14 +359,22 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)
-        if charged and mark is self._period:
+        if mark is self._period:
             total = self.grant.total
             self.on_total(self.grant, total - charged, total)
 
     def state(self, now_ns: int) -> CounterState:
         """Give how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
         state = super().state(now_ns)
-        return state if self._period is not None else CounterState(state.amount, 0, 0, None)
+        if self._period is None:
+            return CounterState(state.amount, 0, 0, None)
+        return CounterState(state.amount, state.used + self._adjusted, state.reserved, state.reset_seconds)
+
+    def amount_of(self, ledger: Ledger) -> int:
+        """Return how much all gateways may settle and reserve of a period, recounts included."""
+        if not isinstance(ledger, PeriodLedger):
+            return self.rule.amount
+        return max(self.rule.amount - self.rule.adjusted(self.subject, ledger.period_start_ns), 0)
 
     def overdraw(self, amount: int, now_ns: int) -> None:
         """Take note of what was used and cannot be charged, because the budget lacks the room for it."""
@@ -378,6 +390,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         is_taken = super().restore(period_start_ns, settled, overdraft)
         if is_taken:
             self._link.active[self.grant] = None
+            self.on_total(self.grant, self.grant.total, self.grant.total)
         return is_taken
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
@@ -391,7 +404,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
     def on_total(self, grant: Grant, before: int, after: int) -> None:
         """Tell of what all gateways have settled in the period under way."""
         if self._tell_total is not None and grant.ledger is self._period:
-            self._tell_total(self, before, after)
+            self._tell_total(self, before + self._adjusted, after + self._adjusted)
 
     def key_of(self, ledger: Ledger) -> str:
         """Give the key of a period, which carries its start."""

@@ -67,7 +67,9 @@ async def test_the_second_server_answers_when_the_first_fails(start_gateway, kit
     [record] = gateway.requests()
     assert (record.replica, record.attempts, record.outcome) == ("good", 2, "ok")
     first, second = gateway.attempts()
-    assert first.outcome == "error" and not first.usage.is_known and first.cost_pico_usd is None
+    costs_something = fault in ("200 with an error", "closed", "reset", "silent", "garbage")
+    assert first.outcome == "error" and first.count_method == ("estimate" if costs_something else "none")
+    assert first.cost_pico_usd == (first.usage.input_tokens * 1_000_000 if costs_something else 0)
     assert second.usage == record.usage
 
 

@@ -7,7 +7,22 @@ import pytest
 
 from contracts.chat import ChatRequest, Message
 from contracts.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
-from contracts.errors import ClientGone, UpstreamError, UpstreamUnreachable
+from contracts.errors import (
+    ClientGone,
+    ConnectTimeout,
+    EngineUnavailable,
+    HedgeLost,
+    TargetMisconfigured,
+    TollkeeperError,
+    UnsupportedParameter,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from contracts.generation import Delta, Result
 from contracts.prices import PriceBook, price_card
 from contracts.usage import Usage
@@ -70,17 +85,89 @@ def test_a_call_cut_short_after_a_whole_report_pays_the_report_once(settlement):
     assert (life.usage, life.count_method) == (Usage(7, output_text=6), "reported")
 
 
-def test_a_failure_before_the_first_token_used_nothing_that_is_known(settlement):
-    life = life_with(attempt(error=UpstreamError("refused")))
+@pytest.mark.parametrize("setting", [None, "free", "estimate"])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UpstreamError("500"), "on_error"),
+        (UpstreamOverloaded("503"), "on_error"),
+        (UpstreamRejected("400"), "on_error"),
+        (UpstreamTimeout("silent"), "on_timeout"),
+        (UpstreamBroken("cut"), "on_break"),
+        (TollkeeperError("a bug"), "on_break"),
+        (ClientGone("left"), "on_cancel"),
+        (HedgeLost("late"), "on_cancel"),
+    ],
+)
+def test_a_failure_before_the_first_token_costs_what_its_target_says(settlement, error, kind, setting):
+    failed = attempt(error=error)
+    if setting is not None:
+        failed.target = TargetSpec("t", "p", "openai_http", settings={"billing": {kind: setting}})
+    life = life_with(failed)
     settlement.settle(life)
-    assert not life.usage.is_known and life.count_method == "none"
-    assert (life.cost.total_pico_usd, life.cost.basis) == (None, "unpriced")
+    if (setting or ("free" if kind == "on_error" else "estimate")) == "free":
+        assert (life.usage, life.count_method) == (Usage(), "none")
+        assert (life.cost.total_pico_usd, life.cost.basis) == (0, "free")
+    else:
+        assert (life.usage, life.count_method) == (Usage(10, output_text=0), "estimate")
+        assert (life.cost.total_pico_usd, life.cost.basis) == (10 * 1_000_000, "price_card")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UpstreamUnreachable("refused"),
+        ConnectTimeout("no connection"),
+        UpstreamRateLimited("429"),
+        TargetMisconfigured("404"),
+        EngineUnavailable("away"),
+        UnsupportedParameter("logprobs"),
+    ],
+)
+def test_a_request_that_no_target_worked_on_is_free_whatever_the_target_says(settlement, error):
+    failed = attempt(error=error)
+    billing = dict.fromkeys(("on_error", "on_timeout", "on_break", "on_cancel"), "estimate")
+    failed.target = TargetSpec("t", "p", "openai_http", settings={"billing": billing})
+    life = life_with(failed)
+    settlement.settle(life)
+    assert (life.cost.total_pico_usd, life.cost.basis) == (0, "free")
+
+
+def test_tokens_that_came_are_charged_whatever_the_target_says(settlement):
+    cut = attempt(5, error=UpstreamTimeout("silent"))
+    cut.target = TargetSpec("t", "p", "openai_http", settings={"billing": {"on_timeout": "free"}})
+    life = life_with(cut)
+    settlement.settle(life)
+    assert life.usage == Usage(10, output_text=5) and life.cost.total_pico_usd == 20 * 1_000_000
+
+
+def test_a_free_failure_after_one_that_is_charged_leaves_that_cost(settlement):
+    silent, failed = attempt(error=UpstreamTimeout("silent")), attempt(error=UpstreamError("500"))
+    for life in (life_with(silent, failed), life_with(failed, silent)):
+        settlement.settle(life)
+        assert life.cost == silent.cost and life.cost.total_pico_usd == 10 * 1_000_000
+    assert failed.cost.basis == "free" and failed.usage == Usage()
+
+
+def test_a_free_failure_needs_no_card_and_an_estimate_without_one_is_unpriced(settlement):
+    for error, expected in ((UpstreamError("500"), (0, "free")), (UpstreamTimeout("silent"), (None, "unpriced"))):
+        life = life_with(attempt(error=error), snapshot=EMPTY_SNAPSHOT)
+        settlement.settle(life)
+        assert (life.cost.total_pico_usd, life.cost.basis) == expected
+
+
+def test_a_request_that_reached_no_model_is_free(settlement):
+    life = life_with()
+    life.error = ClientGone("left the queue")
+    settlement.settle(life)
+    assert (life.cost.total_pico_usd, life.cost.basis) == (0, "free")
 
 
 def test_half_a_usage_is_not_given_half_a_price(settlement):
     life = life_with(attempt(result=Result(usage=Usage(7), count_method="reported")))
     settlement.settle(life)
-    assert life.usage == Usage(7) and life.cost.total_pico_usd is None
+    assert life.usage == Usage(7)
+    assert (life.cost.total_pico_usd, life.cost.basis) == (None, "unknown_usage")
 
 
 def test_an_embedding_is_priced_by_its_input_alone(settlement):

@@ -39,10 +39,15 @@ class Case:
     retry_after: str | None = None
 
     @property
+    def is_free(self) -> bool:
+        """Whether the server answered with an error status, or was never asked."""
+        return self.code in NOTHING_BEGUN or (self.code == "upstream_error" and "status 2" not in self.words)
+
+    @property
     def model(self) -> str:
         """The one that is asked for it: where nothing is meant to time out, one that waits for long."""
         if self.code != "upstream_timeout":
-            return "mock"
+            return "halting" if up.STALL in self.script and self.is_free else "mock"
         return "late" if "before" in self.words else "slow" if "in total" in self.words else "halting"
 
 
@@ -130,7 +135,11 @@ BEFORE = {
     "429 until the end of time": Case(
         (rate_limited("Fri, 31 Dec 9999 23:59:59 GMT"),), 429, "upstream_rate_limited", retry_after="1"
     ),
-    "an endless error": Case((up.whole(b"x" * 100_000, 500),), *BROKEN, "65536"),
+    "an endless error": Case((up.whole(b"x" * 100_000, 500),), *ERROR, "status 500"),
+    "half an error": Case((up.whole(HTML, 503)[:-9], 0.01, up.CLOSE), *ERROR, "status 503"),
+    "an error, and silence": Case((up.whole(HTML, 500)[:-9], up.STALL), *ERROR, "status 500"),
+    "half a refusal": Case((up.whole(HTML, 400)[:-9], 0.01, up.CLOSE), 400, "upstream_rejected", "(400)"),
+    "half a 429": Case((rate_limited("7")[:-5], 0.01, up.CLOSE), 429, "upstream_rate_limited", retry_after="7"),
 }  # fmt: skip
 
 # Answers that are whole: cut, trickling, or with more than they say.
@@ -286,6 +295,17 @@ async def still_serves(gateway, upstream) -> None:
     assert gateway.gateway.admission.in_flight == 0
 
 
+def assert_cost(record, case: Case) -> None:
+    """An error status costs nothing; what a server may have worked on costs its estimated input, and nothing more."""
+    if case.is_free:
+        assert (record.cost_pico_usd, record.cost_basis, record.count_method) == (0, "free", "none")
+        assert not record.usage.is_known
+    else:
+        tokens_in, tokens_out = record.usage.input_tokens, record.usage.output_tokens
+        assert (record.cost_basis, record.count_method, tokens_out) == ("price_card", "estimate", 0)
+        assert 0 < record.cost_pico_usd == tokens_in * 1_000_000
+
+
 async def holds(gateway, upstream, case: Case, *, is_streamed: bool) -> None:
     before = charged(gateway)
     upstream.always(*played(case))
@@ -300,26 +320,25 @@ async def holds(gateway, upstream, case: Case, *, is_streamed: bool) -> None:
         assert 3590 <= told <= 3600 if case.retry_after.startswith("about") else str(told) == case.retry_after
     [*_, record] = gateway.requests()
     assert (record.outcome, record.status, record.error_code) == ("error", case.status, case.code)
-    assert not record.usage.is_known and record.cost_pico_usd is None
-    # What a server may have worked on and did not report stays charged as reserved; a refusal costs nothing.
-    assert charged(gateway) - before == (0 if case.code in NOTHING_BEGUN else record.reserved_tokens)
+    assert_cost(record, case)
+    assert charged(gateway) - before == (0 if case.is_free else record.usage.input_tokens)
     await still_serves(gateway, upstream)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "stream"])
-async def test_what_goes_wrong_before_an_answer_has_its_error_and_no_usage(mock, upstream, subtests, is_streamed):
+async def test_what_goes_wrong_before_an_answer_has_its_error_and_its_cost(mock, upstream, subtests, is_streamed):
     for name, case in BEFORE.items():
         with subtests.test(name):
             await holds(mock, upstream, case, is_streamed=is_streamed)
 
 
-async def test_a_whole_answer_that_goes_wrong_has_its_error_and_no_usage(mock, upstream, subtests):
+async def test_a_whole_answer_that_goes_wrong_has_its_error_and_its_cost(mock, upstream, subtests):
     for name, case in WHOLE.items():
         with subtests.test(name):
             await holds(mock, upstream, case, is_streamed=False)
 
 
-async def test_a_stream_that_goes_wrong_before_its_first_token_has_its_error_and_no_usage(mock, upstream, subtests):
+async def test_a_stream_that_goes_wrong_before_its_first_token_has_its_error_and_its_cost(mock, upstream, subtests):
     for name, case in STREAMS.items():
         with subtests.test(name):
             await holds(mock, upstream, case, is_streamed=True)
@@ -382,7 +401,8 @@ async def test_another_server_answers_where_nothing_was_sent(start_gateway, kit,
                 continue
             assert answer.status == 200, answer.body
             first, second = gateway.attempts()[seen:]
-            assert (first.replica, first.error_code, first.cost_pico_usd) == ("bad", case.code, None)
+            assert (first.replica, first.error_code) == ("bad", case.code)
+            assert_cost(first, case)
             assert (second.replica, second.reason, second.usage.output_tokens) == ("good", "fallback", 2)
 
 

@@ -194,7 +194,7 @@ async def test_an_answer_of_nothing_that_reports_nothing_is_believed(mock, upstr
 
 
 CUTS: dict[str, tuple[list[bytes], str, int | None, int]] = {
-    "before anything": ([], "none", None, 0),
+    "before anything": ([], "estimate", None, 0),
     "after two tokens": (TEXT[:2], "estimate", None, 2),
     "after a report of one of two tokens": (
         [up.chunk("Hel", usage=report(10, 1)), up.chunk("lo", usage=report(10, 2))], "reported", 10, 2
@@ -228,7 +228,7 @@ async def test_what_was_refused_is_counted_apart_and_used_nothing(start_gateway,
     assert (await gateway.chat(model="mock", max_tokens="many")).status == 400
     served, *refused = gateway.requests()
     assert (served.outcome, served.usage.total_tokens) == ("ok", 5)
-    assert [(one.outcome, one.usage.is_known, one.cost_pico_usd) for one in refused] == [("rejected", False, None)] * 3
+    assert [(one.outcome, one.usage.is_known, one.cost_pico_usd) for one in refused] == [("rejected", False, 0)] * 3
     assert len(upstream.requests) == 1
     page = (await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")).body.decode()
     assert sum(1 for line in page.splitlines() if 'outcome="rejected"' in line) > 0

@@ -58,7 +58,8 @@ class Matrix:
         rows = [(one.replica, one.reason, one.outcome, one.error_code) for one in attempts]
         for one in attempts:
             worked = one.outcome == "ok" or one.ttft_ns is not None
-            assert (one.cost_pico_usd is not None) == worked, "what it cost is known where it worked, else unknown"
+            assert one.cost_pico_usd is not None and (one.cost_pico_usd > 0 or not worked)
+            assert (one.cost_basis == "free") == (one.cost_pico_usd == 0), "else an estimate"
         return self.view(answer), rows or [(record.replica, "first", record.outcome, record.error_code)]
 
     @staticmethod

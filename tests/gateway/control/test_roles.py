@@ -30,6 +30,7 @@ EXPECTED: Final = {
     "/v1/tenants/{tenant}/limits/{limit_id}": ("OAFafl", "OAal"),
     "/v1/tenants/{tenant}/budgets": ("OAFafl", "OAal"),
     "/v1/tenants/{tenant}/budgets/{budget_id}": ("OAFafl", "OAal"),
+    "/v1/tenants/{tenant}/budgets/{budget_id}/recount": ("", "OAal"),
     "/v1/models": ("OAal", "OA"),
     "/v1/models/{model}": ("OAal", "OA"),
     "/v1/routes": ("OAal", "OA"),

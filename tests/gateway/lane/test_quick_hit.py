@@ -157,7 +157,7 @@ async def test_a_hit_that_a_budget_does_not_pay_is_refused_alike(cached):
     answers = [await each.chat(model="mock", max_tokens=9) for each in both.both]
     assert [answer.error["code"] for answer in answers] == ["insufficient_quota"] * 2
     assert both.taken == [False, True, False]
-    assert [one.charged_pico_usd for one in both.short.requests()] == [35_000_000, 35_000_000, None]
+    assert [one.charged_pico_usd for one in both.short.requests()] == [35_000_000, 35_000_000, 0]
 
 
 async def test_without_a_price_a_hit_costs_what_its_answer_did_which_nobody_knows(cached):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.errors import ConfigurationError
+from contracts.limits import BudgetAdjustment
 from gateway.limits.budget import BudgetCounter
 from tests.gateway.limits.counting import SECOND_NS, budget
 
@@ -71,10 +72,10 @@ def test_whoever_watches_is_told_of_what_is_settled_and_where():
     spend(counter, 100)
     mark, unused = counter.take(300, NOW_NS), counter.take(50, NOW_NS)
     counter.settle(unused, 50, 0, NOW_NS)
-    assert told == [(0, 100)]
+    assert told == [(0, 100), (100, 100)], "also of what is reserved no longer"
     spend(counter, 70, NOW_NS + DAY_NS)
     counter.settle(mark, 300, 200, NOW_NS + DAY_NS)
-    assert told == [(0, 100), (0, 70)]
+    assert told == [(0, 100), (100, 100), (0, 70)]
     assert late == [(TODAY_NS, 100, 300)]
 
 
@@ -156,3 +157,37 @@ def test_an_unknown_time_zone_is_refused_when_the_counter_is_made_and_changes_no
     with pytest.raises(ConfigurationError, match="Mars/Olympus"):
         counter.adopt(budget(2000, time_zone="Mars/Olympus"), NOW_NS)
     assert counter.room(NOW_NS) == 400
+
+
+def recounted(amount: int, adjustment: int, **more: object) -> object:
+    return replace(budget(amount), adjustments=(BudgetAdjustment("", TODAY_NS, adjustment),), **more)
+
+
+@pytest.mark.parametrize(("adjustment", "room"), [(-300, 400), (-1, 101), (0, 100), (99, 1), (100, 0), (250, -150)])
+def test_a_recount_moves_what_is_left_and_nothing_that_is_counted(adjustment, room):
+    counter = BudgetCounter(budget(1000), "")
+    spend(counter, 700)
+    mark = counter.take(200, NOW_NS)
+    counter.adopt(recounted(1000, adjustment), NOW_NS)
+    assert counter.room(NOW_NS) == room
+    assert (counter.settled, counter.reserved) == (700, 200), "what is reported and kept is this gateway's own count"
+    assert counter.state(NOW_NS).used == 900 + adjustment
+    counter.settle(mark, 200, 50, NOW_NS)
+    assert (counter.settled, counter.state(NOW_NS).used) == (750, 750 + adjustment)
+    assert counter.room(NOW_NS + DAY_NS) == 1000, "it is for its period alone"
+
+
+def test_a_recount_is_for_its_subject_and_holds_from_the_first_look():
+    assert BudgetCounter(recounted(1000, -300), "someone").room(NOW_NS) == 1000
+    assert BudgetCounter(recounted(1000, 300), "").room(NOW_NS) == 700
+
+
+def test_thresholds_go_by_what_is_recounted():
+    told: list[tuple[int, int]] = []
+    counter = BudgetCounter(recounted(1000, -300), "", lambda _, before, after: told.append((before, after)))
+    spend(counter, 700)
+    assert told == [(-300, 400)]
+
+
+def test_a_soft_budget_that_is_recounted_refuses_nothing():
+    assert BudgetCounter(recounted(1000, 5000, is_hard=False), "").room(NOW_NS) > 10**18

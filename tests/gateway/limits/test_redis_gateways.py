@@ -3,11 +3,12 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.limits import MAX_AMOUNT, Rule
+from contracts.limits import MAX_AMOUNT, BudgetAdjustment, Rule
 from gateway.limits.base import Shortage
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, conversation, limit, slots
@@ -319,3 +320,25 @@ async def test_idle_counters_are_forgotten_and_those_in_hand_are_not(gateways: G
     assert store.status()["counters"] == 4
     await happens(lambda: store.status()["counters"] == 2, "forgetting", 15)
     assert [store.open(rule, "kept") for rule in rules] == in_hand
+
+
+@pytest.mark.parametrize(("adjustment", "left"), [(-600, 600), (-1, 1), (0, 0)])
+async def test_a_recount_gives_back_to_all_gateways_once(gateways: Gateways, adjustment: int, left: int):
+    rule = budget(1000, "total")
+    stores = [await gateways.start(name) for name in ("a", "b")]
+
+    async def spend_all(spec: Rule) -> int:
+        total = 0
+        for _ in range(3):
+            for store in stores:
+                for amount in (200, 50, 1):
+                    while not isinstance(taken := await admit(store, [(store.open(spec, ""), amount)]), Shortage):
+                        store.open(spec, "").settle(taken[0], amount, amount, now_ns())
+                        total += amount
+            await asyncio.sleep(3)
+        return total
+
+    assert await spend_all(rule) == 1000
+    recounted = replace(rule, adjustments=(BudgetAdjustment("", 0, adjustment),))
+    assert await spend_all(recounted) == left
+    assert {store.open(recounted, "").state(now_ns()).used for store in stores} == {1000}
