@@ -176,7 +176,7 @@ class EngineHost:
             ticket = self._tickets.pop(answer.request_id, None)
             if ticket is None:
                 continue
-            ticket.connection.send(answer if ticket.error is None else embed_refusal(answer.request_id, ticket.error))
+            ticket.connection.send(answer if ticket.error is None else _refused_embedding(answer, ticket.error))
             ticket.connection.flush()
         self.on_output(thread, Output(steps=steps))
 
@@ -266,6 +266,8 @@ class EngineHost:
 
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
+            if submit.booked_as and len(submit.booked_as) != _ID_BYTES:
+                raise InvalidRequest(f"booked_as has {_ID_BYTES} bytes or none, not {len(submit.booked_as)}")
             model = self._accept(connection, submit.request_id, submit.model)
             if not isinstance(model, EngineThread) or model.hello.kind == "embed":
                 raise InvalidRequest(f"model {submit.model!r} embeds; it does not generate", param="model")
@@ -344,7 +346,7 @@ class EngineHost:
             if isinstance(event, Embedded):
                 del self._tickets[event.request_id]
                 if ticket.error is not None:
-                    event = embed_refusal(event.request_id, ticket.error)
+                    event = _refused_embedding(event, ticket.error)
             elif isinstance(event, Finished):
                 del self._tickets[event.request_id]
                 if ticket.error is not None:
@@ -388,6 +390,10 @@ class EngineHost:
             wall_ns=time.time_ns(),
             tells_blocks=True,
         )
+
+
+def _refused_embedding(answer: Embedded, error: TollkeeperError) -> Embedded:
+    return embed_refusal(answer.request_id, error, input_tokens=answer.input_tokens, gpu=answer.gpu)
 
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:

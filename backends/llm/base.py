@@ -46,6 +46,9 @@ class ModelCall:
     # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
     on_held: Callable[[int, int], None] | None = None
     sent: "SentAhead | None" = None  # to the first target: that takes it from here, in place of sending it
+    booked_as: UUID | None = None  # the request that it is a part of, if any: engines book its work under that id
+    # Whether the client has left. If it has, nobody waits for the end, and the account of it may take its time.
+    has_client_left: Callable[[], bool] = lambda: False
 
 
 class SentAhead(Protocol):
