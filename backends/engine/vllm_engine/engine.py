@@ -190,8 +190,8 @@ class VllmEngine:
         return self._metering.take(idle=idle, facts=self._gauges.queue_facts())
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Give the KV cache's changes since the last call."""
-        return self._kv.take()
+        """Return the KV cache's changes since the last call; removals come together, up to 0.1 s later under load."""
+        return self._kv.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
         """Give what the cache holds. Raises Unavailable where vLLM's cache is not followed."""
