@@ -103,6 +103,11 @@ class HostLine(asyncio.Protocol):
             if not future.done():
                 future.set_exception(RuntimeError("the engine host closed the connection"))
 
+    def close(self) -> None:
+        """Close the connection: step records go to the next that wants them."""
+        if self._transport is not None:
+            self._transport.close()
+
     async def ready(self, model: str, host: HostProcess, seconds: float) -> None:
         """Wait until the model serves. Raises RuntimeError when it does not, or the host dies."""
         deadline = time.monotonic() + seconds

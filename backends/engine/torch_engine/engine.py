@@ -200,7 +200,7 @@ class TorchEngine:
         return self._meter.take(idle=not self.has_work, facts=self._facts())
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Return the KV cache's changes since the last call; removals come together, up to 0.1 s later under load."""
+        """Return the KV cache's changes since the last call; removals come together, up to 0.25 s later under load."""
         return self._kv_log.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:

@@ -13,7 +13,7 @@ from backends.engine.torch_engine.block_manager import KvChange
 from contracts.records import KvRecord
 
 MAX_PENDING: Final = 65_536
-REMOVALS_WAIT_NS: Final = 100_000_000  # until then a mirror takes evicted blocks for cached, which costs little
+REMOVALS_WAIT_NS: Final = 250_000_000  # until then a mirror takes evicted blocks for cached, which costs little
 _MOST_REMOVALS: Final = 4_096  # of one record
 
 
@@ -21,7 +21,7 @@ _MOST_REMOVALS: Final = 4_096  # of one record
 class KvEventLog:
     """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows.
 
-    A mirror that applies the records in order holds what the cache holds, less the removals of the last 0.1 s: a block
+    A mirror that applies the records in order holds what the cache holds, less the removals of the last 0.25 s: a block
     that is stored again is never written before its removal.
     """
 

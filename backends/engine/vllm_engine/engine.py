@@ -190,7 +190,7 @@ class VllmEngine:
         return self._metering.take(idle=idle, facts=self._gauges.queue_facts())
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Return the KV cache's changes since the last call; removals come together, up to 0.1 s later under load."""
+        """Return the KV cache's changes since the last call; removals come together, up to 0.25 s later under load."""
         return self._kv.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:

@@ -74,7 +74,7 @@ def test_a_replayed_log_holds_what_the_cache_holds_with_numbers_that_have_no_hol
     assert [record.sequence for record in records] == list(range(len(records)))
 
 
-def test_evictions_of_a_tenth_of_a_second_are_one_record_for_each_tenant_and_adapter():
+def test_evictions_of_a_short_time_are_one_record_for_each_tenant_and_adapter():
     clock = Clock()
     events, records = log(clock), []
     for number in range(1000):
@@ -86,7 +86,7 @@ def test_evictions_of_a_tenth_of_a_second_are_one_record_for_each_tenant_and_ada
     assert len(records) == 30
 
 
-def test_removals_wait_no_longer_than_a_tenth_of_a_second_and_not_at_all_if_nothing_follows():
+def test_removals_wait_no_longer_than_that_and_not_at_all_if_nothing_follows():
     clock = Clock()
     events = log(clock)
     events.note(KvChange("removed", (key(1),)))
