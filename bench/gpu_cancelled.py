@@ -134,47 +134,97 @@ def share_ns(share: GpuShare | None) -> int:
     return 0 if share is None else share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns
 
 
-def add_rows(report: Report, records: list[Record]) -> None:
-    """Compare what requests were charged with what steps were split into, and count the KV records."""
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What a journal's records say of GPU time, and what its steps were split into, by request; and KV records."""
+
+    booked_ns: Counter[bytes]
+    computed_ns: Counter[bytes]
+    computed_tokens: Counter[bytes]
+    on_a_record: frozenset[bytes]
+    outcomes: Counter[str]
+    steps: int
+    steps_lost: int
+    busy_ns: int
+    records: int
+    kv_records: int
+    removals: int
+    removed_blocks: int
+
+    @property
+    def differing(self) -> list[bytes]:
+        """Return the requests whose records do not say what their steps do."""
+        everybody = self.booked_ns.keys() | self.computed_ns.keys()
+        return [one for one in everybody if self.booked_ns[one] != self.computed_ns[one]]
+
+    @property
+    def missing_ns(self) -> int:
+        """Sum how far each request's records are from its steps."""
+        return sum(abs(self.computed_ns[one] - self.booked_ns[one]) for one in self.differing)
+
+    @property
+    def tokens_without_a_line(self) -> int:
+        """Count the tokens that engines computed for requests that no record names."""
+        return sum(count for one, count in self.computed_tokens.items() if one not in self.on_a_record)
+
+    @property
+    def removals_per_block(self) -> float:
+        """Return how many records tell of one evicted block."""
+        return self.removals / max(self.removed_blocks, 1)
+
+
+def books_of(records: list[Record]) -> Books:
+    """Add a journal's records up."""
     booked: Counter[bytes] = Counter()
     computed: Counter[bytes] = Counter()
+    tokens: Counter[bytes] = Counter()
     outcomes: Counter[str] = Counter()
+    named: set[bytes] = set()
     numbers: dict[str, list[int]] = {}
     busy_ns = kv = removals = removed = 0
     for record in records:
         if isinstance(record, RequestRecord):
             outcomes[record.outcome] += 1
+            named.add(record.request_id)
             booked[record.request_id] += share_ns(record.gpu) if record.attempts <= 1 else 0
         elif isinstance(record, AttemptRecord):
+            named.add(record.request_id)
             booked[record.request_id] += share_ns(record.gpu)
         elif isinstance(record, StepRecord):
             numbers.setdefault(record.engine, []).append(record.sequence)
             busy_ns += record.busy_ns if record.kind == "step" else 0
-            for request_id, part in zip(record.request_ids, record.gpu_ns, strict=True):
+            for request_id, part, count in zip(record.request_ids, record.gpu_ns, record.scheduled, strict=True):
                 computed[request_id] += part
+                tokens[request_id] += count
         elif isinstance(record, KvRecord):
             kv += 1
             removals += record.event == "removed"
             removed += len(record.block_hashes) if record.event == "removed" else 0
-    off = [one for one in booked.keys() | computed.keys() if booked[one] != computed[one]]
-    for one in off[:20]:
-        print(f"off by {computed[one] - booked[one]} ns of {computed[one]} ns: {one.hex()}", file=sys.stderr)
     lost = sum(max(found) - min(found) + 1 - len(set(found)) for found in numbers.values())
+    return Books(
+        booked, computed, tokens, frozenset(named), outcomes, sum(map(len, numbers.values())), lost, busy_ns,
+        len(records), kv, removals, removed,
+    )  # fmt: skip
+
+
+def add_rows(report: Report, books: Books) -> None:
+    """Compare what requests were charged with what steps were split into, and count the KV records."""
+    for one in books.differing[:20]:
+        print(f"off by {books.computed_ns[one] - books.booked_ns[one]} ns: {one.hex()}", file=sys.stderr)
     values = {
-        "gpu_cancelled_missing_ns": sum(abs(computed[one] - booked[one]) for one in off),
-        "gpu_cancelled_requests_off": len(off),
-        "gpu_cancelled_steps_lost": lost,
-        "gpu_cancelled_requests": outcomes["cancelled"],
-        "gpu_cancelled_whole_requests": outcomes["ok"],
-        "gpu_cancelled_failed_requests": outcomes["error"] + outcomes["rejected"],
-        "gpu_cancelled_busy_seconds": busy_ns / 1e9,
-        "gpu_cancelled_kv_share": 100 * kv / max(len(records), 1),
-        "gpu_cancelled_removed_blocks": removed,
-        "gpu_cancelled_records_per_removed_block": removals / max(removed, 1),
+        "gpu_cancelled_missing_ns": books.missing_ns,
+        "gpu_cancelled_requests_off": len(books.differing),
+        "gpu_cancelled_steps_lost": books.steps_lost,
+        "gpu_cancelled_requests": books.outcomes["cancelled"],
+        "gpu_cancelled_whole_requests": books.outcomes["ok"],
+        "gpu_cancelled_failed_requests": books.outcomes["error"] + books.outcomes["rejected"],
+        "gpu_cancelled_busy_seconds": books.busy_ns / 1e9,
+        "gpu_cancelled_kv_share": 100 * books.kv_records / max(books.records, 1),
+        "gpu_cancelled_removed_blocks": books.removed_blocks,
+        "gpu_cancelled_records_per_removed_block": books.removals_per_block,
     }
-    steps = sum(map(len, numbers.values()))
     for name, unit, must in _ROWS:
-        report.add(name, values[name], unit, must=must, better="lower", n=steps)
+        report.add(name, values[name], unit, must=must, better="lower", n=books.steps)
 
 
 async def serve(shape: str, folder: Path, load: list[Visit]) -> Path:
@@ -214,7 +264,7 @@ def measure(report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="g") as home:  # short: sockets lie in it
         load = visits(count, report.options.seconds, report.options.seed)
         journal = uvloop.run(serve(report.options.shape, Path(home), load))
-        add_rows(report, journalled(journal))
+        add_rows(report, books_of(journalled(journal)))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -86,6 +86,11 @@ class GatewayProcess:
         answers = [Answer(*values) for part in parts for values in part]
         return Run(workload.name, answers, [], began_ns, time.time_ns())
 
+    def kill(self) -> None:
+        """End the process without warning."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """End the process."""
         self._process.terminate()

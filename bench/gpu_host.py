@@ -65,6 +65,11 @@ class HostProcess:
         """Say whether the process lives."""
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """End the process without warning."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """End the process, by force where it does not end."""
         self._process.terminate()
