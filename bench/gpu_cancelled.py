@@ -22,7 +22,7 @@ import uvloop
 from bench.engine_gpu import _missing
 from bench.gpu_gateway import GatewayProcess
 from bench.gpu_host import HostProcess, connect
-from bench.gpu_models import write_model, words
+from bench.gpu_models import words, write_model
 from bench.report import Report, run_bench
 from contracts.records import AttemptRecord, GpuShare, KvRecord, Record, RequestRecord, StepRecord, decode_record
 from gateway.journal import Journal, unpack_entry
@@ -63,6 +63,7 @@ class Visit:
     output_tokens: int
     leaves_after_bytes: int | None = None
     leaves_after_seconds: float | None = None
+    parts: int = 1  # more: a completion of as many prompts
 
     @property
     def is_whole(self) -> bool:
@@ -95,14 +96,18 @@ def visits(count: int, seconds: float, seed: int) -> list[Visit]:
 async def visit(one: Visit, model: str, port: int, began: float) -> None:
     """Ask, and leave as planned."""
     await asyncio.sleep(max(0.0, began + one.start_seconds - time.monotonic()))
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": one.prompt}]}
+    if one.parts > 1:
+        asked = {"prompt": [f"{place} {one.prompt}" for place in range(one.parts)]}
     body = json.dumps(
         {
-            "model": model, "messages": [{"role": "user", "content": one.prompt}], "max_tokens": one.output_tokens,
+            "model": model, **asked, "max_tokens": one.output_tokens,
             "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
         }
     ).encode()  # fmt: skip
+    path = "completions" if one.parts > 1 else "chat/completions"
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {one.key}\r\n"
+        f"POST /v1/{path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {one.key}\r\n"
         f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     ).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -31,9 +31,7 @@ _RUN_SECONDS: Final = 120.0
 class GatewayProcess:
     """`python -m gateway` before one engine host; neither database nor store, journal only."""
 
-    def __init__(
-        self, model: str, socket: Path, data: Path, port: int, keys: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, model: str, socket: Path, data: Path, port: int, keys: Mapping[str, str] | None = None) -> None:
         """`keys` has each key's tenant (default: one key of tenant A)."""
         data.mkdir(parents=True, exist_ok=True)
         self.model = model

@@ -232,11 +232,11 @@ class EmbedThread:
         answers = []
         while self._aborted:
             request_id = self._aborted.popleft()
-            job = self._jobs.pop(request_id, None)
-            if job is not None:
+            unwanted = self._jobs.pop(request_id, None)
+            if unwanted is not None:
                 aborted = ClientGone("the request was aborted")
                 answers.append(
-                    embed_refusal(request_id, aborted, input_tokens=job.computed_tokens, gpu=_share(job))
+                    embed_refusal(request_id, aborted, input_tokens=unwanted.computed_tokens, gpu=_share(unwanted))
                 )
                 if not self._jobs:
                     self._meter.queue(time.monotonic_ns(), runnable=False)

@@ -249,7 +249,7 @@ class VllmEngine:
         return any(now >= ending.until_ns or self._is_settled(ending) for ending in self._endings)
 
     def _is_settled(self, ending: Ending) -> bool:
-        """Say whether every step of a request that has ended is known: those too that vLLM scheduled before it heard."""
+        """Say whether all steps of a request that has ended are known, also those scheduled before vLLM heard of it."""
         return ending.request_id not in self._unconfirmed and self._metering.is_settled(ending.request_id)
 
     def _receive(self) -> None:

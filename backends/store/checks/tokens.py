@@ -259,9 +259,9 @@ def token_lines(
     )
     return [
         TokenLines(
-            str(row["replica"]),
-            f"{row['hour']:%Y-%m-%dT%H:00Z}",
-            *(int(str(row[name])) for name in _COUNTS),
+            replica=str(row["replica"]),
+            hour=f"{row['hour']:%Y-%m-%dT%H:00Z}",
+            **{name: int(str(row[name])) for name in _COUNTS},
             lost_in_crash=int(str(row["lost_in_crash"])),
             lost_requests=int(str(row["lost_requests"])),
             lost_from=_moment(row["lost_from"]),
@@ -286,9 +286,7 @@ def gpu_lines(client: StoreClient, snapshot: StoreSnapshot, rules: list[Retentio
             "$lost": "(booked.rows > 0 AND if(booked.is_single, booked.has_no_account, tried.unknown > 0))",
         },
     )
-    return [
-        GpuLines(f"{row['hour']:%Y-%m-%dT%H:00Z}", *(int(str(row[name])) for name in _GPU_COUNTS)) for row in rows
-    ]
+    return [GpuLines(f"{row['hour']:%Y-%m-%dT%H:00Z}", *(int(str(row[name])) for name in _GPU_COUNTS)) for row in rows]
 
 
 def _ask(

@@ -101,7 +101,8 @@ async def _cancelled(folder: Path, count: int) -> Books:
             prompt = " ".join(source.choices(_WORDS, k=source.choice((20, 300, 600))))
             key = source.choice(list(TENANTS))
             leaves_after = source.choice((0.0, 0.02, 0.1, 0.4)) if number % 2 else None
-            visits.append(Visit(source.uniform(0, 8), key, prompt, 24, leaves_after_seconds=leaves_after))
+            parts = 3 if number % 8 in (2, 5) else 1  # whole ones and cancelled ones
+            visits.append(Visit(source.uniform(0, 8), key, prompt, 24, leaves_after_seconds=leaves_after, parts=parts))
         began = time.monotonic()
         await asyncio.gather(*(visit(one, plant.model, plant.port, began) for one in visits))
         await asyncio.sleep(_SETTLE_SECONDS)

@@ -69,9 +69,7 @@ class RequestBook:
 
     def begin(self, request_id: bytes, tenant: str, payer_id: bytes = b"") -> None:
         """Expect a request's sequences."""
-        self._requests[request_id] = MeteredRequest(
-            request_id, tenant, is_hosted=True, payer_id=payer_id or request_id
-        )
+        self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True, payer_id=payer_id or request_id)
 
     def note_begun(self, begun: Begun) -> None:
         """Know a sequence by its key."""
