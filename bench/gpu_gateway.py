@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final, cast
@@ -31,7 +31,8 @@ _RUN_SECONDS: Final = 120.0
 class GatewayProcess:
     """`python -m gateway` before one engine host; neither database nor store, journal only."""
 
-    def __init__(self, model: str, socket: Path, data: Path, port: int) -> None:
+    def __init__(self, model: str, socket: Path, data: Path, port: int, keys: Mapping[str, str] | None = None) -> None:
+        """`keys` has each key's tenant (default: one key of tenant A)."""
         data.mkdir(parents=True, exist_ok=True)
         self.model = model
         self.port = port
@@ -40,7 +41,7 @@ class GatewayProcess:
         config.write_text(
             yaml.safe_dump(
                 {
-                    "keys": [{"key": KEY, "tenant": "A"}],
+                    "keys": [{"key": key, "tenant": tenant} for key, tenant in (keys or {KEY: "A"}).items()],
                     "pools": [
                         {"name": "pool", "targets": [{"name": "engine", "kind": "engine", "url": f"unix://{socket}"}]}
                     ],
@@ -82,6 +83,11 @@ class GatewayProcess:
         parts = await asyncio.gather(*(self._clients(asks[place::count]) for place in range(count)))
         answers = [Answer(*values) for part in parts for values in part]
         return Run(workload.name, answers, [], began_ns, time.time_ns())
+
+    def kill(self) -> None:
+        """End the process without warning."""
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """End the process."""

@@ -65,6 +65,11 @@ class HostProcess:
         """Say whether the process lives."""
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """End the process without warning."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """End the process, by force where it does not end."""
         self._process.terminate()
@@ -102,6 +107,11 @@ class HostLine(asyncio.Protocol):
         for _, future in self._answers.values():
             if not future.done():
                 future.set_exception(RuntimeError("the engine host closed the connection"))
+
+    def close(self) -> None:
+        """Close the connection: step records go to the next that wants them."""
+        if self._transport is not None:
+            self._transport.close()
 
     async def ready(self, model: str, host: HostProcess, seconds: float) -> None:
         """Wait until the model serves. Raises RuntimeError when it does not, or the host dies."""

@@ -28,6 +28,8 @@ Arm = Literal["", "incumbent", "candidate", "shadow"]
 GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
 
+LOST_IN_CRASH: Final = "lost_in_crash"  # error code of what a gateway that died has left on no record of its own
+
 RequestId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # UUIDv7
 Nanoseconds = Annotated[int, Meta(ge=0)]  # a duration
 
@@ -134,10 +136,13 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
-    """One try at a target, written when a request took more than one."""
+    """One try at a target, written when a request took more than one.
+
+    Number 0 is no try: it is what an engine host computed for a request whose gateway went away before the account.
+    """
 
     request_id: RequestId
-    number: int  # from 1
+    number: int  # from 1; 0: the account of an engine host whose gateway went away
     started_at_ns: int
     duration_ns: Nanoseconds
     who: Identity = ANONYMOUS

@@ -271,6 +271,12 @@ class Submit(_Message, frozen=True, tag="submit"):
     parse_reasoning: bool = True
     tool_choice: str = ""  # "required", or "function:" and a name: a call of any or of this tool must be made
     kept_prefixes: list[KeptPrefix] = []  # the shortest first; a host that cannot keep them leaves them be
+    booked_as: bytes = b""  # the request that step records name in place of this id; zeros: nobody, the host's own work
+
+    @property
+    def payer_id(self) -> bytes:
+        """Return the id under which step records book this request's time and tokens."""
+        return self.booked_as or self.request_id
 
 
 class Embed(_Message, frozen=True, tag="embed"):

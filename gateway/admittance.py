@@ -51,6 +51,7 @@ class Admittance:
         assert reply is not None
         bounds = self._stages.guard.bounds(life.key, life.request, life.model)
         call = self.model_call(life, operation, bounds.reasoning_effort)
+        call.has_client_left = lambda: exchange.is_gone
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         count_input = partial(self._stages.targets.count_input, call, pool)
         grant = passage.grant = await limiter.reserve(life, count_input, retries=retries)

@@ -104,6 +104,7 @@ class Dispatcher:
         self._admittance.open_grants += passage.grant is not None
         life.reservation = None if passage.grant is None else passage.grant.reservation
         call = self._admittance.model_call(life, operation, None)
+        call.has_client_left = lambda: exchange.is_gone
         await self._lead(
             life,
             passage,
@@ -127,6 +128,7 @@ class Dispatcher:
         to the first candidate, or has ended there as `begun` says."""
         assert passage.reply is not None
         call = self._admittance.take_over(life, passage, operation, prepared)
+        call.has_client_left = lambda: exchange.is_gone
         call.sent = sent
         try:
             way = self._stages.caller.call(life, passage.reply, call, candidates, begun)

@@ -16,6 +16,7 @@ from contracts.configuration import Snapshot
 from contracts.errors import InvalidRecord, LostInCrash
 from contracts.prices import INPUT_ONLY_OPERATIONS, bill
 from contracts.records import RequestRecord, decode_record
+from contracts.service_tiers import BATCH
 from contracts.usage import Usage
 from gateway.journal import Journal, unpack_entry
 from gateway.recorder import Recorder

@@ -82,10 +82,12 @@ def move(
 def _print(report: CheckReport) -> None:
     for line in report.tokens:
         typer.echo(line.line())
+    for hour in report.gpu:
+        typer.echo(hour.line())
     for finding in report.findings:
         typer.echo(finding.line())
     if not report.findings:
-        typer.echo("sound: no damage, no hole, every rollup is its base, every token is on a line")
+        typer.echo("sound: no damage, no hole, every rollup is its base, every token and GPU nanosecond is on a line")
 
 
 def _remark(line: str) -> None:

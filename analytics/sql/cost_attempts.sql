@@ -46,7 +46,8 @@ INNER JOIN
         sum(ifNull(cost_usd, toDecimal64(0, 12))) AS attempt_sum,
         countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count
     FROM attempts
-    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+    WHERE number > 0
+        AND started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32} + 86400, 9, 'UTC')
         AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     GROUP BY request_id

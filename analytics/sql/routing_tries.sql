@@ -9,7 +9,8 @@ SELECT
     count() AS try_count,
     sum(ifNull(cost_usd, 0)) AS cost_sum
 FROM attempts
-WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+WHERE number > 0
+    AND started_at >= toDateTime({start:UInt32}, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})

@@ -52,6 +52,7 @@ class _Job:
     next: int = 0  # inputs taken so far
     done: int = 0
     gpu_ns: int = 0
+    computed_tokens: int = 0
     vectors: list["torch.Tensor"] = field(default_factory=list)
 
     @property
@@ -231,8 +232,12 @@ class EmbedThread:
         answers = []
         while self._aborted:
             request_id = self._aborted.popleft()
-            if self._jobs.pop(request_id, None) is not None:
-                answers.append(embed_refusal(request_id, ClientGone("the request was aborted")))
+            unwanted = self._jobs.pop(request_id, None)
+            if unwanted is not None:
+                aborted = ClientGone("the request was aborted")
+                answers.append(
+                    embed_refusal(request_id, aborted, input_tokens=unwanted.computed_tokens, gpu=_share(unwanted))
+                )
                 if not self._jobs:
                     self._meter.queue(time.monotonic_ns(), runnable=False)
         return answers
@@ -267,6 +272,7 @@ class EmbedThread:
         parts = self._meter.step(began, ended - began, rows, len(self._arrived))
         for job, part in zip(tokens, parts, strict=True):
             job.gpu_ns += part
+            job.computed_tokens += tokens[job]
         for one, vector in zip(batch, vectors, strict=True):
             if not one.job.vectors:
                 one.job.vectors = [vector] * len(one.job.embed.inputs)
@@ -313,5 +319,9 @@ def _answer(job: _Job) -> Embedded:
         dimensions=job.dimensions,
         vectors=vectors.contiguous().numpy().astype("<f4", copy=False).tobytes(),
         input_tokens=job.tokens,
-        gpu=GpuShare(prefill_ns=job.gpu_ns, method=METHOD),
+        gpu=_share(job),
     )
+
+
+def _share(job: _Job) -> GpuShare | None:
+    return GpuShare(prefill_ns=job.gpu_ns, method=METHOD) if job.gpu_ns else None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -24,8 +25,10 @@ from backends.engine.settings import EngineHostSettings
 from backends.engine.step_outbox import StepOutbox
 from backends.engine.swap import Swaps
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
-from contracts.ids import uuid7
-from contracts.records import StepRecord, encode_record
+from contracts.identity import Identity
+from contracts.ids import unix_ms_of, uuid7
+from contracts.records import LOST_IN_CRASH, AttemptRecord, GpuShare, StepRecord, encode_record
+from contracts.usage import Usage
 from contracts.wire import (
     WIRE_VERSION,
     Abort,
@@ -56,6 +59,9 @@ class Ticket:
     model: Served
     error: TollkeeperError | None = None
     is_muted: bool = False  # only its end is told any more
+    tenant: str = ""
+    payer_id: bytes = b""  # under which it is booked, if not its own id
+    is_orphan: bool = False  # its gateway has gone: its account is written as a record
 
 
 @dataclass(slots=True)
@@ -158,8 +164,8 @@ class EngineHost:
         output = self.devices.marked(output)
         self.lifecycle.saw(thread, output)
         self.swaps.saw(output)
-        touched = self._tell(output.events)
         self.outbox.add(output.steps)
+        touched = self._tell(output.events)
         touched |= self._send_steps()
         if output.kv_events:
             message = KvEvents(records=[encode_record(record) for record in output.kv_events])
@@ -176,7 +182,10 @@ class EngineHost:
             ticket = self._tickets.pop(answer.request_id, None)
             if ticket is None:
                 continue
-            ticket.connection.send(answer if ticket.error is None else embed_refusal(answer.request_id, ticket.error))
+            if ticket.is_orphan:
+                self._book(ticket, Usage(input_text=answer.input_tokens), answer.gpu)
+                continue
+            ticket.connection.send(answer if ticket.error is None else _refused_embedding(answer, ticket.error))
             ticket.connection.flush()
         self.on_output(thread, Output(steps=steps))
 
@@ -249,7 +258,7 @@ class EngineHost:
         self._stale_hello.discard(connection)
         mine = [ticket for ticket in self._tickets.values() if ticket.connection is connection]
         for ticket in mine:
-            del self._tickets[ticket.request_id]
+            ticket.is_orphan = True
             ticket.model.abort(ticket.request_id)
         self.counters.orphaned += len(mine)
         _log.info("gateway left gateway=%s requests=%d", connection.name, len(mine))
@@ -266,10 +275,14 @@ class EngineHost:
 
     def _submit(self, connection: Connection, submit: Submit) -> None:
         try:
+            if submit.booked_as and len(submit.booked_as) != _ID_BYTES:
+                raise InvalidRequest(f"booked_as has {_ID_BYTES} bytes or none, not {len(submit.booked_as)}")
             model = self._accept(connection, submit.request_id, submit.model)
             if not isinstance(model, EngineThread) or model.hello.kind == "embed":
                 raise InvalidRequest(f"model {submit.model!r} embeds; it does not generate", param="model")
-            self._tickets[submit.request_id] = Ticket(submit.request_id, connection, model)
+            self._tickets[submit.request_id] = Ticket(
+                submit.request_id, connection, model, tenant=submit.tenant, payer_id=submit.payer_id
+            )
             model.submit(msgspec.structs.replace(submit, model=model.order.name))
             self.lifecycle.used(model, submit)
         except Conflict as error:
@@ -283,7 +296,7 @@ class EngineHost:
             model = self._accept(connection, embed.request_id, embed.model)
             if not isinstance(model, EmbedThread | EngineThread):
                 raise InvalidRequest(f"model {embed.model!r} generates; it does not embed", param="model")
-            self._tickets[embed.request_id] = Ticket(embed.request_id, connection, model)
+            self._tickets[embed.request_id] = Ticket(embed.request_id, connection, model, tenant=embed.tenant)
             model.embed(msgspec.structs.replace(embed, model=model.order.name))
         except Conflict as error:
             self._refuse_twin(connection, embed.request_id, error, embed_refusal(embed.request_id, error))
@@ -340,11 +353,19 @@ class EngineHost:
         for event in events:
             ticket = self._tickets.get(event.request_id)
             if ticket is None:
-                continue  # its gateway is gone
+                continue
+            if ticket.is_orphan:
+                if isinstance(event, Finished):
+                    del self._tickets[event.request_id]
+                    self._book(ticket, event.usage, event.gpu)
+                elif isinstance(event, Embedded):
+                    del self._tickets[event.request_id]
+                    self._book(ticket, Usage(input_text=event.input_tokens), event.gpu)
+                continue
             if isinstance(event, Embedded):
                 del self._tickets[event.request_id]
                 if ticket.error is not None:
-                    event = embed_refusal(event.request_id, ticket.error)
+                    event = _refused_embedding(event, ticket.error)
             elif isinstance(event, Finished):
                 del self._tickets[event.request_id]
                 if ticket.error is not None:
@@ -359,6 +380,30 @@ class EngineHost:
         return touched
 
     # Step records and hellos.
+
+    def _book(self, ticket: Ticket, usage: Usage, gpu: GpuShare | None) -> None:
+        """Write the account of a request whose gateway has gone: no record of that gateway may have it."""
+        if gpu is None:  # no step computed anything for it
+            return
+        payer_id = ticket.payer_id or ticket.request_id
+        now_ns, began_ns = time.time_ns(), unix_ms_of(UUID(bytes=payer_id)) * 1_000_000
+        self.outbox.add_account(
+            AttemptRecord(
+                request_id=payer_id,
+                number=0,
+                started_at_ns=min(began_ns, now_ns),
+                duration_ns=max(now_ns - began_ns, 0),
+                who=Identity(ticket.tenant),
+                outcome="error",
+                error_code=LOST_IN_CRASH,
+                model=ticket.model.order.name,
+                provider="engine",
+                replica=self.settings.replica,
+                usage=usage,
+                count_method="exact" if usage.is_known else "none",
+                gpu=gpu,
+            )
+        )
 
     def _subscribe(self, connection: Connection) -> None:
         self._subscriber = connection
@@ -388,6 +433,10 @@ class EngineHost:
             wall_ns=time.time_ns(),
             tells_blocks=True,
         )
+
+
+def _refused_embedding(answer: Embedded, error: TollkeeperError) -> Embedded:
+    return embed_refusal(answer.request_id, error, input_tokens=answer.input_tokens, gpu=answer.gpu)
 
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:

@@ -1,6 +1,7 @@
 """The answers to what is not served: the same message whoever refuses, and never more than it may say."""
 
 from contracts.errors import TollkeeperError
+from contracts.records import GpuShare
 from contracts.usage import Usage
 from contracts.wire import Answer, Embedded, Finished
 
@@ -22,10 +23,12 @@ def refusal(request_id: bytes, error: Exception) -> Finished:
     )
 
 
-def embed_refusal(request_id: bytes, error: Exception) -> Embedded:
-    """Give the answer to an embed request that failed."""
+def embed_refusal(
+    request_id: bytes, error: Exception, *, input_tokens: int = 0, gpu: GpuShare | None = None
+) -> Embedded:
+    """Return the answer to an embed request that failed, with what was computed for it until then."""
     code, message = named(error)
-    return Embedded(request_id=request_id, error_code=code, error_message=message)
+    return Embedded(request_id=request_id, input_tokens=input_tokens, gpu=gpu, error_code=code, error_message=message)
 
 
 def call_refusal(call_id: int, error: Exception) -> Answer:

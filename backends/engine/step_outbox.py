@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.records import StepRecord, encode_record
+from contracts.records import AttemptRecord, StepRecord, encode_record
 from contracts.wire import Steps
 
 FRAME_BYTES: Final = 256 * 1024
@@ -19,7 +19,7 @@ IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class _Entry:
     number: int
-    engine: str
+    engine: str  # empty: a request's account
     model: str
     sequence: int
     began_at_ns: int  # with the gap before it
@@ -54,6 +54,14 @@ class StepOutbox:
             self.pending_bytes += len(entry.packed)
         if self.pending_bytes > self.max_bytes:
             self._drop_half()
+
+    def add_account(self, record: AttemptRecord) -> None:
+        """Keep the account of a request that no gateway takes any more; it goes the way of step records."""
+        self._last += 1
+        packed = encode_record(record)
+        began_ns = record.started_at_ns
+        self._unsent.append(_Entry(self._last, "", record.model, 0, began_ns, began_ns + record.duration_ns, packed))
+        self.pending_bytes += len(packed)
 
     def acknowledge(self, number: int) -> None:
         """Forget the sent records up to a number."""
@@ -92,7 +100,7 @@ class StepOutbox:
             self.pending_bytes -= len(entry.packed)
             dropped.append(entry)
         self._sent_bytes = sum(len(entry.packed) for entry in self._sent)
-        engines = list(dict.fromkeys(entry.engine for entry in dropped))
+        engines = list(dict.fromkeys(entry.engine for entry in dropped if entry.engine))  # accounts are of none
         end = dropped[-1].number
         losses = [
             _loss(end - place, [entry for entry in dropped if entry.engine == engine])

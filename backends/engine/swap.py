@@ -127,6 +127,7 @@ class Swaps:
             sampling=sampling,
             adapter=adapter,
             cache_salt=cache_salt,
+            booked_as=bytes(16),
         )
         try:
             model.submit(submit)

@@ -48,6 +48,9 @@ class ModelCall:
     on_held: Callable[[int, int], None] | None = None
     sent: "SentAhead | None" = None  # to the first target: that takes it from here, in place of sending it
     takes_whole: bool = False  # a whole reply is good as well, although the request asks for a stream
+    booked_as: UUID | None = None  # the request that it is a part of, if any: engines book its work under that id
+    # Whether the client has left. If it has, nobody waits for the end, and the account of it may take its time.
+    has_client_left: Callable[[], bool] = lambda: False
 
 
 class SentAhead(Protocol):

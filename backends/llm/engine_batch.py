@@ -72,7 +72,9 @@ class _Batch:
         """Give where a prompt's answers go, and the call that asks for them."""
         on_held = None if self._call.on_held is None else lambda *held: self._hold(place, *held)
         identifier = sibling_of(self._call.request_id, place)
-        call = replace(self._call, request_id=identifier, on_held=on_held, continuation=None)
+        call = replace(
+            self._call, request_id=identifier, booked_as=self._call.request_id, on_held=on_held, continuation=None
+        )
         part = _Part(self, call, self._sink, first_choice)
         self._parts.append(part)
         return part

@@ -181,15 +181,18 @@ class EngineHost:
         if self._line is not None and request_id in self._provider_streams:
             self._line.send(Hold(request_id=request_id, is_held=is_held))
 
-    async def embed(self, message: Embed) -> Embedded:
-        """Embed. Raises EngineUnavailable or UpstreamBroken; a cancelled wait stops nothing, as it is over at once."""
+    def embed(self, message: Embed) -> "asyncio.Future[Embedded]":
+        """Begin to embed. Raises EngineUnavailable; the future may fail with UpstreamBroken."""
         self._send(message)
         future: asyncio.Future[Embedded] = asyncio.get_running_loop().create_future()
         self._embeds[message.request_id] = future
-        try:
-            return await future
-        finally:
-            self._embeds.pop(message.request_id, None)
+        return future
+
+    def forget_embed(self, request_id: bytes) -> None:
+        """Let go of an embedding, whether or not it has ended."""
+        future = self._embeds.pop(request_id, None)
+        if future is not None:
+            future.cancel()
 
     # what the gateway's health asks
 

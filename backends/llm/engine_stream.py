@@ -1,8 +1,9 @@
 """One request under way at an engine host: its deltas on their way to the sink, and its end."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from backends.llm.base import DeltaSink
 from backends.llm.text_sink import TextSink
@@ -10,6 +11,8 @@ from contracts.generation import Delta
 from contracts.usage import UNKNOWN_USAGE, Usage
 from contracts.wire import Delta as WireDelta
 from contracts.wire import Finished
+
+T = TypeVar("T")
 
 # How these look to the client is decided by the error that follows them.
 _NO_ENDS_OF_A_CHOICE: Final = ("abort", "error")
@@ -141,12 +144,12 @@ class EngineStream:
         return await self._awaited()
 
     async def finished_within(self, seconds: float) -> Finished | None:
-        """Wait for the end of a request that was aborted; `None` where it does not come in time, or at all."""
-        end = self._awaited()
-        await asyncio.wait((end,), timeout=seconds)
-        if not end.done() or end.exception() is not None:
-            return None
-        return end.result()
+        """Return the account of an aborted request; `None` if it does not come in time, or at all.
+
+        A further cancellation does not cut the wait short: a hedge that lost and a client that leaves during the wait
+        would both leave the engine's time on no record. Whoever calls this is cancelled already and must raise so.
+        """
+        return await result_within(self._awaited, seconds)
 
     @property
     def is_complete(self) -> bool:
@@ -177,6 +180,20 @@ class EngineStream:
         self._held_reasoning += delta.reasoning_tokens
         if self._on_held is not None:
             self._on_held(self._held_tokens, self._held_reasoning)
+
+
+async def result_within(awaited: "Callable[[], asyncio.Future[T]]", seconds: float) -> T | None:
+    """Return a future's result; `None` if it fails or is not done in time. Cancellation does not end the wait."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    future = awaited()
+    while not future.done() and (left := deadline - loop.time()) > 0:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((future,), timeout=left)
+        future = awaited()
+    if not future.done() or future.cancelled() or future.exception() is not None:
+        return None
+    return future.result()
 
 
 def _is_plain(message: WireDelta) -> bool:

@@ -19,7 +19,7 @@ from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_inputs import Inputs, inputs_of
 from backends.llm.engine_prompt import Prompt, prompt_of
 from backends.llm.engine_scores import cosines, texts_of
-from backends.llm.engine_stream import EngineStream
+from backends.llm.engine_stream import EngineStream, result_within
 from contracts.chat import ChatRequest, GenerationRequest
 from contracts.completion import CompletionRequest
 from contracts.configuration import TargetSpec
@@ -39,7 +39,9 @@ from contracts.rerank import PairRequest
 from contracts.usage import Usage
 from contracts.wire import Embed, Embedded, Finished, ModelHello, Sampling, Submit
 
-_ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the engine's account of it
+# How long a cancelled call waits for the engine's account of it: a step that is under way is measured at its end.
+_ACCOUNT_SECONDS: Final = 1.0  # while a client or another try waits for this one to end
+_UNATTENDED_ACCOUNT_SECONDS: Final = 5.0  # if the client has left
 
 _SHOWN_HASH: Final = 12  # characters of the weights' hash that say which version of a model answers
 
@@ -209,6 +211,7 @@ class EngineTarget:
             tool_choice=prompt.tool_choice,
             parse_reasoning=not prompt.is_raw,
             kept_prefixes=list(prompt.kept_prefixes),
+            booked_as=b"" if call.booked_as is None else call.booked_as.bytes,
         )
 
     async def _follow(
@@ -223,7 +226,7 @@ class EngineTarget:
         except asyncio.CancelledError:
             self._host.abort(request_id)
             try:
-                final = await stream.finished_within(_ACCOUNT_SECONDS)
+                final = await stream.finished_within(_patience(call))
             finally:  # also where the client leaves while the end that we made is accounted for
                 sink.account(self._result(model, stream, final, given))
             raise
@@ -281,23 +284,31 @@ class EngineTarget:
             tenant=call.tenant,
             tokenizer_hash=key[0],
         )
-        # A client that leaves is charged all the same: the work is done in one go and cannot be stopped.
         used = Result(usage=Usage(input_text=inputs.tokens), count_method="exact", model=model.id, gap_clock="none")
+        answer: Embedded | None = None
+        pending = self._host.embed(message)
         try:
-            answer = await self._host.embed(message)
+            answer = await asyncio.shield(pending)
+            used = _used_by(answer, used)
             vectors = self._vectors_in(answer, len(inputs.token_ids), sink, request)
             if inputs.pairs is None:
                 sink.vectors(vectors)
             else:
                 sink.scores(await cosines(vectors, inputs.pairs))
         except asyncio.CancelledError:
-            sink.account(used)
+            # A client that leaves is charged all the same: the work is done in one go and is not stopped.
+            if answer is None:
+                answer = await result_within(lambda: pending, _patience(call))
+            sink.account(used if answer is None else _used_by(answer, used))
             raise
-        return msgspec.structs.replace(used, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
+        finally:
+            self._host.forget_embed(call.request_id.bytes)
+        return used
 
     def _vectors_in(self, answer: Embedded, inputs: int, sink: Sink, request: AnyRequest) -> Vectors:
         if answer.error_code:
-            sink.account(NOTHING_USED)
+            computed = Usage(input_text=answer.input_tokens, cache_read_text=0, output_text=0)
+            sink.account(msgspec.structs.replace(NOTHING_USED, usage=computed, gpu=answer.gpu))
             raise _error_of(self.spec.id, answer.error_code, answer.error_message, request)
         if answer.dimensions < 1 or len(answer.vectors) != 4 * answer.dimensions * inputs:
             raise UpstreamBroken(
@@ -320,6 +331,14 @@ def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> C
     if not stream.token_ids or request.choice_count > 1 or stream.is_complete:
         return None
     return Continuation(request.model, tuple(stream.token_ids), model.weights_hash, *format_key(model))
+
+
+def _patience(call: ModelCall) -> float:
+    return _UNATTENDED_ACCOUNT_SECONDS if call.has_client_left() else _ACCOUNT_SECONDS
+
+
+def _used_by(answer: Embedded, asked: Result) -> Result:
+    return msgspec.structs.replace(asked, usage=Usage(input_text=answer.input_tokens), gpu=answer.gpu)
 
 
 def _tell(sink: Sink, model: ModelHello) -> None:

@@ -175,8 +175,13 @@ class ReplyReader(AnswerReader):
                 ) from error
         super().conclude()
 
-    def failure(self, error: UpstreamError) -> TollkeeperError:
-        """Return what a reply that broke off has failed with: if its status is known to be an error, that status."""
+    def failure(self, error: Exception) -> Exception:
+        """Return what a reply that broke off has failed with: if its status is known to be an error, that status.
+
+        What is no fault of the target's stays what it is.
+        """
+        if not isinstance(error, UpstreamError):
+            return error
         if self._status == 200:
             error.upstream_status = 200
         return error if self._status in (0, 200) else self._error()

@@ -26,9 +26,7 @@ from backends.llm.sent_stream import HeldReply, SentStream
 from backends.tls import LiveContext
 from contracts.chat import GenerationRequest
 from contracts.configuration import TargetSpec
-from contracts.errors import (
-    ConfigurationError,
-)
+from contracts.errors import ConfigurationError, UpstreamError
 from contracts.generation import Continuation, Result
 from contracts.requests import AnyRequest
 from contracts.usage import Usage

@@ -9,11 +9,14 @@ from typing import Final
 import msgspec
 
 from backends.llm.base import EngineRecords
+from contracts.errors import InvalidRecord
+from contracts.records import EVENT_NAMES, AttemptRecord, event_name_of
 from contracts.wire import Steps
 
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.5
+_ACCOUNT: Final = EVENT_NAMES[AttemptRecord]  # of a request whose gateway went away
 
 
 class _StepHead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
@@ -72,8 +75,11 @@ class StepIntake:
         last: dict[str, int] = {}
         for record in packed:
             try:
+                if event_name_of(record) == _ACCOUNT:
+                    new.append(record)
+                    continue
                 head = _head_decoder.decode(record)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, InvalidRecord):
                 _log.error("step record left out", extra={"reason": "it cannot be read", "bytes": len(record)})
                 self.unreadable_records += 1
                 continue

@@ -110,6 +110,7 @@ rates = st.dictionaries(st.sampled_from(LEAVES), st.integers(0, 10**9))
 @given(st.dictionaries(st.sampled_from(LEAVES), counts, min_size=1), rates, rates)
 def test_a_batch_s_cost_is_the_sum_of_its_leaves_at_batch_rates(used, own, batch):
     found = PriceCard("m", "m/1", EPOCH, own, service_tiers={"batch": batch} if batch else {}).at_tier("batch")
+    assert found is not None
     merged = {**own, **batch}
     priced_as = {leaf: merged.get(leaf) for leaf in used}
     if priced_as.get("output_reasoning", 0) is None:

@@ -191,7 +191,7 @@ async def test_an_answer_in_large_pieces_ends_within_the_piece_that_its_limit_do
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3)), max_size=40),
 )
 def test_no_choice_is_given_more_than_the_caller_allows(most, choices, pieces):
-    ended = []
+    ended: list[object] = []
     allowance = Allowance(NEVER, most * choices, None, ended.append, None, choices, lambda: LimitExceeded("at most"))
     progress = Progress()
     allowance.begin_attempt(progress, 0)

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_what_an_upstream_refused_keeps_its_words_about_the_request():
     assert (shown.param, shown.error_code) == ("max_tokens", "upstream_rejected")
 
 
-PATHS = {
+PATHS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/v1/completions": {"prompt": "hi"},
     "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},

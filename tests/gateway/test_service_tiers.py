@@ -1,5 +1,7 @@
 """What is served at a service tier costs what the card says for it, on every API; what has no price is named."""
 
+from typing import Any
+
 import pytest
 
 PROMPT = "one two three four"
@@ -9,7 +11,7 @@ TIERS = {
     "priority": {"input_text": "2", "output_text": "4"},
     "fast": {"input_text": "6", "output_text": "12"},
 }
-APIS = {
+APIS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": PROMPT}]},
     "/v1/responses": {"input": PROMPT, "store": False},
 }
@@ -128,7 +130,7 @@ async def test_a_tier_that_single_requests_cannot_have_is_refused(start_gateway,
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_kind_of_token_without_a_price_leaves_the_rest_billed(start_gateway, kit, upstream, stream):
     gateway = await start_gateway(kit.configuration(("m", [kit.http_target(upstream.url)])))
-    usage = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
+    usage: dict[str, Any] = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
     usage["prompt_tokens_details"] = {"audio_tokens": 3}
     if stream:
         events = [upstream.chunk("Hi"), upstream.chunk(finish="stop"), upstream.usage(10, 4, **usage)]
@@ -147,7 +149,7 @@ async def test_one_kind_of_token_without_a_price_leaves_the_rest_billed(start_ga
 async def test_a_hard_budget_is_charged_the_part_that_has_a_price(start_gateway, kit, upstream):
     budget = {"tenant": "acme", "level": "tenant", "period": "total", "amount_usd": "1"}
     gateway = await start_gateway(kit.configuration(("m", [kit.http_target(upstream.url)]), budgets=[budget]))
-    usage = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
+    usage: dict[str, Any] = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
     usage["prompt_tokens_details"] = {"audio_tokens": 3}
     upstream.always(upstream.whole(upstream.completion() | {"usage": usage}))
     await gateway.ask(gateway.request({"model": "m", **APIS["/v1/chat/completions"]}))

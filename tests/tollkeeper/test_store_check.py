@@ -13,7 +13,7 @@ from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import ATTEMPTS, ENGINE_STEPS, REQUESTS
-from contracts.records import AttemptRecord, RequestRecord, StepRecord
+from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
 from contracts.usage import Usage
 from tollkeeper.cli import app
 
@@ -37,6 +37,7 @@ def request(number: int, **changes: Any) -> RequestRecord:
         "recompute_tokens": 2,
         "wasted_tokens": 0,
         "engine_output_tokens": 3,
+        "gpu": GpuShare(prefill_ns=400, decode_ns=600),
         "cost_pico_usd": 10**6 + number,
         **changes,
     }
@@ -164,4 +165,42 @@ def test_a_request_lost_in_a_crash_has_no_rows_of_its_tries_and_its_estimate_is_
     client.close()
     status, report = check(other_store, monkeypatch, tmp_path)
     assert (status, report["findings"]) == (0, [])
-    assert sum(line["retried"] for line in report["tokens"]) == 40
+    assert sum(line["lost_requests"] for line in report["tokens"]) == 1
+    assert all(line["retried"] == 0 for line in report["tokens"])
+
+
+def test_what_a_crash_left_is_a_line_of_its_own_and_no_finding(
+    other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    client = other_store.client()
+    whole, cut, gone, late = request(1), request(2, gpu=None, outcome="error"), request(3), request(4, gpu=None)
+    left_behind = AttemptRecord(
+        request_id=gone.request_id, number=0, started_at_ns=gone.started_at_ns, duration_ns=1, who=Identity("acme"),
+        error_code="lost_in_crash", gpu=GpuShare(prefill_ns=1000),
+    )  # fmt: skip
+    # The second's engine host died three tokens before its last step was told, the third's gateway before its record.
+    steps = [step(1, whole, 17), step(2, cut, 14), step(3, gone, 9), step(4, late, 20)]
+    client.insert_arrow("requests", arrow_batch(REQUESTS, [whole, cut, late]), deduplication_token="crash r")
+    client.insert_arrow("attempts", arrow_batch(ATTEMPTS, [left_behind, left_behind]), deduplication_token="crash a")
+    client.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, steps), deduplication_token="crash s")
+    client.close()
+    status, report = check(other_store, monkeypatch, tmp_path)
+    assert (status, report["findings"]) == (0, [])
+    lost = sum(line["lost_in_crash"] for line in report["tokens"])
+    assert (lost, sum(line["lost_requests"] for line in report["tokens"])) == (-3 + 9 + 3, 3)
+    assert all(line["lost_from"].startswith("20") for line in report["tokens"] if line["lost_requests"])
+    sums = {name: sum(line[name] for line in report["gpu"]) for name in ("steps_ns", "booked_ns", "lost_in_crash_ns")}
+    assert sums == {"steps_ns": 4000, "booked_ns": 2000, "lost_in_crash_ns": 2000}
+
+
+def test_gpu_time_that_is_not_what_the_steps_say_is_a_finding(
+    other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    client = other_store.client()
+    short = request(1, gpu=GpuShare(prefill_ns=999))
+    client.insert_arrow("requests", arrow_batch(REQUESTS, [short]), deduplication_token="short r")
+    client.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, [step(1, short, 17)]), deduplication_token="short s")
+    client.close()
+    status, report = check(other_store, monkeypatch, tmp_path)
+    [finding] = report["findings"]
+    assert status == 1 and finding["kind"] == "gpu_time_differs" and "difference 1, 1 requests" in finding["detail"]

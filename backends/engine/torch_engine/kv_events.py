@@ -1,4 +1,8 @@
-"""The log of KV cache changes as records, numbered without holes, for whoever mirrors the cache."""
+"""The log of KV cache changes as records, numbered without holes, for whoever mirrors the cache.
+
+A full cache evicts a block for nearly every block it stores. One record for each would be most of what a gateway
+journals, so removals are collected for a short time and written as one record per tenant and adapter.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,11 +13,17 @@ from backends.engine.torch_engine.block_manager import KvChange
 from contracts.records import KvRecord
 
 MAX_PENDING: Final = 65_536
+REMOVALS_WAIT_NS: Final = 250_000_000  # until then a mirror takes evicted blocks for cached, which costs little
+_MOST_REMOVALS: Final = 4_096  # of one record
 
 
 @dataclass(slots=True)
 class KvEventLog:
-    """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows."""
+    """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows.
+
+    A mirror that applies the records in order holds what the cache holds, less the removals of the last 0.25 s: a block
+    that is stored again is never written before its removal.
+    """
 
     engine: str
     model: str
@@ -23,9 +33,45 @@ class KvEventLog:
     clock_ns: Callable[[], int]  # Unix time
     sequence: int = 0
     _pending: list[KvRecord] = field(default_factory=list)
+    _removed: dict[tuple[str, str], list[bytes]] = field(default_factory=dict)  # by tenant and adapter
+    _removed_keys: set[bytes] = field(default_factory=set)
+    _removed_since_ns: int = 0  # when the first of them was removed
 
     def note(self, change: KvChange) -> None:
         """Record one change."""
+        if change.event == "removed":
+            self._collect(change)
+            return
+        if change.event == "cleared" or not self._removed_keys.isdisjoint(change.keys):
+            self._write_removals()
+        self._write(change)
+
+    def take(self, *, more_follows: bool = False) -> list[KvRecord]:
+        """Return the records since the last call, and forget them. Removals may wait if `more_follows`."""
+        if self._removed and not (more_follows and self._is_fresh()):
+            self._write_removals()
+        taken, self._pending = self._pending, []
+        return taken
+
+    def _collect(self, change: KvChange) -> None:
+        if not self._removed:
+            self._removed_since_ns = self.clock_ns()
+        together = self._removed.setdefault(change.label, [])
+        together.extend(change.keys)
+        self._removed_keys.update(change.keys)
+        if len(together) >= _MOST_REMOVALS:
+            self._write_removals()
+
+    def _is_fresh(self) -> bool:
+        return 0 <= self.clock_ns() - self._removed_since_ns < REMOVALS_WAIT_NS
+
+    def _write_removals(self) -> None:
+        removed, self._removed = self._removed, {}
+        self._removed_keys.clear()
+        for label, keys in removed.items():
+            self._write(KvChange("removed", tuple(keys), None, label))
+
+    def _write(self, change: KvChange) -> None:
         tenant, adapter = change.label
         self._pending.append(
             KvRecord(
@@ -46,8 +92,3 @@ class KvEventLog:
         self.sequence += 1
         if len(self._pending) > MAX_PENDING:
             del self._pending[: MAX_PENDING // 2]
-
-    def take(self) -> list[KvRecord]:
-        """Give the records since the last call, and forget them."""
-        taken, self._pending = self._pending, []
-        return taken

@@ -156,7 +156,7 @@ class StepMeter:
                 method=METHOD,
                 fit_version=split.fit_version,
                 confidence=split.confidence,
-                request_ids=[row.sequence.request.submit.request_id for row in rows],
+                request_ids=[row.sequence.request.submit.payer_id for row in rows],
                 tenants=[row.sequence.request.submit.tenant for row in rows],
                 scheduled=[one.scheduled for one in composition],
                 context=[one.context for one in composition],

@@ -77,7 +77,7 @@ class AsyncLlmClient:
         """Start vLLM's processes and load the model. Raises ConfigurationError when it does not come up."""
         self._loop = uvloop.new_event_loop()
         self._is_waiting = False
-        self._starting: dict[str, bool] = {}  # true: aborted meanwhile
+        self._starting: dict[str, Callable[[], object] | None] = {}  # what follows, of one aborted meanwhile
         self._internal: dict[str, str] = {}  # vLLM's own name of a request with several choices
         self._tasks: set[asyncio.Task[Any]] = set()
         self.can_sleep = can_sleep
@@ -142,18 +142,21 @@ class AsyncLlmClient:
         """Begin an embedding of one input."""
         self._begin(name, lambda output: sink(_vector(output)), lambda: self._encode(name, prompt))
 
-    def abort(self, name: str, choice: int | None = None) -> None:
-        """End a request, or one choice of it. Its last output may still come."""
+    def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
+        """End a request, or one choice of it. Its last output may still come.
+
+        `then` is called once vLLM has heard of a request's end: whatever it schedules from then on is without it.
+        """
         if name in self._starting:
-            self._starting[name] = True
+            self._starting[name] = then
         elif choice is None:
             self._internal.pop(name, None)
-            self._spawn(self._llm.abort(name))
+            self._spawn(self._abort(name, then))
         elif name in self._internal:
             self._spawn(self._llm.abort(f"{choice}_{self._internal[name]}", internal=True))
 
     def _begin(self, name: str, sink: Sink, add: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._starting[name] = False
+        self._starting[name] = None
         self._spawn(self._follow(name, sink, add))
 
     async def _follow(self, name: str, sink: Sink, add: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -162,7 +165,9 @@ class AsyncLlmClient:
         except Exception as error:  # the seam to vLLM: one request must not end the others
             if not isinstance(error, ValueError | TollkeeperError):
                 _log.exception("vLLM did not take a request name=%s", name)
-            del self._starting[name]
+            follows = self._starting.pop(name)
+            if follows is not None:
+                follows()
             sink(error)
             self._stop()
             return
@@ -177,8 +182,17 @@ class AsyncLlmClient:
         collector.put = put
         if collector.output is not None:  # it came while the request was being sent
             put(collector.output)
-        if self._starting.pop(name):
+        follows = self._starting.pop(name)
+        if follows is not None:
+            await self._abort(name, follows)
+
+    async def _abort(self, name: str, then: Callable[[], object]) -> None:
+        try:
             await self._llm.abort(name)
+            await self._llm.is_sleeping()  # answered by the process that schedules, after all that was sent before
+        finally:
+            then()
+            self._stop()
 
     async def _generate(self, request: LlmRequest) -> Any:
         constraint = StructuredOutputsParams(**request.constraint) if request.constraint else None

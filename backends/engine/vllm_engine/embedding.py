@@ -108,7 +108,7 @@ class Embeddings:
 
 
 def _failed(embed: Embed, error: Exception, account: Account) -> Embedded:
-    return embed_refusal(embed.request_id, error)
+    return embed_refusal(embed.request_id, error, gpu=account.gpu)
 
 
 def _answer(job: _Job, account: Account) -> Embedded:

@@ -144,8 +144,11 @@ class LlmClient(Protocol):
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
         """Begin an embedding of one input."""
 
-    def abort(self, name: str, choice: int | None = None) -> None:
-        """End a request, or one choice of it. Its last output may still come."""
+    def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
+        """End a request, or one choice of it. Its last output may still come.
+
+        `then` is called once vLLM has heard of a request's end: whatever it schedules from then on is without it.
+        """
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
         """Run the loop until something is to be told."""

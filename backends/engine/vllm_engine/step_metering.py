@@ -34,8 +34,8 @@ class StepMetering(Protocol):
     def queue(self, at_ns: int, *, runnable: bool) -> None:
         """Note whether anything could run from now on."""
 
-    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int) -> None:
-        """Expect a request in coming steps."""
+    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
+        """Expect a request in coming steps. Step records name it by `payer_id`, if stated."""
 
     def collect(self) -> None:
         """Read what vLLM's workers have written since the last call. Never blocks."""
@@ -68,7 +68,7 @@ class NoMetering:
     def queue(self, at_ns: int, *, runnable: bool) -> None:
         """Note nothing."""
 
-    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int) -> None:
+    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
         """Expect nothing."""
 
     def collect(self) -> None:

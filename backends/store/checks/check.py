@@ -9,7 +9,7 @@ from backends.store.checks.finding import Finding
 from backends.store.checks.parts import damaged_parts
 from backends.store.checks.rollups import differing_rollups
 from backends.store.checks.sequences import missing_numbers
-from backends.store.checks.tokens import TokenLines, token_findings, token_lines
+from backends.store.checks.tokens import GpuLines, TokenLines, gpu_findings, gpu_lines, token_findings, token_lines
 from backends.store.client import StoreClient
 from backends.store.retention import list_rules
 from backends.store.snapshot import snapshot_of
@@ -20,10 +20,11 @@ DEFAULT_HOURS: Final = 24
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """What was found, and the token lines of every replica and hour, closed or not."""
+    """What was found, the token lines of every replica and hour, and the GPU time of every hour, closed or not."""
 
     findings: list[Finding]
     tokens: list[TokenLines]
+    gpu: list[GpuLines] = []
 
 
 def check_store(client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None]) -> CheckReport:
@@ -39,15 +40,16 @@ def check_store(client: StoreClient, turns: StoreTurns, hours: int, say: Callabl
     names = {table.name for table in sound}
     views = [view for view in list_views(client) if {view.source, view.target} <= names]
     rules = list_rules(client) if "retention" in names else []
-    findings, lines = list(damaged), list[TokenLines]()
+    findings, lines, gpu = list(damaged), list[TokenLines](), list[GpuLines]()
     with snapshot_of(client, turns, sound, is_copied=False) as snapshot:
         if {"requests", "attempts"} <= names:
             say("numbers of engines, hosts and tries")
             findings += missing_numbers(client, snapshot)
         say(f"{len(views)} rollups against their base")
         findings += differing_rollups(client, snapshot, views, rules)
-        if {"engine_steps", "requests"} <= names:
-            say(f"tokens of the last {hours} hours")
+        if {"engine_steps", "requests", "attempts"} <= names:
+            say(f"tokens and GPU time of the last {hours} hours")
             lines = token_lines(client, snapshot, rules, hours)
-            findings += token_findings(lines)
-    return CheckReport(findings, lines)
+            gpu = gpu_lines(client, snapshot, rules, hours)
+            findings += token_findings(lines) + gpu_findings(gpu)
+    return CheckReport(findings, lines, gpu)

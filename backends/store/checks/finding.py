@@ -5,7 +5,13 @@ from typing import Literal
 import msgspec
 
 Kind = Literal[
-    "damaged_part", "sequence_gap", "sequence_doubled", "attempts_missing", "rollup_differs", "tokens_differ"
+    "damaged_part",
+    "sequence_gap",
+    "sequence_doubled",
+    "attempts_missing",
+    "rollup_differs",
+    "tokens_differ",
+    "gpu_time_differs",
 ]
 
 

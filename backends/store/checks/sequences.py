@@ -40,7 +40,8 @@ ORDER BY sender
 _ATTEMPTS: Final = """
 SELECT count() AS requests, sum(asked.attempts) AS wanted, sum(found.rows) AS rows, any(asked.request_id) AS example
 FROM (SELECT request_id, attempts FROM {requests} AND attempts > 1 AND error_code != 'lost_in_crash') AS asked
-LEFT JOIN (SELECT request_id, count() AS rows FROM {attempts} GROUP BY request_id) AS found USING (request_id)
+LEFT JOIN (SELECT request_id, count() AS rows FROM {attempts} AND number > 0 GROUP BY request_id) AS found
+USING (request_id)
 WHERE asked.attempts != found.rows
 """
 

@@ -40,10 +40,9 @@ def test_a_card_asks_what_the_price_list_asks(
     written = written if provider == "anthropic" else 0
     card = PriceBook(catalogue_cards(provider, name)).card_for(name, "", at)
     assert card is not None
-    ours = cost_of(
-        Usage(input_text=text, cache_read_text=read, cache_write_5m=written, output_text=out),
-        card.at_tier("batch") if is_batch else card,
-    )
+    asked = card.at_tier("batch") if is_batch else card
+    assert asked is not None
+    ours = cost_of(Usage(input_text=text, cache_read_text=read, cache_write_5m=written, output_text=out), asked)
     seller, info = get_snapshot().find_provider_model(name, None, provider, None)
     listed = ListedUsage(
         input_tokens=text + read + written, cache_read_tokens=read, cache_write_tokens=written, output_tokens=out
@@ -107,7 +106,8 @@ def test_the_wider_table_has_thresholds_batches_and_floats_that_were_computed(tm
     assert card.rates["input_text"] == 150_000 and card.rates["cache_read_text"] == 15_000
     assert card.rate("input_text", 200_000) == 150_000 and card.rate("input_text", 200_001) == 300_000
     assert card.rate("output_text", 200_001) == 600_000
-    assert card.at_tier("batch").rate("input_text", 1) == 75_000
+    batched = card.at_tier("batch")
+    assert batched is not None and batched.rate("input_text", 1) == 75_000
     assert card.rates["output_reasoning"] == 600_000 and "cache_write_5m" not in card.rates
     with pytest.raises(ConfigurationError, match="by input_cost_per_second, which a card cannot say"):
         table.card("azure", "by-the-second")
@@ -152,4 +152,5 @@ def test_the_wider_table_s_oddities_are_refused_by_name_or_priced_and_never_free
     cliff = table.card("p", "cliff")
     assert [cliff.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [1_000_000, 2_000_000]
     batch = cliff.at_tier("batch")
+    assert batch is not None
     assert [batch.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [500_000, 1_000_000]

@@ -25,6 +25,12 @@ def listed(provider: str, model: str) -> PriceCard:
     return card
 
 
+def batched(provider: str, model: str) -> PriceCard:
+    card = listed(provider, model).at_tier("batch")
+    assert card is not None
+    return card
+
+
 def openai(prompt: int, completion: int, cached: int = 0, reasoning: int = 0) -> Usage:
     return usage_from_openai(
         OpenAIUsage(
@@ -80,7 +86,7 @@ EXAMPLES: list[tuple[str, PriceCard, list[Usage], str]] = [
     ),
     (
         "Anthropic, by the batch with the cache: about 0.41 (eonsr.com/en/claude-prompt-caching-math, 2025)",
-        listed("anthropic", "claude-sonnet-4-5").at_tier("batch"),
+        batched("anthropic", "claude-sonnet-4-5"),
         [anthropic(0, 0, written=100_000), *[anthropic(0, 1_000, read=100_000)] * 10],
         "0.4125",
     ),

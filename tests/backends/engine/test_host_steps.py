@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.engine.step_outbox import FRAME_BYTES, IN_FLIGHT_BYTES, StepOutbox
 from contracts.ledger import ledger_lines
-from contracts.records import StepRecord, decode_record, encode_record
+from contracts.records import AttemptRecord, StepRecord, decode_record, encode_record
 from contracts.wire import Delta, Hello, KvEvents, Steps, StepsAck
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 
@@ -259,3 +259,45 @@ async def until(condition, seconds: float = 20.0) -> None:
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.005)
+
+
+async def test_the_account_of_a_request_whose_gateway_vanished_goes_to_the_next_gateway(start_host: StartHost) -> None:
+    running = await start_host("tiny")
+    first = await (await running.client()).ready()
+    submits = [make_submit(number, TOKENS, max_tokens=200, tenant="acme") for number in (1, 2)]
+    for submit in submits:
+        first.send(submit)
+    await first.until(lambda: len(first.token_ids(submits[0].request_id)) >= 5)
+    told = [decode_record(packed) for steps in first.of(Steps) for packed in steps.records]
+    first.writer.transport.abort()
+    second = await (await running.client("second")).ready()
+    ids = {submit.request_id for submit in submits}
+
+    def accounts() -> list[AttemptRecord]:
+        found = [decode_record(packed) for steps in second.of(Steps) for packed in steps.records]
+        return [one for one in found if isinstance(one, AttemptRecord)]
+
+    await second.until(lambda: len(accounts()) == 2)
+    told += [decode_record(packed) for steps in second.of(Steps) for packed in steps.records]
+    steps = {one.sequence: one for one in told if isinstance(one, StepRecord)}
+    for account in accounts():
+        assert account.request_id in ids and account.gpu is not None
+        assert (account.number, account.error_code, account.who.tenant) == (0, "lost_in_crash", "acme")
+        share = account.gpu
+        charged = share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns
+        rows = [
+            part
+            for step in steps.values()
+            for one, part in zip(step.request_ids, step.gpu_ns, strict=True)
+            if one == account.request_id
+        ]
+        assert charged == sum(rows)
+        scheduled = sum(
+            count
+            for step in steps.values()
+            for one, count in zip(step.request_ids, step.scheduled, strict=True)
+            if one == account.request_id
+        )
+        assert account.usage.output_text is not None and account.usage.input_text is not None
+        assert scheduled == account.usage.input_text + account.usage.output_text - 1
+    assert running.host.requests == 0

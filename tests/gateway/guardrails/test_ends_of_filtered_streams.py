@@ -3,6 +3,7 @@
 import json
 import logging
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest

@@ -1,11 +1,12 @@
 """The budget's counter in memory: periods, what is kept of them, and who is told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.limits import BudgetAdjustment
+from contracts.limits import BudgetAdjustment, BudgetSpec
 from gateway.limits.budget import BudgetCounter
 from tests.gateway.limits.counting import SECOND_NS, budget
 
@@ -159,7 +160,7 @@ def test_an_unknown_time_zone_is_refused_when_the_counter_is_made_and_changes_no
     assert counter.room(NOW_NS) == 400
 
 
-def recounted(amount: int, adjustment: int, **more: object) -> object:
+def recounted(amount: int, adjustment: int, **more: Any) -> BudgetSpec:
     return replace(budget(amount), adjustments=(BudgetAdjustment("", TODAY_NS, adjustment),), **more)
 
 

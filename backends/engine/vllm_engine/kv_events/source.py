@@ -29,8 +29,8 @@ class KvSource(Protocol):
     def note_salt(self, salt: str, tenant: str) -> None:
         """Know whose a salt is, before vLLM gets the request."""
 
-    def take(self) -> list[KvRecord]:
-        """Give the cache's changes since the last call. Never waits."""
+    def take(self, *, more_follows: bool = False) -> list[KvRecord]:
+        """Return the cache's changes since the last call. Never waits. Removals may come later if `more_follows`."""
 
     def cached_blocks(self) -> CachedBlocks:
         """Give what the cache holds. Raises Unavailable where that is not known."""
@@ -54,8 +54,8 @@ class NoKvEvents:
     def note_salt(self, salt: str, tenant: str) -> None:
         """Note nothing."""
 
-    def take(self) -> list[KvRecord]:
-        """Give no changes."""
+    def take(self, *, more_follows: bool = False) -> list[KvRecord]:
+        """Return no changes."""
         return []
 
     def cached_blocks(self) -> CachedBlocks:
@@ -86,10 +86,10 @@ class KvFollower:
         """Know whose a salt is."""
         self.mirror.note_salt(salt, tenant)
 
-    def take(self) -> list[KvRecord]:
-        """Give the cache's changes since the last call."""
+    def take(self, *, more_follows: bool = False) -> list[KvRecord]:
+        """Return the cache's changes since the last call."""
         self._follow()
-        return self.mirror.log.take()
+        return self.mirror.log.take(more_follows=more_follows)
 
     def cached_blocks(self) -> CachedBlocks:
         """Give what the cache holds, as far as it was told of."""

@@ -98,9 +98,9 @@ class VllmMeter:
         """Note whether anything could run from now on."""
         self._book.queue(at_ns, runnable=runnable)
 
-    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int) -> None:
+    def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
         """Expect a request; before vLLM gets it."""
-        self._requests.begin(request_id, tenant)
+        self._requests.begin(request_id, tenant, payer_id)
 
     def collect(self) -> None:
         """Read what the workers have told. Does not wait, and takes no longer than a few steps take to be split."""

@@ -17,6 +17,7 @@ class MeteredRequest:
     request_id: bytes
     tenant: str
     is_hosted: bool  # our host began it and will end it
+    payer_id: bytes  # what step records call it
     time: RequestTime = field(default_factory=RequestTime)
     is_over: bool = False
     recompute_tokens: int = 0
@@ -66,16 +67,18 @@ class RequestBook:
         """Say whether any sequence may be in a step to come."""
         return bool(self._requests)
 
-    def begin(self, request_id: bytes, tenant: str) -> None:
+    def begin(self, request_id: bytes, tenant: str, payer_id: bytes = b"") -> None:
         """Expect a request's sequences."""
-        self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True)
+        self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True, payer_id=payer_id or request_id)
 
     def note_begun(self, begun: Begun) -> None:
         """Know a sequence by its key."""
         request_id = request_id_of(begun.name)
         request = self._requests.get(request_id)
         if request is None:
-            request = self._requests[request_id] = MeteredRequest(request_id, begun.tenant, is_hosted=False)
+            request = self._requests[request_id] = MeteredRequest(
+                request_id, begun.tenant, is_hosted=False, payer_id=request_id
+            )
         request.keys.add(begun.key)
         self._by_key[begun.key] = request
 

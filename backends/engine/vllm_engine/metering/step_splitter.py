@@ -199,7 +199,7 @@ class StepSplitter:
                 method=METHOD if rows else "",
                 fit_version=split.fit_version if rows else "",
                 confidence=split.confidence if rows else None,
-                request_ids=[_NOBODY if one is None else one.request_id for one in requests],
+                request_ids=[_NOBODY if one is None else one.payer_id for one in requests],
                 tenants=["" if one is None else one.tenant for one in requests],
                 scheduled=step.scheduled,
                 context=step.context,

@@ -172,3 +172,12 @@ def test_the_events_replay_to_what_the_cache_holds(llama, make_engine, blocks):
     engine.blocks.clear()
     assert replay(events + engine.take_kv_events()) == set()
     assert {event.tenant for event in events if event.event == "stored"} == {"tenant0", "tenant1", "tenant2"}
+
+
+def test_prefix_lookups_and_hits_are_counted_in_tokens(llama, make_engine):
+    engine = make_engine(llama.path)
+    prompt = random_ids(random.Random(5), 48)
+    for number, (queried, hit) in enumerate([(48, 0), (96, 32)]):
+        run(engine, [request(number, prompt, max_tokens=2)])
+        stats = engine.stats()
+        assert (stats["prefix_cache_queries"], stats["prefix_cache_hits"]) == (queried, hit)

@@ -78,6 +78,7 @@ class PlayedLlm:
     adapters: list[Adapter] = field(default_factory=list)
     slept: list[str] = field(default_factory=list)
     refuses_adapters: str = ""
+    hears_aborts: bool = True
     is_closed: bool = False
     _playing: dict[str, tuple[Sink, list[Played]]] = field(default_factory=dict)
     _alarms: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
@@ -89,8 +90,10 @@ class PlayedLlm:
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
         self._playing[name] = (sink, [self.vector(prompt)])
 
-    def abort(self, name: str, choice: int | None = None) -> None:
+    def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
         self.aborted.append((name, choice))
+        if self.hears_aborts:
+            then()
         if choice is None:
             self._playing.pop(name, None)
 
