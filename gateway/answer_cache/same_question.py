@@ -15,28 +15,31 @@ import msgspec
 import yaml
 
 _LISTS: Final = Path(__file__).with_name("question_words.yaml")
-# Words with their inner apostrophes and hyphens; "C++", "C#"; digits apart from the unit that is glued to them.
-_WORDS: Final = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*(?:\+\+|#)?|\d+")
-_POSSESSIVE: Final = re.compile(r"([^\W\d_]+)['\u2019]s\s+((?:[^\W\d_]+\s+){0,1}[^\W\d_]+)")
-_SENTENCE_ENDS: Final = re.compile(r"[.!?:\n]\s*$")
-_CONTRACTIONS: Final = {"'s": "", "'re": "", "'m": "", "'ll": "", "'ve": "", "'d": "", "n't": ""}
-# Suffixes of inflection, longest first, and what they leave.
-_SUFFIXES: Final = (
-    ("ies", "y"),
-    ("ying", "y"),
-    ("ing", ""),
-    ("ied", "y"),
-    ("ed", ""),
-    ("es", ""),
-    ("s", ""),
-    ("e", ""),
+# Words with their inner apostrophes and hyphens; "C++", "C#"; figures; and what ends a phrase.
+_TOKENS: Final = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*(?:\+\+|#)?|\d+|[,;:.!?\n()]")
+_POSSESSIVE: Final = re.compile(r"\b([^\W\d_]+)(?:'s|s')\s+([^\W\d_]+)")
+_CONTRACTED: Final = re.compile(
+    r"\b(what|who|where|when|why|how|which|that|there|here|it|he|she|let|one)'s\b", re.IGNORECASE
 )
+_INVERTED: Final = re.compile(r"-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles|ce|moi)\b", re.IGNORECASE)
+_ELIDED: Final = re.compile(r"\b(?:l|d|qu|j|n|s|m|t|c|un|dell|all|nell|dall|sull)'(?=[^\W\d_]{2})", re.IGNORECASE)
+_ENDINGS: Final = ("'re", "'m", "'ll", "'ve", "'d", "'s", "n't")
+# Suffixes of inflection, longest first, and what they leave.
+_SUFFIXES: Final = (("ies", "y"), ("ying", "y"), ("ing", ""), ("ied", "y"), ("ed", ""), ("es", ""), ("s", ""))
 _LEAST_STEM: Final = 3
 
 
 class _Lists(msgspec.Struct, frozen=True):
     openings: tuple[str, ...]  # longest first
     fillers: frozenset[str]
+    articles: frozenset[str]
+    conjunctions: frozenset[str]
+    roles: dict[str, str]  # prepositions, by what they are compared as
+    compounding: frozenset[str]  # roles whose word may stand before what it belongs to, without a preposition
+    phrase_ends: frozenset[str]  # adverbs, which belong to no preposition before them
+    firm: frozenset[str]  # roles that say who does what to whom; others' phrases may stand anywhere
+    first_person: frozenset[str]
+    second_person: frozenset[str]
     turning: frozenset[str]
     units: frozenset[str]
     synonyms: dict[str, frozenset[int]]  # the numbers of the groups that a stem is in
@@ -44,8 +47,16 @@ class _Lists(msgspec.Struct, frozen=True):
 
 class _Word(msgspec.Struct, frozen=True, gc=False):
     stem: str
-    is_name: bool  # written with a capital where a sentence does not ask for one
+    name: str  # as written, if with a capital where a sentence does not ask for one; else empty
     is_telling: bool  # a unit, a direction, a person: what nobody adds without meaning it
+    role: str = ""  # the preposition that it follows
+    phrase: int = 0  # the number of the preposition that its phrase begins with, from 1; 0: none
+    joined: int = 0  # the number of the enumeration that it is a part of, from 1; 0: none
+
+
+class _Question(msgspec.Struct, frozen=True):
+    words: tuple[_Word, ...]
+    persons: str  # of first and second person, in their order: "12" in "I owe you"
 
 
 def may_share_answer(first: str, second: str) -> bool:
@@ -54,86 +65,170 @@ def may_share_answer(first: str, second: str) -> bool:
     They do not if the same words come in another order; if one has a name, a unit, a currency, a direction or a
     person that the other has not; or if each has a word of its own and the two are not known to mean the same.
     """
-    one, two = _words(first), _words(second)
-    ours, theirs = _unmatched(one, two)
-    if any(word.is_name or word.is_telling for word in (*ours, *theirs)):
+    one, two = _read(first), _read(second)
+    ours, theirs = _unmatched(one.words, two.words)
+    if any(word.name or word.is_telling for word in (*ours, *theirs)):
         return False
     if ours and theirs:
         return False
-    return _order(one, two) == _order(two, one)
+    if len(set(one.persons)) == len(set(two.persons)) == 2 and one.persons != two.persons:
+        return False
+    return _is_same_order(one.words, two.words)
 
 
-def _words(text: str) -> list[_Word]:
-    """Return the words of a question that its answer depends on, in their order."""
+def _read(text: str) -> _Question:
+    """Return the words of a question that its answer depends on, in their order, each with its role."""
     lists = _lists()
-    text = _without_opening(text.replace("\u2019", "'"), lists)
+    text = _CONTRACTED.sub(r"\1", text.replace("\u2019", "'").strip())
+    text = _ELIDED.sub("", _INVERTED.sub("", _without_opening(text, lists)))
     text = _POSSESSIVE.sub(r"\2 of \1", text)  # "France's capital" is the capital of France
     is_shouted = text.isupper()
-    found = []
-    for match in _WORDS.finditer(text):
-        written = match.group()
-        if written.isdigit():
-            continue  # figures are compared by the fingerprint
-        plain = _without_contraction(written)
-        folded = plain.lower()
-        is_acronym = len(plain) > 1 and plain.isupper() and not is_shouted
-        if folded in lists.fillers and not is_acronym:
+    words: list[_Word] = []
+    persons = ""
+    role, phrases, joined, enumerations, begins = "", 0, 0, 0, True
+    for token in _TOKENS.findall(text):
+        if not token[0].isalpha():
+            if not token.isdigit():  # figures are compared by the fingerprint
+                role, joined, begins = "", 0, begins or token not in ",;()"
             continue
-        begins = match.start() == 0 or _SENTENCE_ENDS.search(text[: match.start()]) is not None
+        plain = _without_ending(token)
+        folded = plain.lower()
+        is_acronym = len(plain) > 1 and plain.isupper() and not is_shouted and folded != "ok"
         is_name = not is_shouted and (is_acronym or (plain[:1].isupper() and not begins))
+        begins = False
+        if not is_acronym:
+            if folded in lists.conjunctions and words:
+                joined = words[-1].joined
+                if not joined:
+                    enumerations += 1
+                    joined = enumerations
+                    words[-1] = msgspec.structs.replace(words[-1], joined=joined)
+                continue
+            if folded in lists.roles:
+                role, phrases, joined = lists.roles[folded], phrases + 1, 0
+                if folded not in lists.turning:
+                    continue
+                words.append(_Word(folded, "", True))
+                continue
+            if folded in lists.first_person or folded in lists.second_person:
+                person = "1" if folded in lists.first_person else "2"
+                persons += "" if persons.endswith(person) else person
+            if folded in lists.fillers:
+                if folded not in lists.articles:
+                    role, joined = "", 0
+                continue
         is_telling = folded in lists.turning or folded in lists.units or len(folded) == 1
-        found.append(_Word(_stem(folded) if not is_telling else _singular(folded), is_name, is_telling))
-    return found
+        stem = _singular(folded) if is_telling else _stem(folded)
+        if folded in lists.phrase_ends:
+            role = ""
+        words.append(_Word(stem, folded if is_name else "", is_telling, role, phrases if role else 0, joined))
+        joined = 0
+    return _Question(tuple(words), persons)
 
 
 def _without_opening(text: str, lists: _Lists) -> str:
-    rest = text.strip()
+    rest = text
     while True:
         folded = rest.lower()
-        opening = next((one for one in lists.openings if folded.startswith(one + " ")), None)
+        opening = next((one for one in lists.openings if folded.startswith((one + " ", one + ","))), None)
         if opening is None:
             return rest
         rest = rest[len(opening) :].lstrip(" ,:")
 
 
-def _without_contraction(word: str) -> str:
+def _without_ending(word: str) -> str:
     folded = word.lower()
-    ending = next((ending for ending in _CONTRACTIONS if folded.endswith(ending)), None)
+    ending = next((ending for ending in _ENDINGS if folded.endswith(ending)), None)
     return word if ending is None else word[: -len(ending)]
 
 
-def _unmatched(one: list[_Word], two: list[_Word]) -> tuple[list[_Word], list[_Word]]:
+def _unmatched(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[list[_Word], list[_Word]]:
     """Return the words of each question that the other has not, neither themselves nor by a synonym."""
     ours, theirs = list(one), list(two)
-    counted = Counter(word.stem for word in one) & Counter(word.stem for word in two)
-    ours, theirs = _less(ours, counted), _less(theirs, counted)
+    for is_alike in (_is_same, _is_synonym):
+        left = []
+        for word in ours:
+            match = next((place for place, other in enumerate(theirs) if is_alike(word, other)), None)
+            if match is None:
+                left.append(word)
+            else:
+                del theirs[match]
+        ours = left
+    return ours, theirs
+
+
+def _is_same(word: _Word, other: _Word) -> bool:
+    """Return whether two words are one, in any inflection; two names only as they are written."""
+    return word.stem == other.stem and (not (word.name and other.name) or word.name == other.name)
+
+
+def _is_synonym(word: _Word, other: _Word) -> bool:
+    """Return whether two words may stand for each other. Names stand for nothing but themselves."""
+    if word.name or other.name:
+        return False
     known = _lists().synonyms
-    left = []
-    for word in ours:
-        groups = known.get(word.stem, frozenset())
-        match = next((other for other in theirs if groups & known.get(other.stem, frozenset())), None)
-        if match is None:
-            left.append(word)
-        else:
-            theirs.remove(match)
-    return left, theirs
+    return bool(known.get(word.stem, frozenset()) & known.get(other.stem, frozenset()))
 
 
-def _less(words: list[_Word], counted: Counter[str]) -> list[_Word]:
-    rest = Counter(counted)
-    left = []
-    for word in words:
-        if rest[word.stem] > 0:
-            rest[word.stem] -= 1
-        else:
-            left.append(word)
-    return left
+def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
+    """Return whether the words that stand once in both come in an order that leaves the meaning as it is.
+
+    Words after "from", "to", "than" and their like must follow the same one in both. A phrase with "in", "of" and their
+    like may stand anywhere, and may be the first part of a compound ("the rules of chess", "the chess rules"). Parts of
+    an enumeration may change places.
+    """
+    lists = _lists()
+    here, there = _places(one), _places(two)
+    common = [name for name in here if name in there]
+    repeated = {role for words in (one, two) for role, count in _uses(words).items() if count > 1}
+    loose_here, loose_there, moved_role = set(), set(), set()
+    for name in common:
+        ours, theirs = here[name][1].role, there[name][1].role
+        if ours != theirs and (ours in lists.firm or theirs in lists.firm):
+            return False
+        if ours and theirs and ours != theirs:
+            moved_role.add(name)
+        if ours and ours not in lists.firm and theirs in ("", ours):
+            loose_here.add(name)
+        if theirs and theirs not in lists.firm and ours in ("", theirs):
+            loose_there.add(name)
+    may_move = loose_here & loose_there
+    if loose_here <= loose_there or loose_there <= loose_here:
+        compound = {here[name][1].role or there[name][1].role for name in loose_here ^ loose_there}
+        if compound <= lists.compounding:
+            may_move = loose_here | loose_there
+    for place, left in enumerate(common):
+        for right in common[place + 1 :]:
+            if there[left][0] < there[right][0]:
+                continue
+            a, b, c, d = here[left][1], here[right][1], there[left][1], there[right][1]
+            is_enumerated = 0 < a.joined == b.joined and 0 < c.joined == d.joined and a.role not in repeated
+            if is_enumerated:
+                continue
+            if (a.role and a.role == b.role) or left in moved_role or right in moved_role:
+                return False  # which of them it is said of depends on their order
+            # A word with a firm role has the same in both, and moves with what marks it.
+            has_firm_role = (
+                a.role in lists.firm or b.role in lists.firm or left[0] in lists.roles or right[0] in lists.roles
+            )
+            if not (has_firm_role or left in may_move or right in may_move):
+                return False
+    return True
 
 
-def _order(words: list[_Word], others: list[_Word]) -> list[str]:
-    """Return the order of those words that stand equally often in both questions."""
-    here, there = Counter(word.stem for word in words), Counter(word.stem for word in others)
-    return [word.stem for word in words if here[word.stem] == there[word.stem]]
+def _places(words: tuple[_Word, ...]) -> dict[tuple[str, int], tuple[int, _Word]]:
+    """Return each word's place by its stem and by how often that stood before."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for place, word in enumerate(words):
+        found[word.stem, seen[word.stem]] = (place, word)
+        seen[word.stem] += 1
+    return found
+
+
+def _uses(words: tuple[_Word, ...]) -> Counter[str]:
+    """Return how many phrases each preposition begins."""
+    return Counter(role for _, role in {(word.phrase, word.role) for word in words if word.role})
 
 
 def _singular(word: str) -> str:
@@ -142,14 +237,16 @@ def _singular(word: str) -> str:
 
 
 def _stem(word: str) -> str:
-    """Return a word without its inflection: parcels and parcel, resetting and reset."""
+    """Return a word without its inflection: parcels and parcel, resetting and reset; and with one spelling of -ise."""
     for suffix, rest in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) + len(rest) >= _LEAST_STEM and not word.endswith("ss"):
             word = word[: len(word) - len(suffix)] + rest
             break
     if len(word) > _LEAST_STEM and word[-1] == word[-2] and word[-1] not in "aeiouls":
         word = word[:-1]
-    return word[:-1] if len(word) > _LEAST_STEM and word.endswith("e") else word
+    if len(word) > _LEAST_STEM and word.endswith("e"):
+        word = word[:-1]
+    return word[:-1] + "s" if len(word) > _LEAST_STEM + 1 and word.endswith("iz") else word
 
 
 @cache
@@ -159,10 +256,22 @@ def _lists() -> _Lists:
     for number, line in enumerate(given["synonyms"]):
         for word in line.split():
             groups.setdefault(_stem(word), set()).add(number)
+            groups.setdefault(_singular(word), set()).add(number)
+    words = {name: frozenset(given[name].split()) for name in ("fillers", "turning", "units", "articles")}
+    firm = {word: line.split()[0] for line in given["firm_prepositions"] for word in line.split()}
+    loose = {word: line.split()[0] for line in given["loose_prepositions"] for word in line.split()}
     return _Lists(
         openings=tuple(sorted(given["openings"], key=len, reverse=True)),
-        fillers=frozenset(given["fillers"].split()) - frozenset(given["turning"].split()),
-        turning=frozenset(given["turning"].split()),
-        units=frozenset(given["units"].split()),
+        fillers=words["fillers"] - words["turning"],
+        articles=words["articles"],
+        conjunctions=frozenset(given["conjunctions"].split()),
+        roles={**loose, **firm},
+        compounding=frozenset(given["compounding"].split()),
+        phrase_ends=frozenset(given["phrase_ends"].split()),
+        firm=frozenset(firm.values()),
+        first_person=frozenset(given["first_person"].split()),
+        second_person=frozenset(given["second_person"].split()),
+        turning=words["turning"],
+        units=words["units"],
         synonyms={stem: frozenset(numbers) for stem, numbers in groups.items()},
     )
