@@ -27,7 +27,7 @@ FROM
         started_at + toIntervalNanosecond(ifNull(admission_ns, 0)) AS admitted_at,
         admitted_at >= fromUnixTimestamp64Nano({counted_from:Int64}, 'UTC') AS was_counted
     FROM requests
-    WHERE tenant = {tenant:String}
+    WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
         AND ({model:String} = '' OR model = {model:String})
         AND outcome != 'rejected'
         AND started_at >= fromUnixTimestamp64Nano({start:Int64}, 'UTC') - INTERVAL 1 HOUR

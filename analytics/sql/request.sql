@@ -74,6 +74,7 @@ SELECT
     limit_name,
     reserved_tokens,
     overdraft_tokens,
+    thinking_over_tokens,
     arrayMap(each -> toString(each), verdicts) AS verdict_labels,
     route_decision,
     hex(trace_id) AS trace_hex,

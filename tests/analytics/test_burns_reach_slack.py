@@ -125,11 +125,12 @@ def test_machines_and_books_are_found_by_name(control_database: ControlDatabase,
     made = {"engine_output_tokens": 10, "usage": Usage(output_text=8), "overrun_tokens": 1, "cost_pico_usd": 1}
     record(requests_at(an_hour_ago, f"t-{run}", 1, replica=f"short-{run}", **made))
     record(requests_at(an_hour_ago, f"t-{run}", 1, replica=f"closed-{run}", **made, wasted_tokens=1))
-    record(requests_at(now, f"unpriced-{run}", 3, model="free"))
+    usage = Usage(input_text=4, output_text=2)
+    record(requests_at(now, f"unpriced-{run}", 3, model="free", usage=usage))
     priced = {"cost_pico_usd": 5, "cost_basis": "price_card"}
     record(requests_at(now, f"partly-{run}", 2, model="sound", unpriced_leaves=["input_audio"], **priced))
     record(requests_at(now, f"partly-{run}", 4, model="sound", **priced))
-    record(requests_at(now, f"tier-{run}", 2, model="fast", service_tier="scale"))
+    record(requests_at(now, f"tier-{run}", 2, model="fast", service_tier="scale", usage=usage))
     kinds = ("saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "unpriced_usage")
     with control_database.session() as session:
         for kind in kinds:

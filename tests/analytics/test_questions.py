@@ -20,7 +20,8 @@ from contracts.identity import Identity
 from contracts.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
-NO_TIME_RANGE = {"distinct", "deleted_requests", "word_columns"}  # a row per value or rule, not per request
+# A row per value or rule, not per request; and what is bounded to the nanosecond, or by one side alone.
+NO_TIME_RANGE = {"distinct", "deleted_requests", "word_columns", "budget_ledger", "gpu_machines_before"}
 READ = re.compile(
     r"FROM (requests|\{rollup:Identifier\}|\{source:Identifier\}|distinct_values|latency_day|tenant_cost_day|retention"
     r"|feedback|content|attempts|\{days:Identifier\}|requests_(recent|minute|hour))(?!\w)"

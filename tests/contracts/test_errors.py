@@ -9,7 +9,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 def test_every_code_names_one_error():
-    codes = [kind.code for kind in KINDS]
+    # An error may be a narrower case of another, under its code.
+    codes = [kind.code for kind in KINDS if "code" in vars(kind)]
     assert sorted(codes) == sorted(set(codes))
     assert all(kind.__doc__ for kind in KINDS)
     assert "code" in errors.BudgetExhausted.__dict__

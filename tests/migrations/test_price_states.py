@@ -14,7 +14,7 @@ from contracts.records import RequestRecord
 from contracts.usage import Usage
 from migrations.store import migrate_store, read_migrations
 
-STATES = 32
+STATES = 30
 NOW_NS = time.time_ns() // 10**9 * 10**9
 USAGE = Usage(input_text=100, output_text=10)
 TABLES = ("requests_minute", "requests_hour", "requests_day", "tenant_model_day", "tenant_cost_day", "tenant_hour")
