@@ -249,15 +249,16 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         now = self._clock.monotonic_ns()
         for delta in deltas:
             self._take(delta, now)
-            self._note_end(delta)
             if through is not None:
                 through.take(delta, now)
         if is_usage_only and not wants_usage(self._request):
             return
         if self._is_at_bound:
             self._event_at_bound(data, deltas)
-        else:
-            self._send_event(data)
+            return
+        for delta in deltas:
+            self._note_end(delta)
+        self._send_event(data)
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
         """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
@@ -325,15 +326,18 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         if len(deltas) <= 1:
             delta = deltas[0] if deltas else Delta(0)
             passed = self._covered(data, delta)
-            if passed is delta:
-                self._send_event(data)
-            elif passed is not None:
-                self._send_event(self._renderer.delta(passed))
+            if passed is not None:
+                self._send_covered(data if passed is delta else b"", passed)
             return
         for delta in deltas:
             passed = self._covered(b"", delta)
             if passed is not None:
-                self._send_event(self._renderer.delta(passed))
+                self._send_covered(b"", passed)
+
+    def _send_covered(self, data: bytes, delta: Delta) -> None:
+        """Send a piece as the upstream's bytes, or rendered anew if there are none."""
+        self._note_end(delta)
+        self._send_event(data or self._renderer.delta(delta))
 
     def _covered(self, data: bytes, delta: Delta) -> Delta | None:
         """Return what may be delivered of a counted piece; `None`: nothing of it, or nothing yet."""
@@ -376,7 +380,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             if passed is not None and not data:
                 self._deliver(passed)
             elif passed is not None:
-                self._send_event(data if passed is delta else self._renderer.delta(passed))
+                self._send_covered(data if passed is delta else b"", passed)
         self._waiting += waiting
 
     async def flushed(self) -> None:

@@ -136,5 +136,5 @@ async def test_a_stream_that_breaks_names_no_place_in_its_last_event(start_gatew
         upstream.then(upstream.stream_head() + upstream.piece(upstream.chunk("so far")), upstream.CLOSE)
         body = {"model": "assistant", "stream": True, **PATHS[path]}
         said = (await gateway.ask(gateway.request(body, path=path))).body.decode()
-        assert "so far" in said and "the answer had reached 1 token" in said and "'assistant'" in said
+        assert "so far" in said and "the answer had reached 2 tokens" in said and "'assistant'" in said
         assert "target" not in said.replace("tool_choice", "") and "u1" not in said

@@ -73,7 +73,7 @@ async def test_a_full_queue_sheds_with_503_and_a_wait_and_what_is_shed_is_charge
     assert int(shed.headers["retry-after"]) >= 1
     records = [record for record in gateway.requests() if record.status == 503]
     assert [(record.outcome, record.attempts, record.charged_pico_usd) for record in records] == [
-        ("rejected", 0, None)
+        ("rejected", 0, 0)
     ] * 2
 
 

@@ -65,7 +65,7 @@ async def test_a_blocked_request_is_refused_in_each_apis_words_recorded_and_not_
     assert (reranked.status, reranked.error["code"]) == (400, "content_blocked")
     records = gateway.requests()
     assert [(one.outcome, one.status, one.error_code, one.cost_pico_usd) for one in records] == [
-        ("rejected", 400, "content_blocked", None)
+        ("rejected", 400, "content_blocked", 0)
     ] * 6
     assert {tuple(one.verdicts) for one in records} == {("input/cards/block:card=1",)}
     assert all(one.guard_ns is not None for one in records)
