@@ -148,7 +148,7 @@ async def test_an_answer_that_the_gateway_ends_says_so_where_it_ends(start, sdk,
     assert end.tollkeeper["ended_by"]["code"] == "thinking_tokens_exceeded"
     assert events[-1].type == "message_stop"
     [record] = gateway.requests()
-    assert (record.outcome, record.finish_reason, record.usage.output_reasoning) == ("ok", "length", 40)
+    assert (record.outcome, record.finish_reason, record.usage.output_reasoning) == ("ok", "length", 41)
 
 
 async def test_an_answer_as_long_as_it_may_be_ends_for_that(gateway, sdk, words):
