@@ -238,9 +238,11 @@ async def test_a_gateway_that_leaves_during_a_slow_intake_leaves_nothing_running
     client.send(make_submit(1, [1], max_tokens=10**9, model="scripted", grammar=Grammar(kind="regex", text="a*")))
     await client.run(make_submit(2, [1], model="scripted"))
     await client.close()
-    while running.host.requests:
+    while not running.host.counters.orphaned:
         await asyncio.sleep(0.005)
     SlowIntake.gate.set()
+    while running.host.requests:  # what the engine took in is ended, and its account written
+        await asyncio.sleep(0.005)
     other: HostClient = await running.client("other")
     await other.run(make_submit(3, [1], model="scripted"))
     deadline = asyncio.get_running_loop().time() + 5
