@@ -22,6 +22,7 @@ from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
 from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
+from gateway.attempts.caller import tell_how_far
 from gateway.cascade import Cascades
 from gateway.clock import Clock
 from gateway.content import ContentKeeper
@@ -185,9 +186,9 @@ class Dispatcher:
                 await self._inspect(life, passage)
         except asyncio.CancelledError:
             if passage.ended_by is None:
-                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+                self._leave(life, passage, exchange)
             else:
-                await self._end_early(life, passage, passage.ended_by)
+                await self._end_early(life, passage, exchange, passage.ended_by)
         except TollkeeperError as error:
             self._fail(life, error)
         except RecursionError:  # what the reading of a body just bore, its further way may not
@@ -347,7 +348,22 @@ class Dispatcher:
         if last is not None and last.error is None:
             last.error = error
 
-    async def _end_early(self, life: Life, passage: Passage, why: TollkeeperError) -> None:
+    def _leave(self, life: Life, passage: Passage, exchange: Exchange) -> None:
+        """Take note that the answer was cancelled: by the client, which has left, or by the gateway, which stops."""
+        error = exchange.cut_by
+        if error is None:
+            self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+            return
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        if passage.reply is not None and passage.reply.has_begun:
+            tell_how_far(error, life)
+        self._fail(life, error)
+        for attempt in life.attempts:
+            if isinstance(attempt.error, ClientGone):  # all that a cancelled attempt can know
+                attempt.error = error
+
+    async def _end_early(self, life: Life, passage: Passage, exchange: Exchange, why: TollkeeperError) -> None:
         """End an answer that has used up what it may have: a good answer, cut."""
         task, reply, last = asyncio.current_task(), passage.reply, life.last_attempt
         assert task is not None and reply is not None and last is not None
@@ -357,7 +373,7 @@ class Dispatcher:
             try:
                 verdict = await reply.inspect()
             except asyncio.CancelledError:
-                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+                self._leave(life, passage, exchange)
                 return
             why = why if verdict is None else cut_by(verdict)
         life.finish_reason = why.ends_with

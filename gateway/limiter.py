@@ -11,7 +11,7 @@ from typing import Final
 
 from contracts.chat import GenerationRequest
 from contracts.configuration import ModelSpec
-from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
+from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, Shutdown, TollkeeperError
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
 from gateway.clipping import clip, most_output
@@ -284,7 +284,7 @@ class Limiter:
 
     def _learn(self, life: Life) -> None:
         attempt, request = life.learned_of, life.request
-        is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
+        is_left = isinstance(life.error, ClientGone | Shutdown)  # long answers are cut more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
         tokens_out = life.usage.output_tokens

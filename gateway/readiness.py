@@ -43,13 +43,14 @@ class Readiness:
     tls: ListenerContext | None
     shipper: Callable[[], Shipper | None]
     connection_count: Callable[[], int]
+    is_draining: Callable[[], bool]
 
     def page(self) -> dict[str, object]:
         """Give all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
         books, directory, shipper = self.accounting, self.directory, self.shipper()
         problems = self._problems()
         return {
-            "status": "not_ready" if problems else "ready",
+            "status": "draining" if self.is_draining() else "not_ready" if problems else "ready",
             "problems": problems,
             "degraded": self._degraded(),
             "revision": directory.snapshot.revision,

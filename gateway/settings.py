@@ -73,7 +73,8 @@ class GatewaySettings(BaseSettings):
     audit_s3_endpoint: str = ""  # of an S3-compatible store that is not Amazon's
     audit_keep_days: int = Field(default=0, ge=0, le=36_500)  # older segments are cut here; 0: none ever
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
-    drain_seconds: float = Field(default=10.0, ge=0)
+    drain_seconds: float = Field(default=10.0, ge=0)  # for answers under way at a stop
+    drain_notice_seconds: float = Field(default=3.0, ge=0)  # at a stop, before the port closes
 
     files_max_bytes: int = Field(default=10 << 30, ge=1 << 20)  # that one tenant keeps in files
     files_max_count: int = Field(default=10_000, ge=1)
