@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -163,10 +164,23 @@ while True:
     try:
         accepted, _ = server.accept()
     except OSError:
-        signal.pause()
+        time.sleep(0.02)
+        continue
     accepted.recv(1000)
     accepted.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 0\\r\\n\\r\\n")
     accepted.close()
+"""
+
+
+SAYS_BYE = """
+import signal
+def bye(*_):
+    print("bye", flush=True)
+    raise SystemExit
+signal.signal(signal.SIGTERM, bye)
+print("hello", flush=True)
+while True:
+    signal.pause()
 """
 
 
