@@ -238,9 +238,7 @@ class Gateway:
             self._tasks.append(asyncio.create_task(self._shipper.run(), name="shipper"))
         _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})
 
-    def drain(
-        self, *, notice_seconds: float | None = None, hurry: asyncio.Event | None = None
-    ) -> "asyncio.Task[None]":
+    def drain(self, *, notice_seconds: float | None = None, hurry: asyncio.Event | None = None) -> "asyncio.Task[None]":
         """Refuse new requests from now on, and end those under way within the drain time. Return the same task always.
 
         The port stays open for `notice_seconds`, `None`: until nothing is under way. `hurry` ends the waiting.

@@ -247,7 +247,7 @@ class Dispatcher:
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
-        trace = TraceContext.parse(exchange.header(b"traceparent"))
+        trace = TraceContext.parse(exchange.header(b"traceparent"), exchange.header(b"tracestate"))
         return Life(
             id=uuid7(now),
             started_at_ns=now,
@@ -260,6 +260,9 @@ class Dispatcher:
             trace_id=trace.trace_id,
             parent_span_id=trace.span_id,
             span_id=os.urandom(8) if trace.trace_id else b"",
+            trace_state=trace.state,
+            is_sampled=trace.is_sampled,
+            is_traced=bool(trace.trace_id) and self._stages.recorder.sends_spans,
         )
 
     async def _understand(
@@ -310,7 +313,7 @@ class Dispatcher:
         guard = life.guard = self._stages.guardrails.guard_for(life, exchange)
         if guard is None:
             return request
-        began_ns = self._clock.monotonic_ns()
+        guard.began_ns = began_ns = self._clock.monotonic_ns()
         try:
             return await self._stages.guardrails.examine(guard, life, operation)
         finally:

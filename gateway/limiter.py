@@ -284,7 +284,9 @@ class Limiter:
 
     def _learn(self, life: Life) -> None:
         attempt, request = life.learned_of, life.request
-        is_left = isinstance(life.error, ClientGone | Shutdown)  # long answers are cut more often: they count as cut ones
+        is_left = isinstance(
+            life.error, ClientGone | Shutdown
+        )  # long answers are cut more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
         tokens_out = life.usage.output_tokens

@@ -72,6 +72,8 @@ class Readiness:
             **self.authenticator.status(),
             "unrecorded_rejections": books.recorder.unrecorded_rejections,
             "dropped_records": books.journal.dropped_records,
+            "pending_spans": 0 if books.spans is None else books.spans.pending_spans,
+            "dropped_spans": 0 if books.spans is None else books.spans.dropped_spans,
             "dead_letter_records": shipper.dead_letters.records if shipper else 0,
             "dead_letter_bytes": shipper.dead_letters.bytes if shipper else 0,
             "batches": self._batches(),

@@ -49,7 +49,8 @@ class GatewaySettings(BaseSettings):
     answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
-    tracing: bool = False  # send a GenAI span per request as well
+    tracing: bool = False  # send every request's spans as well
+    tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 
     providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
 

@@ -15,7 +15,9 @@ def stalled(start_gateway, kit):
 
     async def start(**settings):
         config = kit.configuration(("scripted-1", [kit.scripted(fault="stall", after=3)]))
-        config["limits"] = [{"tenant": "acme", "level": "tenant", "metric": "tokens", "window": "minute", "amount": 100_000}]
+        config["limits"] = [
+            {"tenant": "acme", "level": "tenant", "metric": "tokens", "window": "minute", "amount": 100_000}
+        ]
         return await start_gateway(config, **settings)
 
     return start
