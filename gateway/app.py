@@ -245,7 +245,8 @@ class Gateway:
         """
         if self._draining is None:
             self._endpoints.is_draining = True
-            _log.info("draining", extra={"requests": self.admission.in_flight})
+            if self._tasks:  # else it has never served
+                _log.info("draining", extra={"requests": self.admission.in_flight})
             self._draining = asyncio.create_task(self._drain(notice_seconds, hurry), name="drain")
         return self._draining
 
