@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def stop_and_read(gateway, client) -> bytes:
     return await asyncio.wait_for(client.reader.read(), 5)
 
 
-def last_event(raw: bytes) -> dict:
+def last_event(raw: bytes) -> Any:
     """Return the last event's data of a chunked stream that ended in order."""
     assert raw.endswith(b"0\r\n\r\n"), raw
     return json.loads(raw[raw.rindex(b"data: ") + 6 :].split(b"\n")[0])
@@ -129,11 +130,10 @@ async def test_until_the_port_closes_new_requests_are_refused_in_their_apis_form
 
 async def test_the_port_stays_open_for_the_notice_even_if_nothing_is_under_way(stalled):
     gateway = await stalled(drain_seconds=5.0)
-    hurry = asyncio.Event()
-    stopping = asyncio.create_task(gateway.gateway.stop(notice_seconds=60.0, hurry=hurry))
+    stopping = asyncio.create_task(gateway.gateway.stop(notice_seconds=60.0))
     await asyncio.sleep(0.1)
     assert (await gateway.chat()).status == 503 and not stopping.done()
-    hurry.set()
+    gateway.gateway.hurry()
     await asyncio.wait_for(stopping, 5)
 
 
