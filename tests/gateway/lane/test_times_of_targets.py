@@ -1,5 +1,7 @@
 """Times of a target count from the begin of its attempt, on the short way and after it."""
 
+from typing import Any
+
 import pytest
 
 from gateway.clock import Clock
@@ -25,7 +27,7 @@ def health_of(gateway):
     return gateway.gateway.health_book.of(spec)
 
 
-async def ask_twice(gateway, **fields) -> list:
+async def ask_twice(gateway, **fields) -> Any:
     """Send two chats, of which the first connects, and return their records."""
     for _ in range(2):
         assert (await gateway.chat(model="mock", **fields)).status == 200
