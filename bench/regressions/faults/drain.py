@@ -34,10 +34,10 @@ _DRAIN_SECONDS: Final = 4
 _CHUNK_SECONDS: Final = 0.1
 _CLIENT_SECONDS: Final = 20.0
 _UP_SECONDS: Final = 120.0
-_UP_PORTS: Final = 9
+UP_PORTS: Final = 9
 _FIRST_EPHEMERAL: Final = 32_768  # on Linux, where nothing else is set
 _LEFT: Final = re.compile(r"step records left behind records=(\d+)")
-_TAKEN: Final = "step records go to gateway"
+TAKEN: Final = "step records go to gateway"
 
 
 def measure(report: Report) -> None:
@@ -139,14 +139,14 @@ async def _stream_forever(body: Json, write: Write) -> None:
 def _stop_installation() -> int:
     """Run `tollkeeper up`, have one chat answered by its engine host, stop it; return the step records left behind."""
     with tempfile.TemporaryDirectory(prefix="tollkeeper-drain-up-") as home:
-        data, log, base = Path(home) / "data", Path(home) / "up.log", _free_ports(_UP_PORTS)
+        data, log, base = Path(home) / "data", Path(home) / "up.log", free_ports(UP_PORTS)
         command = [sys.executable, "-m", "tollkeeper", "up", "--data", str(data), "--port-base", str(base)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
         with log.open("wb") as file:
             process = subprocess.Popen([*command, "--no-dashboard"], env=environment, stdout=file, stderr=file)
         try:
-            _wait_for(log, "stops everything", process)
-            _wait_for(log, _TAKEN, process)
+            wait_for(log, "stops everything", process)
+            wait_for(log, TAKEN, process)
             key = (data / "secrets" / "demo_key").read_text().strip()
             chat = {"model": "tollkeeper-5m", "max_tokens": 20, "messages": [{"role": "user", "content": "Hello"}]}
             reply = httpx.post(
@@ -166,7 +166,8 @@ def _stop_installation() -> int:
         return sum(int(count) for count in _LEFT.findall(log.read_text()))
 
 
-def _wait_for(log: Path, words: str, process: "subprocess.Popen[bytes]") -> None:
+def wait_for(log: Path, words: str, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a log holds words. Raise RuntimeError if its process ends before that, or takes too long."""
     deadline = time.monotonic() + _UP_SECONDS
     while words not in log.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -174,7 +175,7 @@ def _wait_for(log: Path, words: str, process: "subprocess.Popen[bytes]") -> None
         time.sleep(0.1)
 
 
-def _free_ports(count: int) -> int:
+def free_ports(count: int) -> int:
     """Return the first of consecutive free ports."""
     for _ in range(100):
         first = random.randrange(20_000, _FIRST_EPHEMERAL - count)
