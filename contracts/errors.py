@@ -308,6 +308,14 @@ class HedgeLost(TollkeeperError):
     kind = "invalid_request_error"
 
 
+class Shutdown(TollkeeperError):
+    """The gateway was stopped and cut the answer at the end of its drain time."""
+
+    code = "shutdown"
+    status = 503
+    retryable = True
+
+
 class LostInCrash(TollkeeperError):
     """The gateway's process died while a target had the request. On the record only: nobody was left to answer."""
 
@@ -323,6 +331,12 @@ class Unavailable(TollkeeperError):
     code = "unavailable"
     status = 503
     retryable = True
+
+
+class Draining(Unavailable):
+    """The gateway is shutting down and accepts no new requests."""
+
+    code = "draining"
 
 
 class QueueFull(Unavailable):

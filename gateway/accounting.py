@@ -1,7 +1,7 @@
 """The parts of a gateway that keep its books: what may be used, what was used, and the records of it."""
 
-import asyncio
 from collections.abc import Coroutine
+from typing import Final
 
 from contracts.configuration import Snapshot
 from gateway.admission import Admission
@@ -21,6 +21,8 @@ from gateway.sent_requests import SentRequests
 from gateway.settings import GatewaySettings
 from gateway.settlement import Settlement
 
+_LAST_SPANS_SECONDS: Final = 2.0
+
 
 class Accounting:
     """Builds them in the order in which each needs the others, and closes them in the other."""
@@ -30,14 +32,14 @@ class Accounting:
         directory = settings.own("journal")
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
         self.counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
-        self._spans = span_emitter(settings, name)
+        self.spans = span_emitter(settings, name)
         self.content = ContentKeeper(self.journal, read_redactor(settings.content_patterns), settings.content_max_bytes)
-        emit_span = self._spans.emit if self._spans else None
+        emit_spans = None if self.spans is None else self.spans.emit
         self.audit = request_audit(settings)
         self.sent = SentRequests(settings.own("sent-requests"), clock)
         self.inputs = TokenEstimator()
         self.recorder = Recorder(
-            self.journal, name, emit_span, self.counts, self.content, self.audit, self.sent, self.inputs
+            self.journal, name, emit_spans, self.counts, self.content, self.audit, self.sent, self.inputs
         )
         self.settlement = Settlement(self.inputs)
         record_lost(self.sent, self.journal, self.recorder, self.settlement, first)  # before budgets read the journal
@@ -59,6 +61,8 @@ class Accounting:
             "audit": self.audit.run(),
             "requests under way": self.sent.run(),
         }
+        if self.spans is not None:
+            running["spans"] = self.spans.run()
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
@@ -72,7 +76,7 @@ class Accounting:
         self.ledger.close()
         if self.publisher is not None:
             self.publisher.close()
-        if self._spans is not None:
-            await asyncio.to_thread(self._spans.close)
+        if self.spans is not None:
+            await self.spans.close(within_seconds=_LAST_SPANS_SECONDS)
         self.sent.close()
         self.journal.close()

@@ -147,7 +147,7 @@ class Admittance:
         assert life.request is not None
         if isinstance(life.request, TranslatedChat):
             life.body = life.request.chat_body
-        trace = TraceContext(life.trace_id, life.span_id)
+        trace = TraceContext(life.trace_id, life.span_id, life.trace_state, life.is_sampled)
         return ModelCall(
             request_id=life.id,
             path=operation.path,
@@ -156,6 +156,7 @@ class Admittance:
             tenant=life.who.tenant,
             cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
             trace_parent=trace.header() if trace.trace_id else "",
+            trace_state=trace.state,
             reasoning_effort=effort,
             set_fields=life.set_fields,
             priority=RANKS[life.priority],
@@ -171,6 +172,8 @@ class Admittance:
         size = await self._stages.limiter.size(life, passage.grant, count_input)
         tenant = life.snapshot.tenants.get(life.who.tenant)
         began_ns = self._clock.monotonic_ns()
+        if life.queued_ns is None:
+            life.queued_ns = began_ns
         try:
             passage.place = await queue.enter(
                 QueuedRequest(

@@ -115,6 +115,8 @@ class Gateway:
         self._shipper: Shipper | None = None
         self._readiness = self._looked_at()
         self._tasks: list[asyncio.Task[None]] = []
+        self._draining: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
 
     def _reach_models(self, settings: GatewaySettings) -> None:
         """Build what leads to whatever answers: engine hosts, provider hosts, targets, and their health."""
@@ -237,11 +239,33 @@ class Gateway:
             self._tasks.append(asyncio.create_task(self._shipper.run(), name="shipper"))
         _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})
 
-    async def stop(self) -> None:
-        """Let requests finish, ship what can be shipped, close everything."""
+    def drain(self, *, notice_seconds: float | None = None) -> "asyncio.Task[None]":
+        """Refuse new requests from now on, and end those under way within the drain time. Return the same task always.
+
+        The port stays open for `notice_seconds`, `None`: until nothing is under way.
+        """
+        if self._draining is None:
+            self._endpoints.is_draining = True
+            if self._tasks:  # else it has never served
+                _log.info("draining", extra={"requests": self.admission.in_flight})
+            self._draining = asyncio.create_task(self._drain(notice_seconds), name="drain")
+        return self._draining
+
+    def hurry(self) -> None:
+        """End the drain's waiting: answers under way are cut now."""
+        self._hurry.set()
+
+    async def _drain(self, notice_seconds: float | None) -> None:
         drain_seconds = self._settings.drain_seconds
-        await asyncio.gather(self._server.stop(drain_seconds), self.batches.stop(drain_seconds))
+        await asyncio.gather(
+            self._server.stop(drain_seconds, notice_seconds=notice_seconds, hurry=self._hurry),
+            self.batches.stop(drain_seconds),
+        )
         await self._serving.settled()
+
+    async def stop(self, *, notice_seconds: float = 0.0) -> None:
+        """Drain, ship what can be shipped, close everything."""
+        await self.drain(notice_seconds=notice_seconds)
         if self._metrics is not None:
             await self._metrics.stop()
         for task in self._tasks:
@@ -301,6 +325,7 @@ class Gateway:
             tls=self._tls,
             shipper=lambda: self._shipper,
             connection_count=lambda: self._server.connection_count,
+            is_draining=lambda: self._endpoints.is_draining,
         )
 
     def _metrics_service(self, counts: RequestCounts) -> MetricsService:
@@ -365,13 +390,17 @@ def _spare_the_collector() -> None:
 
 
 async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lambda: None) -> None:
-    """Run the data plane until SIGTERM or SIGINT; say when it serves."""
+    """Run the data plane until SIGTERM or SIGINT, a second one of which ends the waiting; say when it serves.
+
+    SIGUSR1 drains it, and leaves it running: engine hosts that end before it still have who takes their records.
+    """
     gateway = Gateway(settings)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, lambda: gateway.hurry() if stopped.is_set() else stopped.set())
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
+    loop.add_signal_handler(signal.SIGUSR1, gateway.drain)
     try:
         await gateway.start()
         tell_started()
@@ -379,4 +408,4 @@ async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lamb
         await stopped.wait()
     finally:
         with contextlib.suppress(asyncio.CancelledError):
-            await gateway.stop()
+            await gateway.stop(notice_seconds=settings.drain_notice_seconds)

@@ -148,9 +148,10 @@ def window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", fi
 
 
 def span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":
-    """Give what sends a span for every request; `None` where none is wanted."""
+    """Return what sends the spans of every request; `None` if none are wanted."""
     if not settings.tracing or not settings.ships_to:
         return None
-    from gateway.tracing import SpanEmitter  # here: the SDK costs memory that a gateway without tracing keeps
+    from gateway.span_exporter import SpanExporter  # here: the SDK costs memory that a gateway without tracing keeps
+    from gateway.tracing import SpanEmitter
 
-    return SpanEmitter(f"{settings.ships_to.rstrip('/')}/v1/traces", name)
+    return SpanEmitter(SpanExporter(settings.ships_to, settings.tracing_max_spans), name)

@@ -22,6 +22,7 @@ from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
 from gateway.admittance import Admittance
 from gateway.attempts.begun import Begun
+from gateway.attempts.caller import tell_how_far
 from gateway.cascade import Cascades
 from gateway.clipping import bound_of
 from gateway.clock import Clock
@@ -192,15 +193,15 @@ class Dispatcher:
                 await self._inspect(life, passage)
         except asyncio.CancelledError:
             if passage.ended_by is None:
-                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+                self._leave(life, passage, exchange)
             else:
-                await self._end_early(life, passage, passage.ended_by)
+                await self._end_early(life, passage, exchange, passage.ended_by)
         except TollkeeperError as error:
             if passage.ended_by is None:
                 self._fail(life, error)
             else:  # the gateway had ended the answer, and what its target did before it was stopped changes nothing
                 await self._be_cancelled()
-                await self._end_early(life, passage, passage.ended_by)
+                await self._end_early(life, passage, exchange, passage.ended_by)
         except RecursionError:  # what the reading of a body just bore, its further way may not
             self._fail(life, MalformedBody("the body is nested too deeply"))
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
@@ -259,7 +260,7 @@ class Dispatcher:
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
-        trace = TraceContext.parse(exchange.header(b"traceparent"))
+        trace = TraceContext.parse(exchange.header(b"traceparent"), exchange.header(b"tracestate"))
         return Life(
             id=uuid7(now),
             started_at_ns=now,
@@ -272,6 +273,9 @@ class Dispatcher:
             trace_id=trace.trace_id,
             parent_span_id=trace.span_id,
             span_id=os.urandom(8) if trace.trace_id else b"",
+            trace_state=trace.state,
+            is_sampled=trace.is_sampled,
+            is_traced=bool(trace.trace_id) and self._stages.recorder.sends_spans,
         )
 
     async def _understand(
@@ -322,7 +326,7 @@ class Dispatcher:
         guard = life.guard = self._stages.guardrails.guard_for(life, exchange)
         if guard is None:
             return request
-        began_ns = self._clock.monotonic_ns()
+        guard.began_ns = began_ns = self._clock.monotonic_ns()
         try:
             return await self._stages.guardrails.examine(guard, life, operation)
         finally:
@@ -366,7 +370,22 @@ class Dispatcher:
         if last is not None and last.error is None:
             last.error = error
 
-    async def _end_early(self, life: Life, passage: Passage, why: TollkeeperError) -> None:
+    def _leave(self, life: Life, passage: Passage, exchange: Exchange) -> None:
+        """Take note that the answer was cancelled: by the client, which has left, or by the gateway, which stops."""
+        error = exchange.cut_by
+        if error is None:
+            self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+            return
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        if passage.reply is not None and passage.reply.has_begun:
+            tell_how_far(error, life)
+        self._fail(life, error)
+        for attempt in life.attempts:
+            if isinstance(attempt.error, ClientGone):  # all that a cancelled attempt can know
+                attempt.error = error
+
+    async def _end_early(self, life: Life, passage: Passage, exchange: Exchange, why: TollkeeperError) -> None:
         """End an answer that has used up what it may have: a good answer, cut."""
         task, reply, last = asyncio.current_task(), passage.reply, life.last_attempt
         assert task is not None and reply is not None and last is not None
@@ -378,7 +397,7 @@ class Dispatcher:
             try:
                 verdict = await reply.inspect()
             except asyncio.CancelledError:
-                self._fail(life, ClientGone("the client closed the connection before the answer was complete"))
+                self._leave(life, passage, exchange)
                 return
             why = why if verdict is None else cut_by(verdict)
         life.finish_reason = why.ends_with

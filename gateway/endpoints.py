@@ -10,7 +10,15 @@ from urllib.parse import unquote
 import msgspec
 
 from contracts.configuration import KeyEntry, Snapshot
-from contracts.errors import GatewayFault, MethodNotAllowed, NotFound, PermissionDenied, TollkeeperError, UnknownModel
+from contracts.errors import (
+    Draining,
+    GatewayFault,
+    MethodNotAllowed,
+    NotFound,
+    PermissionDenied,
+    TollkeeperError,
+    UnknownModel,
+)
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.error_answer import send_error
@@ -30,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
 _READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
+_DURING_DRAIN: Final = frozenset((METRICS, "/health", "/ready"))  # what is answered until the port closes
+_RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted one soon
 
 
 class Endpoints:
@@ -56,9 +66,20 @@ class Endpoints:
         self._metrics = metrics
         self._operations = {path: operation for operation in operations for path in operation.paths}
         self._resources = resources
+        self.is_draining = False  # the gateway is stopping: new requests are refused
 
     def handle(self, exchange: Exchange) -> Serving | None:
         """Answer an exchange; what goes to a model goes on in what is returned."""
+        if self.is_draining:
+            exchange.close_after()
+            if exchange.path not in _DURING_DRAIN:
+                refusal = Draining(
+                    "the gateway is shutting down and accepts no new requests; send it again, to another gateway if "
+                    "there is one",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+                send_error(exchange, refusal, shape=self.shape_at(exchange.path))
+                return None
         operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
             self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
@@ -152,6 +173,10 @@ class Endpoints:
     def _errors_as_answers(self, exchange: Exchange, shape: ErrorShape) -> Iterator[None]:
         try:
             yield
+        except asyncio.CancelledError:
+            if exchange.cut_by is None:
+                raise
+            send_error(exchange, exchange.cut_by, shape=shape)
         except MethodNotAllowed as error:
             allowed = ", ".join(self._methods_of(exchange.path)).encode()
             send_error(exchange, error, ((b"allow", allowed),), shape)

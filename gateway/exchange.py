@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from backends.native import mypyc_attr
+from contracts.errors import TollkeeperError
 from contracts.requests import AnyRequest
 
 _OK: Final = b"200 OK"
@@ -92,6 +93,7 @@ class Exchange:
         "address",
         "body",
         "bytes_sent",
+        "cut_by",
         "head",
         "headers",
         "held_back",
@@ -123,6 +125,7 @@ class Exchange:
         self.held_back = b""  # pieces that leave with the next one, in their framing
         self.is_started = False  # the answer's head has been written
         self.is_gone = False  # the client has left
+        self.cut_by: TollkeeperError | None = None  # why the gateway itself cancelled the answer under way
 
     def header(self, name: bytes) -> str:
         """Give a header's value as text, empty where it is absent. `name` in lower case."""

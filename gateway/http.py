@@ -326,6 +326,20 @@ class HttpConnection(Line):
         elif self._transport is not None:
             self._transport.close()
 
+    def announce_close(self) -> None:
+        """Close after the answer under way if its head, which says so, has not been sent yet."""
+        if self._current is not None and not self._current.is_started:
+            self._current.close_after()
+
+    def cut(self, error: TollkeeperError) -> None:
+        """End the answer under way with an error, as a body or as the stream's last event, and close after it."""
+        exchange = self._current
+        if exchange is None or self._task is None:
+            return
+        exchange.cut_by = error
+        exchange.close_after()
+        self._task.cancel()
+
     def abort(self) -> None:
         """Close at once; an answer under way is cancelled."""
         if self._transport is not None:

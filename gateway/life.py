@@ -109,6 +109,10 @@ class Life(msgspec.Struct):
     trace_id: bytes = b""
     parent_span_id: bytes = b""
     span_id: bytes = b""
+    trace_state: str = ""
+    is_sampled: bool = True  # by the caller's trace
+    is_traced: bool = False  # spans are sent of it, and the target's belong to those of its attempts
+    queued_ns: int | None = None  # monotonic: when its first wait before a pool began
     run_id: str = ""
     conversation_id: str = ""
     route_decision: str = ""

@@ -12,7 +12,14 @@ from typing import Final
 
 from contracts.chat import GenerationRequest
 from contracts.configuration import ModelSpec
-from contracts.errors import ClientGone, CountersUnavailable, LimitExceeded, PermissionDenied, TollkeeperError
+from contracts.errors import (
+    ClientGone,
+    CountersUnavailable,
+    LimitExceeded,
+    PermissionDenied,
+    Shutdown,
+    TollkeeperError,
+)
 from contracts.service_tiers import BATCH, UNDECIDED
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
@@ -300,7 +307,9 @@ class Limiter:
 
     def _learn(self, life: Life) -> None:
         attempt, request = life.learned_of, life.request
-        is_left = isinstance(life.error, ClientGone)  # long answers are left more often: they count as cut ones
+        is_left = isinstance(
+            life.error, ClientGone | Shutdown
+        )  # long answers are cut more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
         tokens_out = life.usage.output_tokens

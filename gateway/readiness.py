@@ -43,13 +43,14 @@ class Readiness:
     tls: ListenerContext | None
     shipper: Callable[[], Shipper | None]
     connection_count: Callable[[], int]
+    is_draining: Callable[[], bool]
 
     def page(self) -> dict[str, object]:
         """Give all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
         books, directory, shipper = self.accounting, self.directory, self.shipper()
         problems = self._problems()
         return {
-            "status": "not_ready" if problems else "ready",
+            "status": "draining" if self.is_draining() else "not_ready" if problems else "ready",
             "problems": problems,
             "degraded": self._degraded(),
             "revision": directory.snapshot.revision,
@@ -71,6 +72,8 @@ class Readiness:
             **self.authenticator.status(),
             "unrecorded_rejections": books.recorder.unrecorded_rejections,
             "dropped_records": books.journal.dropped_records,
+            "pending_spans": 0 if books.spans is None else books.spans.pending_spans,
+            "dropped_spans": 0 if books.spans is None else books.spans.dropped_spans,
             "dead_letter_records": shipper.dead_letters.records if shipper else 0,
             "dead_letter_bytes": shipper.dead_letters.bytes if shipper else 0,
             "batches": self._batches(),

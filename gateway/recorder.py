@@ -72,7 +72,7 @@ class Recorder:
         self,
         journal: Journal,
         gateway: str,
-        emit_span: Callable[[RequestRecord], None] | None = None,
+        emit_spans: Callable[[RequestRecord, Life | None], None] | None = None,
         counts: RequestCounts | None = None,
         content: ContentKeeper | None = None,
         audit: RequestAudit | None = None,
@@ -81,7 +81,7 @@ class Recorder:
     ) -> None:
         self._journal = journal
         self.gateway = gateway  # its name
-        self._emit_span = emit_span
+        self._emit_spans = emit_spans
         self._counts = counts
         self.content = content  # none: nothing of what was said is kept
         self.audit = audit  # none: no tenant's requests are audited
@@ -90,6 +90,11 @@ class Recorder:
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
         self.unrecorded_rejections = 0
+
+    @property
+    def sends_spans(self) -> bool:
+        """Say whether spans are sent of every request."""
+        return self._emit_spans is not None
 
     def note_sent(self, life: Life) -> None:
         """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
@@ -162,7 +167,7 @@ class Recorder:
                 self.unrecorded_rejections += 1
                 return
             self.recorded_requests += 1
-            self._show(request_record)
+            self._show(request_record, life)
             return
         if len(life.attempts) > 1:
             for attempt in life.attempts:
@@ -170,7 +175,7 @@ class Recorder:
                 self._journal.append(record.started_at_ns, encode_record(record))
         if self._journal.append(life.started_at_ns, encode_record(request_record)):
             self.recorded_requests += 1
-        self._show(request_record)
+        self._show(request_record, life)
 
     def record_one(self, request: WholeRequest) -> None:
         """Write the record of a request that was answered well at the first try."""
@@ -191,14 +196,14 @@ class Recorder:
                 self._counts.note_whole(
                     one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd, one.ttft_ns
                 )
-            if self._emit_span is not None:
+            if self._emit_spans is not None:
                 record = decode_record(one.packed)
                 assert isinstance(record, RequestRecord)
-                self._emit_span(record)
+                self._emit_spans(record, None)
 
-    def _show(self, request_record: RequestRecord) -> None:
-        if self._emit_span is not None:
-            self._emit_span(request_record)
+    def _show(self, request_record: RequestRecord, life: Life | None = None) -> None:
+        if self._emit_spans is not None:
+            self._emit_spans(request_record, life)
 
 
 def _request_record(life: Life, gateway: str) -> RequestRecord:

@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
+import math
 import socket
 from typing import Final, cast
 
 from backends.beat import until_beat
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, Shutdown
 from gateway.exchange import Handler
 from gateway.http import HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
@@ -15,6 +16,8 @@ from gateway.secure_listener import ListenerContext, SecureConnection
 
 _SWEEP_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096
+_DRAIN_POLL_SECONDS: Final = 0.02
+_LAST_BYTES_SECONDS: Final = 2.0  # for answers that were cut to be settled, recorded and sent with their error
 
 
 class HttpServer:
@@ -70,20 +73,41 @@ class HttpServer:
         """Give the number of open connections."""
         return len(self._connections) if self._tls is None else self._tls.connection_count
 
-    async def stop(self, drain_seconds: float) -> None:
-        """Take no new connections, let answers under way finish within the time, then cut the rest."""
-        if self._server is None:
+    async def stop(
+        self, drain_seconds: float, *, notice_seconds: float | None = 0.0, hurry: asyncio.Event | None = None
+    ) -> None:
+        """Let answers under way finish within the drain time, then end the rest with the error `shutdown`.
+
+        The port stays open for `notice_seconds`, `None`: until no answer is under way. What arrives meanwhile is for
+        the handler to refuse. `hurry` ends both times at once.
+        """
+        server, loop = self._server, asyncio.get_running_loop()
+        if server is None:
             return
-        self._server.close()
-        deadline = asyncio.get_running_loop().time() + drain_seconds
+        closes_at = loop.time() + (math.inf if notice_seconds is None else notice_seconds)
+        cuts_at, cut_at = loop.time() + drain_seconds, math.inf
         while True:
-            for connection in tuple(self._connections):
-                connection.close_when_done()  # also one whose handshake ends only now
-            if not any(connection.is_busy for connection in self._connections):
-                break
-            if asyncio.get_running_loop().time() >= deadline:
-                break
-            await asyncio.sleep(0.02)
+            now = loop.time()
+            if hurry is not None and hurry.is_set():
+                closes_at, cuts_at = min(closes_at, now), min(cuts_at, now)
+            busy = [connection for connection in self._connections if connection.is_busy]
+            if now >= cuts_at and busy and cut_at == math.inf:
+                cut_at = now
+                for connection in busy:
+                    connection.cut(_cut_at(drain_seconds))
+            is_over = not busy or now >= cut_at + _LAST_BYTES_SECONDS
+            if now >= closes_at or (is_over and notice_seconds is None):
+                server.close()
+                for connection in tuple(self._connections):
+                    connection.close_when_done()  # also one whose handshake ends only now
+                if is_over and not any(connection.is_busy for connection in self._connections):
+                    break
+                if now >= cut_at + _LAST_BYTES_SECONDS:
+                    break
+            else:
+                for connection in busy:
+                    connection.announce_close()
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
         for connection in tuple(self._connections):
             connection.abort()
         if self._sweeper is not None:
@@ -108,6 +132,13 @@ class HttpServer:
                 self._tls.refresh(at_once=True)
             for connection in tuple(self._connections):
                 connection.check_deadline(now)
+
+
+def _cut_at(drain_seconds: float) -> Shutdown:
+    return Shutdown(
+        f"the gateway is shutting down, and the answer was not complete within its drain time of {drain_seconds:g} s; "
+        "send the request again"
+    )
 
 
 def _bind_failure(host: str, port: int, setting: str, error: OSError) -> str:

@@ -49,7 +49,8 @@ class GatewaySettings(BaseSettings):
     answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
-    tracing: bool = False  # send a GenAI span per request as well
+    tracing: bool = False  # send every request's spans as well
+    tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 
     providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
 
@@ -73,7 +74,8 @@ class GatewaySettings(BaseSettings):
     audit_s3_endpoint: str = ""  # of an S3-compatible store that is not Amazon's
     audit_keep_days: int = Field(default=0, ge=0, le=36_500)  # older segments are cut here; 0: none ever
     stale_keys_seconds: float = Field(default=3600.0, ge=0)
-    drain_seconds: float = Field(default=10.0, ge=0)
+    drain_seconds: float = Field(default=10.0, ge=0)  # for answers under way at a stop
+    drain_notice_seconds: float = Field(default=3.0, ge=0)  # at a stop, before the port closes
 
     files_max_bytes: int = Field(default=10 << 30, ge=1 << 20)  # that one tenant keeps in files
     files_max_count: int = Field(default=10_000, ge=1)

@@ -37,7 +37,7 @@ _REFUSALS_BELIEVED: Final = 3  # in a row and alike; fewer may be a collector th
 _MAX_DEAD_LETTER_BYTES: Final = 64 * 1024 * 1024  # beyond, records stay in the journal, whose bound stops admission
 
 
-class _Answer:
+class CollectorAnswer:
     """Collects the collector's answer to one export."""
 
     def __init__(self) -> None:
@@ -156,12 +156,12 @@ class Shipper:
                 _log.error("journal entry left out", extra={"reason": error.message})
         return records
 
-    async def _post(self, body: bytes) -> _Answer | None:
+    async def _post(self, body: bytes) -> CollectorAnswer | None:
         head = (
             f"POST {self._origin.prefix}{LOGS_PATH} HTTP/1.1\r\nhost: {self._origin.authority}\r\n"
             f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        answer = _Answer()
+        answer = CollectorAnswer()
         try:
             exchange = await self._pool.send(head.encode("latin-1"), body, answer)
             await exchange.finished()
@@ -171,7 +171,7 @@ class Shipper:
             return None
         return answer
 
-    def _count(self, answer: _Answer, sent: int) -> None:
+    def _count(self, answer: CollectorAnswer, sent: int) -> None:
         rejected = 0
         try:
             rejected, reason = rejected_records(answer.body)

@@ -1,5 +1,6 @@
 """W3C trace context (Recommendation, level 1): which trace a request belongs to."""
 
+import hashlib
 import re
 from typing import Final
 
@@ -7,6 +8,8 @@ import msgspec
 
 _TRACEPARENT: Final = re.compile(r"^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?$")
 _LENGTH_OF_00: Final = 55  # only later versions may append fields
+_STATE: Final = re.compile(r"^[\x20-\x7e\t]{1,512}$")  # longer ones need not be passed on (section 3.3.1.5)
+_SAMPLED: Final = 0x01
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
@@ -14,10 +17,12 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 
     trace_id: bytes = b""
     span_id: bytes = b""
+    state: str = ""  # the `tracestate` header, as it came
+    is_sampled: bool = True
 
     @classmethod
-    def parse(cls, header: str) -> "TraceContext":
-        """Read a `traceparent` header. A malformed one is ignored, as the recommendation demands."""
+    def parse(cls, header: str, state: str = "") -> "TraceContext":
+        """Read `traceparent` and `tracestate`. Malformed headers are ignored, as the recommendation demands."""
         if not header:
             return UNTRACED
         found = _TRACEPARENT.match(header)
@@ -26,11 +31,22 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
         trace_id, span_id = bytes.fromhex(found.group(2)), bytes.fromhex(found.group(3))
         if not any(trace_id) or not any(span_id):
             return cls()
-        return cls(trace_id, span_id)
+        is_sampled = bool(int(found.group(4), 16) & _SAMPLED)
+        return cls(trace_id, span_id, state if _STATE.match(state) else "", is_sampled)
 
     def header(self) -> str:
-        """Write a `traceparent` header, sampled."""
-        return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-01"
+        """Return the `traceparent` header."""
+        return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-{'01' if self.is_sampled else '00'}"
 
 
 UNTRACED: Final = TraceContext()
+
+
+def child_span_id(parent: bytes, name: str) -> bytes:
+    """Return the id of a span below `parent`: the same whenever it is asked for, so that it need not be kept."""
+    return hashlib.blake2b(name.encode(), key=parent, digest_size=8).digest()
+
+
+def attempt_name(number: int) -> str:
+    """Return what an attempt's span id is made of."""
+    return f"attempt {number}"

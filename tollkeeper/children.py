@@ -24,7 +24,9 @@ PrintLine = Callable[[str, str], None]  # process, line
 class ChildSpec:
     """A process to run. `ready_url` answers 200 once it can serve; empty: ready as soon as it runs.
 
-    `certificate` is the PEM file that it answers with where that URL is https.
+    `certificate` is the PEM file that it answers with where that URL is https. At a stop, one that `drains` first
+    finishes its requests (SIGUSR1) and closes its port, and one that `ends_first` ends before all others, which take
+    its last records.
     """
 
     name: str
@@ -32,6 +34,8 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     ready_url: str = ""
     certificate: str = ""
+    drains: bool = False
+    ends_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,11 @@ class Child:
                 await asyncio.wait_for(self._stopping.wait(), wait_seconds)
             except TimeoutError:
                 continue
+
+    def drain(self) -> None:
+        """Tell the process to take no new requests and to finish those under way."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGUSR1)
 
     async def stop(self, grace_seconds: float) -> None:
         """End the process: ask with SIGTERM, wait, then SIGKILL it and whatever it left in its session."""

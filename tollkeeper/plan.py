@@ -95,7 +95,7 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     serving.append(ChildSpec("analytics", module("analytics"), outside, f"{addresses['analytics']}/health"))
     if choices.has_engine and not is_vllm(environment):
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
-        standing = (*standing, ChildSpec("engine", module("backends.engine"), inside))
+        standing = (*standing, ChildSpec("engine", module("backends.engine"), inside, ends_first=True))
     if choices.has_dashboard:
         ready = f"{addresses['dashboard']}/_stcore/health"
         serving.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
@@ -157,6 +157,8 @@ def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> l
     if workers > 1 and not environment.get("TOLLKEEPER_REDIS_URL"):
         raise ConfigurationError(several_need_redis(workers))
     several = {"TOLLKEEPER_WORKERS": str(workers)}
+    # The supervisor drains them before it stops them: there is nobody left to tell.
+    several["TOLLKEEPER_DRAIN_NOTICE_SECONDS"] = environment.get("TOLLKEEPER_DRAIN_NOTICE_SECONDS", "0")
     return [
         ChildSpec(
             "gateway" if number == 1 else f"gateway-{number}",
@@ -164,6 +166,7 @@ def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> l
             {**environment, **several, "TOLLKEEPER_WORKER": str(number)},
             ready,
             choices.certificate,
+            drains=True,
         )
         for number in range(1, workers + 1)
     ]

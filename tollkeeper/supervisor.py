@@ -1,9 +1,11 @@
 """Starts the processes of one installation in order, keeps them running, and ends them in reverse order."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -69,9 +71,17 @@ class Supervisor:
         for task in done:
             task.result()
 
+    async def drain(self) -> None:
+        """Let what drains finish its requests, while all that these need still runs."""
+        draining = [child for child in self.children if child.spec.drains and child.was_ready and child.pid is not None]
+        for child in draining:
+            child.drain()
+        await asyncio.gather(*(self._wait_until_closed(child) for child in draining))
+
     async def stop(self, *, grace_seconds: float | None = None) -> None:
-        """End everything, last stage first. Safe to call at any moment, and again to hurry."""
+        """End what ends first, then everything, last stage first. Safe to call at any moment, and again to hurry."""
         grace = self._patience.grace_seconds if grace_seconds is None else grace_seconds
+        await asyncio.gather(*(child.stop(grace) for child in self.children if child.spec.ends_first))
         for stage in reversed(self._started):
             await asyncio.gather(*(child.stop(grace) for child in stage))
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -111,8 +121,25 @@ class Supervisor:
                 await asyncio.sleep(_POLL_SECONDS)
         child.was_ready = True
 
+    async def _wait_until_closed(self, child: Child) -> None:
+        """Wait until a process's port is closed, at most for the time that a process has to end."""
+        host = urlsplit(child.spec.ready_url)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.grace_seconds):
+                while child.pid is not None and await _is_open(host.hostname or "", host.port or 0):
+                    await asyncio.sleep(_POLL_SECONDS)
+
     def _child(self, spec: ChildSpec) -> Child:
         return Child(spec, self._run_directory, self._print_line, self._patience.backoff)
+
+
+async def _is_open(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _answers(client: httpx.AsyncClient, child: Child) -> bool:

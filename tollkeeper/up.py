@@ -172,13 +172,15 @@ class _Session:
         hurry.cancel()
 
     async def _stop_all(self, *, grace_seconds: float | None = None) -> None:
-        """End the gateways before the hosts that they ask, so that answers under way come to their end."""
-        await self.supervisor.stop(grace_seconds=grace_seconds)
+        """Drain the gateways, end engine hosts while gateways still take their last records, then end the rest."""
         grace = _PROVIDERS_GRACE_SECONDS if grace_seconds is None else grace_seconds
-        if self.providers is not None:
-            await self.providers.stop(grace)
+        if grace_seconds is None:
+            await self.supervisor.drain()
         if self.vllm is not None:
             await self.vllm.stop(grace)
+        await self.supervisor.stop(grace_seconds=grace_seconds)
+        if self.providers is not None:
+            await self.providers.stop(grace)
 
 
 def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:

@@ -33,7 +33,8 @@ class ModelCall:
     body: bytes
     tenant: str
     cache_salt: str
-    trace_parent: str = ""
+    trace_parent: str = ""  # the header `traceparent`, and the next `tracestate`; empty: none is sent
+    trace_state: str = ""
     continuation: Continuation | None = None
     prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by what it was prepared with
     max_output: int | None = None  # tokens of each choice, at least 1; a continuation's given ones are among them

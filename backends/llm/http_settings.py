@@ -17,7 +17,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 # What the gateway itself says of a message, or what would change where it ends.
 _OURS: Final = frozenset(
     "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
-    "proxy-connection te traceparent trailer transfer-encoding upgrade x-request-id".split()
+    "proxy-connection te traceparent tracestate trailer transfer-encoding upgrade x-request-id".split()
 )
 # Their values are credentials, which belong into a file or the environment rather than into a database of settings.
 _SECRET: Final = re.compile(r"authorization|cookie|(^|[-_])(key|token|secret|password)s?$|apikey")

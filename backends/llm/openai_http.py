@@ -99,6 +99,8 @@ class OpenAIHttpTarget(QuickTarget):
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
         body = body_for(call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
+        if call.trace_state:
+            trace = f"{trace}tracestate: {call.trace_state}\r\n"
         head = self._head_of(path, trace, str(call.request_id), len(body))
         reader = ReplyReader(self.spec, sink, call.request, self._known_shapes, takes_whole=call.takes_whole)
         return await self._pool.send(head, body, reader), reader

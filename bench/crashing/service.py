@@ -29,7 +29,8 @@ class Service:
         self._module = module
         self.ready_url = ready_url
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
-        self._environment = {**kept, "PYTHONPATH": str(_ROOT), "TOLLKEEPER_DATA": str(self.data), **environment}
+        own = {"PYTHONPATH": str(_ROOT), "TOLLKEEPER_DATA": str(self.data), "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0"}
+        self._environment = {**kept, **own, **environment}
         self._log = self.data.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -33,7 +33,14 @@ def free_port() -> int:
 class GatewayProcess:
     """`python -m gateway` with a data directory of its own. Its records stay in its journal."""
 
-    def __init__(self, name: str, home: Path, config: Mapping[str, Any], redis_url: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        config: Mapping[str, Any],
+        redis_url: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.port = free_port()
         self._data = home / name
@@ -50,6 +57,8 @@ class GatewayProcess:
             "TOLLKEEPER_IDLE_SECONDS": "3600",  # what is compared takes turns, and keeps its connections meanwhile
             "TOLLKEEPER_GATEWAY_PORT": str(self.port),
             "TOLLKEEPER_REDIS_URL": redis_url,
+            "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0",
+            **(environment or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,6 +97,11 @@ class GatewayProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
         """Let it end in good order; kill it where it does not."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from contracts.caching import CachePolicy
 from contracts.configuration import DEFAULT_POLICY, KeyPolicy, ModelSpec, Snapshot
-from contracts.errors import ClientGone
+from contracts.errors import ClientGone, Shutdown
 from contracts.usage import Usage
 from gateway.answer_cache.answer_store import MEANING_BYTES, AnswerStore, Entry, text_bytes
 from gateway.answer_cache.cache_control import CacheWish, read_cache_control
@@ -127,7 +127,7 @@ class AnswerCache:
 
         `grant` is what the request held of its limits: an answer that they have cut is not kept.
         """
-        how = Landing.GIVEN_UP if life.is_hit or isinstance(life.error, ClientGone) else Landing.WITHOUT
+        how = Landing.GIVEN_UP if life.is_hit or isinstance(life.error, ClientGone | Shutdown) else Landing.WITHOUT
         try:
             if life.cache_outcome == "miss" and life.error is None and self._keep(life, reply, visit, grant):
                 how = Landing.KEPT

@@ -24,6 +24,7 @@ from gateway.attempts.time_limits import TimeLimits
 from gateway.clock import Clock
 from gateway.life import Attempt, Life
 from gateway.targets import TargetReplaced
+from gateway.trace_context import TraceContext, attempt_name, child_span_id
 
 
 class AttemptRun:
@@ -36,6 +37,7 @@ class AttemptRun:
         "_is_whole",
         "_placed",
         "_probed",
+        "_trace_parent",
         "attempt",
         "health",
         "is_good",
@@ -59,6 +61,7 @@ class AttemptRun:
             model=life.model,
         )
         life.attempts.append(self.attempt)
+        self._trace_parent = _trace_parent(life, self.attempt.number) if life.is_traced else ""
         self._placed = (
             None if life.choice is None else life.choice.begin(spec, self.attempt.progress, is_blind=self._is_whole)
         )
@@ -87,6 +90,8 @@ class AttemptRun:
 
         A server that refuses the stream is asked again without one at once: nothing was computed.
         """
+        if self._trace_parent:
+            call.trace_parent = self._trace_parent
         if not self._is_by_stream:
             return await self._send(target, call, sink, limits)
         try:
@@ -178,6 +183,11 @@ class AttemptRun:
             return attempt.ended_ns - attempt.began_ns if self.is_good else None
         first_at_ns = attempt.progress.first_at_ns
         return None if first_at_ns is None else first_at_ns - attempt.began_ns
+
+
+def _trace_parent(life: Life, number: int) -> str:
+    """Return the `traceparent` header of an attempt: the target's spans belong to the attempt's."""
+    return TraceContext(life.trace_id, child_span_id(life.span_id, attempt_name(number))).header()
 
 
 def is_final(error: TollkeeperError) -> bool:

@@ -8,10 +8,17 @@ from gateway.reply import Reply
 
 
 class Begun(Protocol):
-    """A first try that was made elsewhere. Times are as an Attempt's."""
+    """A first try that was made elsewhere. Times are monotonic nanoseconds except `started_at_ns`.
 
-    started_at_ns: int
+    Its first two times are of its request's arrival.
+    """
+
+    started_at_ns: int  # Unix
     began_ns: int
+
+    @property
+    def attempt_began_ns(self) -> int:
+        """Return when the try began: its target's health and its record count from there."""
 
     @property
     def progress(self) -> Progress | None:

@@ -53,7 +53,7 @@ class Caller:
             await Trial(self._means, pool, life, reply, call, begun).run(candidates)
         except TollkeeperError as error:
             if reply.has_begun:
-                _tell_how_far(error, life)
+                tell_how_far(error, life)
             raise
 
     def may_fall_back(self, life: Life, reply: Reply, error: TollkeeperError) -> bool:
@@ -69,7 +69,7 @@ class Caller:
         return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 
-def _tell_how_far(error: TollkeeperError, life: Life) -> None:
+def tell_how_far(error: TollkeeperError, life: Life) -> None:
     """Let an error that ends a stream say how much of the answer had passed."""
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens

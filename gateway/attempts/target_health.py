@@ -65,7 +65,10 @@ class TargetHealth:
         self.wholes = self.wholes_ns = 0  # answers that came whole
 
     def succeeded(self, took_ns: int) -> None:
-        """Take a whole answer of a request that was sent here first, where nothing was away."""
+        """Take a whole answer of a request sent here first, where nothing was away; `took_ns` from its attempt's begin.
+
+        All times counted here begin with the attempt: waits before it say nothing of the target.
+        """
         self.pool.budget.requests += 1
         self.wholes += 1
         self.wholes_ns += took_ns

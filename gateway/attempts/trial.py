@@ -105,7 +105,8 @@ class Trial:
             run.attempt.progress = begun.progress
         self._reply.begin_attempt(run.attempt.progress, resumes=resumes)
         if begun is not None:
-            run.attempt.started_at_ns, run.attempt.began_ns = begun.started_at_ns, begun.began_ns
+            run.attempt.began_ns = begun.attempt_began_ns
+            run.attempt.started_at_ns = begun.started_at_ns + begun.attempt_began_ns - begun.began_ns
         return await run.follow(partial(self._answer, run, begun))
 
     async def _answer(self, run: AttemptRun, begun: Begun | None) -> Result:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from contracts.batches import Batch, BatchEnd, BatchFault, LineOutcome, NewLine
 from contracts.configuration import KeyEntry
-from contracts.errors import ClientGone, ObjectsUnavailable, TollkeeperError
+from contracts.errors import ClientGone, ObjectsUnavailable, Shutdown, TollkeeperError
 from contracts.ids import uuid7
 from gateway.batches.ending import Ending
 from gateway.batches.input_lines import InputReader
@@ -75,7 +75,7 @@ class BatchRun:
         self._reading = asyncio.Lock()
         self._unwritten: list[LineOutcome] = []
         self._writing = asyncio.Lock()
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: dict[asyncio.Task[None], LineExchange] = {}
         if batch.state == "cancelling":
             self.cancel()
 
@@ -107,10 +107,11 @@ class BatchRun:
         self._is_left = True
         self._stopped.set()
 
-    def abort(self) -> None:
-        """Cancel the lines under way, as for a client that leaves. They are billed for what they used."""
+    def abort(self, why: TollkeeperError | None = None) -> None:
+        """Cancel the lines under way, with an error or as for a client that leaves. They are billed for their usage."""
         self._is_aborted = True
-        for task in self._requests:
+        for task, exchange in self._requests.items():
+            exchange.cut_by = why or exchange.cut_by
             task.cancel()
 
     def _stop(self, end: BatchEnd, fault: BatchFault | None = None) -> None:
@@ -220,7 +221,7 @@ class BatchRun:
                 if self._is_over():
                     return None
                 exchange, error = await self._ask(line, key, patience.tries)
-            if self._is_aborted and isinstance(error, ClientGone):
+            if self._is_aborted and isinstance(error, ClientGone | Shutdown):
                 return None
             wait = None if error is None else patience.wait_after(error)
             if wait is None:
@@ -261,14 +262,14 @@ class BatchRun:
         )
         told = replace(operation, errors=ErrorShape(body, operation.errors.event))
         task = asyncio.create_task(self._shop.dispatcher.serve(exchange, told, key, is_batched=True))
-        self._requests.add(task)
+        self._requests[task] = exchange
         self.serving += 1
         try:
             await asyncio.wait((task,))
         finally:
             self.serving -= 1
             if task.done():
-                self._requests.discard(task)
+                self._requests.pop(task, None)
         if task.cancelled():
             return exchange, ClientGone("the line was aborted")
         if (fault := task.exception()) is not None:  # it could not even be recorded

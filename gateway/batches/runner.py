@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contracts.batches import Batch, Lease, LeaseLost
-from contracts.errors import TollkeeperError
+from contracts.errors import Shutdown, TollkeeperError
 from gateway.batches.batch_run import BatchRun, Workshop
 from gateway.batches.kept_batches import KeptBatches
 from gateway.batches.settings import RunnerSettings
@@ -105,7 +105,7 @@ class BatchRunner:
         if tasks:
             await asyncio.wait(tasks, timeout=within_seconds)
         for run, _ in self._runs.values():
-            run.abort()
+            run.abort(Shutdown("the gateway was stopped; the batch's next run serves the line again"))
         if tasks:
             await asyncio.wait(tasks, timeout=within_seconds)
         for task in tasks:

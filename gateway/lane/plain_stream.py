@@ -324,6 +324,11 @@ class PlainStream(Sending):
     # what tells a task of the first try
 
     @property
+    def attempt_began_ns(self) -> int:
+        """Return when it was sent to its target."""
+        return self._admitted_ns
+
+    @property
     def was_tried(self) -> bool:
         """Say whether there was a first try, or the client has left before another."""
         return self._outcome is not None or self._is_left

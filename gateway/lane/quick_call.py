@@ -250,6 +250,11 @@ class QuickCall(Following):
         return None
 
     @property
+    def attempt_began_ns(self) -> int:
+        """Return when it was sent to its target."""
+        return self._admitted_ns
+
+    @property
     def was_tried(self) -> bool:
         """Say whether there was a first try, or the client has left before another."""
         return self._outcome is not None or self._is_left
@@ -343,7 +348,7 @@ class QuickCall(Following):
         finally:
             lane.stages.admission.settle(let_in.ticket)
             self._give_back()
-        self._to.health.succeeded(self._duration_ns)
+        self._to.health.succeeded(self._duration_ns - (self._admitted_ns - self.began_ns))
         _, tokens_in, tokens_out, *_ = used
         size, reason = let_in.prompt_bytes, self._finish_reason
         lane.endings.learn(Lesson(self._open.forecast, now_ns, size, tokens_in, tokens_out, reason, let_in.choices))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from contracts.errors import ClientGone, HedgeLost, UpstreamError
+from contracts.errors import ClientGone, HedgeLost, Shutdown, UpstreamError
 from contracts.gaps import GAP_UNIT_NS
 from contracts.rollout_tally import Seen
 from gateway.life import Attempt, Life
@@ -27,7 +27,7 @@ def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None
     error = attempt.error
     if error is not None:
         is_its_own = isinstance(error, UpstreamError) or error.status >= 500
-        return None if isinstance(error, ClientGone | HedgeLost) or not is_its_own else Seen(failed=True)
+        return None if isinstance(error, ClientGone | HedgeLost | Shutdown) or not is_its_own else Seen(failed=True)
     progress, cost = attempt.progress, attempt.cost.total_pico_usd
     gaps = progress.gaps[:_MOST_GAPS]
     first_at = progress.first_at_ns

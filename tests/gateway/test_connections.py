@@ -174,7 +174,7 @@ async def test_what_does_not_finish_in_the_drain_time_is_cut_and_recorded(start_
     await gateway.gateway.stop()
     again = await start_gateway(config, data=tmp_path / "data0")
     [record] = again.requests()
-    assert (record.outcome, record.usage.output_tokens) == ("cancelled", 3)
+    assert (record.outcome, record.error_code, record.usage.output_tokens) == ("error", "shutdown", 3)
 
 
 @pytest.mark.parametrize("then", [b"", b"\x00 garbage \r\n\r\n"], ids=["silent", "garbage after it"])

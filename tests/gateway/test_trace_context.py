@@ -18,7 +18,17 @@ def test_what_is_written_is_read_back(trace_id, span_id):
 
 @pytest.mark.parametrize("header", [GOOD, GOOD[:-1] + "0", f"cc-{TRACE}-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01-more"])
 def test_a_valid_header_is_read(header):
-    assert TraceContext.parse(header) == TraceContext(bytes.fromhex(TRACE), bytes.fromhex(SPAN))
+    is_sampled = header.split("-")[3] == "01"
+    read = TraceContext.parse(header, "vendor=1")
+    assert read == TraceContext(bytes.fromhex(TRACE), bytes.fromhex(SPAN), "vendor=1", is_sampled)
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [("a=1,b=2", True), ("a" * 512, True), ("a" * 513, False), ("a=\u00e9", False)]
+)
+def test_a_state_is_kept_with_a_trace_alone_and_up_to_512_characters(state, kept):
+    assert TraceContext.parse(GOOD, state).state == (state if kept else "")
+    assert TraceContext.parse("nonsense", state) == TraceContext()
 
 
 @pytest.mark.parametrize(

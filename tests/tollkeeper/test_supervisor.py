@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -143,6 +144,64 @@ async def test_stages_start_in_order_and_end_in_reverse(tmp_path: Path) -> None:
     words = [(name, line) for name, line in output.lines if line in ("hello", "bye")]
     assert words == [("one", "hello"), ("two", "hello"), ("two", "bye"), ("one", "bye")]
     assert not list(tmp_path.glob("*.pid"))
+
+
+DRAINS = """
+import signal, socket, sys, time
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+def drain(*_):
+    print("draining", flush=True)
+    time.sleep(0.3)
+    server.close()
+    print("closed", flush=True)
+def bye(*_):
+    print("bye", flush=True)
+    raise SystemExit
+signal.signal(signal.SIGUSR1, drain)
+signal.signal(signal.SIGTERM, bye)
+print("hello", flush=True)
+while True:
+    try:
+        accepted, _ = server.accept()
+    except OSError:
+        time.sleep(0.02)
+        continue
+    accepted.recv(1000)
+    accepted.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 0\\r\\n\\r\\n")
+    accepted.close()
+"""
+
+
+SAYS_BYE = """
+import signal
+def bye(*_):
+    print("bye", flush=True)
+    raise SystemExit
+signal.signal(signal.SIGTERM, bye)
+print("hello", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+async def test_a_stop_drains_gateways_then_ends_engine_hosts_then_the_gateways(tmp_path: Path) -> None:
+    port = find_free_port()
+    gateway = replace(spec("gateway", DRAINS, str(port), ready_url=f"http://127.0.0.1:{port}/"), drains=True)
+    engine = replace(spec("engine", SAYS_BYE), ends_first=True)
+    output = Output()
+    supervisor = Supervisor(
+        [Stage((spec("collector", SAYS_BYE), engine)), Stage((gateway,))], tmp_path, output, PATIENCE
+    )
+    await supervisor.start()
+    await until(lambda: ("engine", "hello") in output.lines and ("collector", "hello") in output.lines, "all")
+    await supervisor.drain()
+    await supervisor.stop()
+    assert [one for one in output.lines if one[1] not in ("hello", "draining")] == [
+        ("gateway", "closed"),
+        ("engine", "bye"),
+        ("gateway", "bye"),
+        ("collector", "bye"),
+    ]
 
 
 async def test_the_next_stage_waits_for_the_one_shot_to_succeed(tmp_path: Path) -> None:

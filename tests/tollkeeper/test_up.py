@@ -134,10 +134,13 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
         up.until(lambda name=name, before=before: up.pid(name) not in (None, before), 1)  # type: ignore[misc]  # defaults bind the loop's values
         up.until(lambda url=url: answers(url), 10)  # type: ignore[misc]  # as above
 
+    up.until(lambda: "step records go to gateway" in up.log.read_text(), PATIENCE_SECONDS)
     pids = up.pids()
     assert len(pids) == 6  # store, collector, control plane, analytics, gateway, engine host
     assert up.stop() == 0
     assert not any(is_running(pid) for pid in pids)
+    assert "step records left behind" not in up.log.read_text()
+    assert "journal not empty at stop" not in up.log.read_text()
     assert {path.name for path in (up.data / "run").iterdir() if path.is_file()} == {
         "up.lock",
         "engine-default.sock.lock",

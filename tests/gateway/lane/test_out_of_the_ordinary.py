@@ -100,10 +100,10 @@ async def test_a_record_is_written_once_whatever_is_told_of_it(pair, upstream, m
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))
 
-    def broken(record):
+    def broken(record, life):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(both.short.gateway.recorder, "_emit_span", broken)
+    monkeypatch.setattr(both.short.gateway.recorder, "_emit_spans", broken)
     assert (await both.ask()).status == 200
     both.compare_books()
 

@@ -1,0 +1,1 @@
+"""Scenarios about stops, crashes and broken surroundings."""
