@@ -12,7 +12,8 @@ class TollkeeperError(Exception):
 
     `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
     how much of a streamed answer had passed when it failed. `upstream_status` is the status that a target answered
-    with, if it answered; `is_unsent` says that the request was never sent to it.
+    with, if it answered; `is_unsent` says that the request was never sent to it. `quote` is the part of the message
+    that a model's server wrote.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -38,12 +39,21 @@ class TollkeeperError(Exception):
         self.should_retry = should_retry
         self.reached_tokens: int | None = None
         self.upstream_status: int | None = None
+        self.quote = ""
         self._code = code
 
     @property
     def error_code(self) -> str:
         """Give the instance's own code where one was set, else the class's."""
         return self._code or self.code
+
+    @property
+    def log_message(self) -> str:
+        """Return the message without the text of a model's server, which may repeat a prompt: fit for a log."""
+        if not self.quote:
+            return self.message
+        own = self.message.replace(self.quote, "").rstrip(": ") or "the model's server reported an error"
+        return own if self.upstream_status is None else f"{own}; status {self.upstream_status}"
 
 
 class GatewayFault(TollkeeperError):

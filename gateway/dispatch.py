@@ -442,7 +442,7 @@ class Dispatcher:
         if shown is not error and not life.attempts:  # else the line of its last attempt has it
             _log.warning(
                 "request failed",
-                extra={"request_id": str(life.id), "code": error.error_code, "reason": error.message},
+                extra={"request_id": str(life.id), "code": error.error_code, "reason": error.log_message},
             )
         return shown
 

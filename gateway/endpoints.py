@@ -185,7 +185,7 @@ class Endpoints:
             if shown is not error:
                 _log.warning(
                     "request failed",
-                    extra={"path": exchange.path[:100], "code": error.error_code, "reason": error.message},
+                    extra={"path": exchange.path[:100], "code": error.error_code, "reason": error.log_message},
                 )
             send_error(exchange, shown, shape=shape)
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever

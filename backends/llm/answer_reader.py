@@ -6,7 +6,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from backends.llm.base import Sink
-from backends.llm.openai_errors import message_in
+from backends.llm.openai_errors import broken, message_in
 from backends.llm.openai_replies import GENERATED, AnyReply, ReplyForm, answer_bytes, usage_in
 from backends.llm.sse import data_of
 from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
@@ -113,11 +113,11 @@ class AnswerReader:
             raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
         choices, usage, model, version, error_said, tier = cast(_ChunkFields, _fields_of(chunk))
         if error_said and bytes(error_said) != b"null":
-            raise UpstreamBroken(message_in(data) or f"target {self._target!r} reported an error in its stream")
+            raise broken(message_in(data), f"target {self._target!r} reported an error in its stream")
         if usage is not None:
             self.take_usage(usage)
         elif choices is None and (message := message_in(data)):  # as vLLM reported errors before 0.10
-            raise UpstreamBroken(message)
+            raise broken(message, "")
         if tier is not None:
             self._take_tier(tier, None)
         if not self.model and (model or not self._is_named):
@@ -194,8 +194,7 @@ class AnswerReader:
             raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {self._form.name}") from error
 
     def _without_content(self, body: bytes) -> UpstreamBroken:
-        said = message_in(body)
-        return UpstreamBroken(said or f"target {self._target!r} sent a reply without {self._form.content}")
+        return broken(message_in(body), f"target {self._target!r} sent a reply without {self._form.content}")
 
     def take_usage(self, reported: OpenAIUsage) -> None:
         """Take what the target says was used; one that contradicts itself stays unknown."""

@@ -11,7 +11,7 @@ from backends.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.known_shapes import KnownShapes
-from backends.llm.openai_errors import message_in
+from backends.llm.openai_errors import broken, message_in
 from backends.llm.openai_replies import GENERATED, form_for
 from backends.llm.sse import EventSplitter, data_of
 from backends.llm.text_shape import TextShape
@@ -163,7 +163,7 @@ class ReplyReader(AnswerReader):
             is_complete = self.is_complete or data_of(rest) == b"[DONE]"
             if not is_complete or (rest and data_of(rest) != b"[DONE]"):
                 said = message_in(rest)  # an error's JSON in place of a stream
-                raise UpstreamBroken(said or f"target {self._target!r} ended its stream before its answer was complete")
+                raise broken(said, f"target {self._target!r} ended its stream before its answer was complete")
         else:
             try:
                 self.take_whole(b"".join(self._pieces))
@@ -188,6 +188,7 @@ class ReplyReader(AnswerReader):
 
     def _error(self) -> TollkeeperError:
         error = self._status_error()
+        error.quote = message_in(b"".join(self._pieces))
         error.upstream_status = self._status
         return error
 

@@ -4,7 +4,16 @@ from typing import Final
 
 import msgspec
 
+from contracts.errors import UpstreamBroken
+
 _MAX_ERROR_MESSAGE: Final = 500
+
+
+def broken(quote: str, otherwise: str) -> UpstreamBroken:
+    """Return the error of a reply that broke off: with what the server says of it, or else in words of ours."""
+    error = UpstreamBroken(quote or otherwise)
+    error.quote = quote
+    return error
 
 
 class _ErrorDetail(msgspec.Struct):

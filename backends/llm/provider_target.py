@@ -201,6 +201,8 @@ class ProviderTarget:
             retry_after_seconds=end.retry_after_seconds,
         )
         error.upstream_status = end.upstream_status
+        if end.upstream_status is not None or isinstance(error, UpstreamRejected):
+            error.quote = error.message
         return error
 
 

@@ -137,7 +137,7 @@ class Trial:
                 "request_id": str(self._life.id),
                 "target": spec.id,
                 "code": error.error_code,
-                "reason": error.message,
+                "reason": error.log_message,
             },
         )
         if is_final(error):
