@@ -65,6 +65,7 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         # Sized for a laptop: a production server's defaults reserve more than the whole limit above.
         "mark_cache_size": settings.store_memory_bytes // 16,
         "uncompressed_cache_size": 0,
+        "umask": "077",  # a server sets its own
     }
     for name, value in values.items():
         ElementTree.SubElement(root, name).text = str(value)

@@ -31,7 +31,9 @@ class TokenBody(Body):
     role: Role
     tenant: Slug | None = Field(default=None, description="Reaches only this tenant; null: all")
     team: Slug | None = Field(default=None, description="Reaches only this team of it: for team leads")
-    expires_at: Moment | None = Field(default=None, description="Refused from then on; null: with the token that makes it, else never")
+    expires_at: Moment | None = Field(
+        default=None, description="Refused from then on; null: with the token that makes it, else never"
+    )
 
 
 class TokenOut(Resource):
@@ -74,7 +76,7 @@ class NewTokenOut(TokenOut):
 
 @router.post("", status_code=201, summary="Create an admin token; its secret is shown once")
 def create(body: TokenBody, author: Admin, database: Database, request: Request) -> NewTokenOut:
-    """No role above one's own, and from within a tenant only for that. It ends with the account or token that makes it."""
+    """No role above one's own, and from within a tenant only for that. It ends with the account or token making it."""
     parent = author.id if author.id.startswith(TOKEN_ID_PREFIX) else ""
     new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at, author.account_id, parent)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)

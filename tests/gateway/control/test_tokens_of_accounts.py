@@ -108,13 +108,9 @@ def test_a_token_is_revoked_with_the_one_that_made_it(owner: TestClient) -> None
     assert told == {"tokens": [child["id"], grandchild["id"]]}
 
 
-def test_a_token_ends_no_later_than_the_one_that_made_it(
-    owner: TestClient, control_database: ControlDatabase
-) -> None:
+def test_a_token_ends_no_later_than_the_one_that_made_it(owner: TestClient, control_database: ControlDatabase) -> None:
     ends = datetime.now(UTC) + timedelta(hours=1)
-    parent = owner.post(
-        "/v1/tokens", json={"name": "short", "role": "admin", "expires_at": ends.isoformat()}
-    ).json()
+    parent = owner.post("/v1/tokens", json={"name": "short", "role": "admin", "expires_at": ends.isoformat()}).json()
     bearer = bearing(owner, parent["secret"])
     child = token_of(bearer)
     assert datetime.fromisoformat(child["expires_at"]) == ends
