@@ -45,6 +45,7 @@ PROJECT: Final = "tollkeeper.project.id"
 KEY: Final = "tollkeeper.key.id"
 REQUEST_ID: Final = "tollkeeper.request.id"
 BATCH_ID: Final = "tollkeeper.batch.id"
+BATCH_SIGNATURE: Final = "tollkeeper.batch.signature"
 SAMPLED_SHARE: Final = "tollkeeper.sampled.share"  # on spans of traces that were drawn: the share they stand for
 CLOCK_TAG: Final = "tollkeeper.clock"  # on rows whose time was out of range and has been clamped
 
