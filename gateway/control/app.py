@@ -119,6 +119,8 @@ def create_app(settings: ControlSettings) -> FastAPI:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await webhooks.close()
+        with contextlib.suppress(TollkeeperError):  # what was changed since its last look
+            await witness.look()
         witness.close()
         app.state.audit_verifier.close()
         if app.state.identity_provider is not None:
