@@ -16,7 +16,7 @@ RUN if [ "$EXTRAS" = providers ]; then /venv/bin/pip install --no-deps -r constr
 FROM python:3.11-slim
 # Volumes mounted on these directories start with their owner and mode.
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin tollkeeper \
-    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/secrets /run/tollkeeper /run/keys
+    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /data/audit /data/secrets /run/tollkeeper /run/keys
 COPY --from=build /venv /venv
 COPY . /app
 # PYTHONPATH puts our packages before any installed one of the same name.

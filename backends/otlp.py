@@ -14,6 +14,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from contracts import names
 from contracts.errors import InvalidRequest
+from contracts.record_signature import digest_of_records, signature_of_batch
 from contracts.records import EVENT_PREFIX
 
 CONTENT_TYPE: Final = "application/x-protobuf"
@@ -33,12 +34,17 @@ class PackedBatch:
     records: list[PackedRecord]
 
 
-def build_export_request(batch_id: str, service_name: str, packed_records: Sequence[PackedRecord]) -> bytes:
-    """Serialise a batch. The same arguments give the same bytes."""
+def build_export_request(
+    batch_id: str, service_name: str, packed_records: Sequence[PackedRecord], key: bytes | None = None
+) -> bytes:
+    """Serialise a batch, signed if there is a key. The same arguments give the same bytes."""
+    stated = {names.SERVICE_NAME: service_name, names.BATCH_ID: batch_id}
+    if key is not None:
+        stated[names.BATCH_SIGNATURE] = signature_of_batch(key, batch_id, digest_of_records(packed_records))
     request = ExportLogsServiceRequest()
     resource_logs = request.resource_logs.add()
-    for key, value in ((names.SERVICE_NAME, service_name), (names.BATCH_ID, batch_id)):
-        resource_logs.resource.attributes.add(key=key).value.string_value = value
+    for name, value in stated.items():
+        resource_logs.resource.attributes.add(key=name).value.string_value = value
     add = resource_logs.scope_logs.add().log_records.add
     for event_name, time_unix_nano, packed in packed_records:
         add(event_name=event_name, time_unix_nano=time_unix_nano).body.bytes_value = packed

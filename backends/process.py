@@ -3,11 +3,13 @@
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
+from backends.private_files import keep_private
 from contracts.errors import TollkeeperError
 
 CANNOT_START: Final = 2
@@ -42,7 +44,11 @@ def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callabl
     # It logs every call with its whole URL, and the path of a webhook's is a secret.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        run(settings_class())
+        settings = settings_class()
+        data = getattr(settings, "data", None)
+        if isinstance(data, Path):
+            keep_private(data)
+        run(settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if not first["loc"]:  # of several together: their values, a secret among them, are not shown

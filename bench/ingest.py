@@ -26,12 +26,15 @@ from bench.store_process import StoreProcess
 from contracts.identity import Identity
 from contracts.ids import uuid7
 from contracts.names import TENANT
+from contracts.record_signature import digest_of_records, signature_of_batch
 from contracts.records import EVENT_NAMES, RequestRecord, encode_record
 
 BATCH_RECORDS: Final = 500  # what a gateway's shipper sends at one time
 SPAN_ATTRIBUTES: Final = 40
 BATCH_SPANS: Final = 512  # opentelemetry's batch span processor
 _PLACEHOLDER: Final = "00000000-0000-0000-0000-000000000000"
+_SIGNATURE: Final = "s" * 64  # in the place of what depends on the batch id
+_KEY: Final = "the key that this bench's records are signed with"
 _DISTINCT_BATCHES: Final = 20
 _SENDERS: Final = 2
 _POLL_SECONDS: Final = 0.02
@@ -46,10 +49,15 @@ class Payload:
     body: bytes
     path: str
     records: int
+    digest: bytes = b""  # of packed records, which are signed anew under each name
 
     def fresh(self) -> bytes:
         """Give it as a batch that nobody has seen."""
-        return self.body.replace(_PLACEHOLDER.encode(), str(uuid7(time.time_ns())).encode())
+        batch_id = str(uuid7(time.time_ns()))
+        body = self.body.replace(_PLACEHOLDER.encode(), batch_id.encode())
+        if self.digest:
+            body = body.replace(_SIGNATURE.encode(), signature_of_batch(_KEY.encode(), batch_id, self.digest).encode())
+        return body
 
 
 def record_payloads(tenants: int, now_ns: int) -> list[Payload]:
@@ -66,8 +74,10 @@ def record_payloads(tenants: int, now_ns: int) -> list[Payload]:
             for index, record in enumerate(pool)
         ]
         packed = [(EVENT_NAMES[RequestRecord], one.started_at_ns, encode_record(one)) for one in records]
-        body = build_export_request(_PLACEHOLDER, "tollkeeper-gateway", packed)
-        payloads.append(Payload(body, LOGS_PATH, BATCH_RECORDS))
+        body = build_export_request(_PLACEHOLDER, "tollkeeper-gateway", packed, _KEY.encode())
+        digest = digest_of_records(packed)
+        made = signature_of_batch(_KEY.encode(), _PLACEHOLDER, digest).encode()
+        payloads.append(Payload(body.replace(made, _SIGNATURE.encode()), LOGS_PATH, BATCH_RECORDS, digest))
     return payloads
 
 
@@ -75,7 +85,7 @@ def marked_payload(run: str, now_ns: int) -> bytes:
     """Make one batch whose rows can be found again by their run."""
     records = [msgspec.structs.replace(one, started_at_ns=now_ns, run_id=run) for one in example_records(BATCH_RECORDS)]
     packed = [(EVENT_NAMES[RequestRecord], one.started_at_ns, encode_record(one)) for one in records]
-    return build_export_request(str(uuid7(time.time_ns())), "tollkeeper-gateway", packed)
+    return build_export_request(str(uuid7(time.time_ns())), "tollkeeper-gateway", packed, _KEY.encode())
 
 
 def span_payloads(now_ns: int) -> list[Payload]:
@@ -124,6 +134,7 @@ class CollectorRig:
         address = store.address("writer")
         settings = {
             "TOLLKEEPER_DATA": self._directory.name,
+            "TOLLKEEPER_RECORD_SIGNING_KEY": _KEY,
             "TOLLKEEPER_COLLECTOR_PORT": str(self.port),
             "TOLLKEEPER_COLLECTOR_HEALTH_PORT": str(self._health_port),
             "TOLLKEEPER_OTLP_GRPC_PORT": str(self.port + 2),

@@ -6,6 +6,7 @@ import sys
 import uvloop
 from pydantic import ValidationError
 
+from backends.private_files import keep_private
 from collector.app import Collector
 from collector.settings import CollectorSettings
 from contracts.errors import TollkeeperError
@@ -16,7 +17,9 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
     try:
-        collector = Collector(CollectorSettings())
+        settings = CollectorSettings()
+        keep_private(settings.data)
+        collector = Collector(settings)
     except ValidationError as error:
         first = error.errors()[0]
         variable = "TOLLKEEPER_" + "_".join(str(part) for part in first["loc"]).upper()

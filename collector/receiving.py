@@ -12,6 +12,7 @@ from collector.processors.cardinality import CardinalityLimiter
 from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
 from collector.processors.quotas import KnownTenants, TenantQuotas
+from collector.processors.record_origin import RecordOrigin
 from collector.processors.record_tenants import RecordTenants
 from collector.processors.redaction import Redaction
 from collector.processors.signal import SignalProcessor
@@ -35,6 +36,7 @@ class Receiving:
         quotas = settings.tenant_quotas
         is_limited = bool(settings.tenants or settings.collector_tenant_records_per_second or quotas)
         steps: tuple[ArrivalStep, ...] = (
+            RecordOrigin(settings.record_key),
             *([RecordTenants()] if is_limited else []),
             KnownTenants(settings.tenants, counters),
             TenantQuotas(settings.collector_tenant_records_per_second, quotas, counters),

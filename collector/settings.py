@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from backends.record_key import RecordKey, record_key
 from backends.segments import Fsync
 from collector.processors.redaction import PATTERNS, What
 
@@ -68,6 +69,8 @@ class CollectorSettings(BaseSettings):
     otlp_grpc_port: Port = 4317
     collector_health_port: Port = 13133
 
+    record_signing_key: RecordKey = None  # none: the secret file `record_signing_key`, which gateways have too
+
     store_url: str = "http://127.0.0.1:8123"
     store_database: str = "tollkeeper"
     store_user: str | None = None  # neither this nor the password: user "writer", secret file `store_writer`
@@ -98,6 +101,11 @@ class CollectorSettings(BaseSettings):
     collector_sample_max_bytes: Bytes = 64 * _MIB  # of spans that wait for it; beyond, the oldest are decided early
     collector_scrape: str = ""  # URLs of Prometheus pages, comma-separated
     collector_scrape_seconds: Annotated[float, Field(gt=0)] = 15.0
+
+    @property
+    def record_key(self) -> bytes:
+        """Give what gateways' records are signed with: as set, else the installation's secret."""
+        return record_key(self.record_signing_key, self.data)
 
     @property
     def tenants(self) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ ATTEMPTS_OMITTED: Final = "tollkeeper.attempts.omitted"  # earlier ones that hav
 TARGET: Final = "tollkeeper.target.id"
 GPU_TIME_NS: Final = "tollkeeper.gpu_time_ns"
 BATCH_ID: Final = "tollkeeper.batch.id"
+BATCH_SIGNATURE: Final = "tollkeeper.batch.signature"
 SAMPLED_SHARE: Final = "tollkeeper.sampled.share"  # on spans of traces that were drawn: the share they stand for
 CLOCK_TAG: Final = "tollkeeper.clock"  # on rows whose time was out of range and has been clamped
 

@@ -6,12 +6,19 @@ from contracts.identity import Identity
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """Who sees what is kept. A key of a project sees that project's only; one of none, all of its tenant's."""
+    """Who sees what is kept. A key sees what is its project's, its team's where it has no project, or its tenant's
+    where it has no team either.
+    """
 
     tenant: str
-    project: str = ""  # "team/project": two teams may each have a project of one name
+    project: str = ""  # "team/project", or "team/" of no project: two teams may each have a project of one name
+
+    @property
+    def is_of_team(self) -> bool:
+        """Say whether it is a team's, and so of all of its projects."""
+        return self.project.endswith("/")
 
 
 def owner_of(who: Identity) -> Owner:
     """Give the owner of what a payer keeps."""
-    return Owner(who.tenant, f"{who.team}/{who.project}" if who.project else "")
+    return Owner(who.tenant, f"{who.team}/{who.project}" if who.team or who.project else "")

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from backends.private_files import keep_private
 from contracts.errors import ConfigurationError, TollkeeperError
 from dashboard.settings import DashboardSettings
 from dashboard.theme import theme_flags
@@ -60,6 +61,7 @@ def main() -> None:
     """Start the dashboard. Ends with one line on stderr and status 2 where it cannot start."""
     try:
         settings = DashboardSettings()
+        keep_private(settings.data)  # the umask is the server's too
         check_port(settings.host, settings.dashboard_port)
     except ValidationError as error:
         first = error.errors()[0]

@@ -235,6 +235,7 @@ class Gateway:
                 self._settings.own("journal"),
                 self._settings.ships_to,
                 lambda: uuid7(time.time_ns()),
+                self._settings.record_key,
             )
             self._tasks.append(asyncio.create_task(self._shipper.run(), name="shipper"))
         _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})

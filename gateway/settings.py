@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.record_key import RecordKey, record_key
 from backends.tls import TlsFiles
 from contracts.configuration import control_database_url
 from contracts.files import FileBounds
@@ -49,6 +50,7 @@ class GatewaySettings(BaseSettings):
     answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
+    record_signing_key: RecordKey = None  # none: the secret file `record_signing_key`, which the collector has too
     tracing: bool = False  # send every request's spans as well
     tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 
@@ -167,6 +169,11 @@ class GatewaySettings(BaseSettings):
         if self.gateway_config is not None and "collector_url" not in self.model_fields_set:
             return ""
         return self.collector_url
+
+    @property
+    def record_key(self) -> bytes:
+        """Give what records are signed with for the collector: as set, else the installation's secret."""
+        return record_key(self.record_signing_key, self.data)
 
     @property
     def authentication_limits(self) -> AuthenticationLimits:

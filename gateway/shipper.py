@@ -33,6 +33,7 @@ _MAX_BATCH_ENTRIES: Final = 500  # keeps one batch's assembly under 5 ms on the 
 _MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 _MAX_BACKOFF_SECONDS: Final = 5.0
 _PERMANENT: Final = frozenset({400, 413, 415})  # OTLP: the same bytes would be refused again
+_UNSIGNED: Final = 401
 _REFUSALS_BELIEVED: Final = 3  # in a row and alike; fewer may be a collector that is being reconfigured
 _MAX_DEAD_LETTER_BYTES: Final = 64 * 1024 * 1024  # beyond, records stay in the journal, whose bound stops admission
 
@@ -54,7 +55,9 @@ class CollectorAnswer:
 class Shipper:
     """Sends the journal's entries in order, one batch at a time, for as long as it takes."""
 
-    def __init__(self, journal: Journal, directory: Path, collector_url: str, new_id: Callable[[], UUID]) -> None:
+    def __init__(
+        self, journal: Journal, directory: Path, collector_url: str, new_id: Callable[[], UUID], key: bytes
+    ) -> None:
         self._journal = journal
         self._plan_file = PlanFile(directory / "batch.plan")
         self.dead_letters = DeadLetters(directory / "dead-letters", max_bytes=_MAX_DEAD_LETTER_BYTES)
@@ -63,6 +66,7 @@ class Shipper:
         self._origin = Origin.parse(collector_url)
         self._pool = HttpPool(self._origin, Timeouts(connect=2.0, first_byte=15.0, between=15.0, total=30.0))
         self._new_id = new_id
+        self._key = key
         self.shipped_records = 0
         self.rejected_records = 0
         self.unreadable_records = 0
@@ -106,12 +110,15 @@ class Shipper:
         """Send one batch. Gives False where it has to be sent again later."""
         entries = self._journal.read(plan.begin_at, max_entries=2**31, max_bytes=2**62, until=plan.end_at)
         records = self._records_of(entries)
-        body = build_export_request(plan.batch_id, "tollkeeper-gateway", records)
+        body = build_export_request(plan.batch_id, "tollkeeper-gateway", records, self._key)
         answer = await self._post(body)
         if answer is None:
             return False
         if answer.status != 200:
-            _log.warning("collector refused a batch", extra={"status": answer.status, "batch_id": plan.batch_id})
+            said: dict[str, object] = {"status": answer.status, "batch_id": plan.batch_id}
+            if answer.status == _UNSIGNED:
+                said["reason"] = "its record_signing_key is another one; the records wait in the journal"
+            _log.warning("collector refused a batch", extra=said)
             # Where its parent was believed to be refused for good, a part that can still be halved need not wait.
             believed_after = 1 if plan.is_part and len(entries) > 1 else _REFUSALS_BELIEVED
             self._note_refusal(plan, answer.status)

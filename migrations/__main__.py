@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
+from backends.private_files import keep_private
 from backends.store.turns import StoreTurns
 from contracts.errors import TollkeeperError
 from migrations.database import migrate_database
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
     only: str | None = given.only
     try:
         settings = MigrationSettings()
+        keep_private(settings.data)
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":
             migrate_database(settings.database_address, say=say, secrets=settings.secrets)

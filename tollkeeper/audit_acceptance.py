@@ -13,12 +13,18 @@ from backends.audit.options import audit_root
 from backends.audit.signing import AuditKeys, AuditSigner
 from backends.audit.sink import Sink
 from backends.audit.verification import ChainReport
-from backends.control.audit_checks import accepted_ends, check_sink, compare_database, longest_of, verify_chains
+from backends.control.audit_checks import (
+    WITNESS,
+    accepted_ends,
+    check_sink,
+    compare_database,
+    longest_of,
+    verify_chains,
+)
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from contracts.errors import ConfigurationError
 
-WITNESS: Final = "control"  # the folder of the chain that vouches for the control database
 _MOST_REASON: Final = 500
 
 
@@ -60,7 +66,6 @@ def accept_restore(
         raise ConfigurationError(
             f"the control database does not verify, which no backup explains: {vouching.rows.fault.what}"
         )
-    wrong = vouching.first_wrong
     last, last_hash = vouching.before
     facts = AcceptedFacts(
         at_ns=now_ns(),
@@ -71,7 +76,7 @@ def accept_restore(
         voided=sum(1 for entry in vouching.vouched if entry > last),
         chains=() if sink is None else _ends(sink, keys, data, reports, is_shared=is_shared),
     )
-    if wrong is None and not facts.chains:
+    if vouching.fault is None and not facts.chains:
         raise ConfigurationError("nothing is missing; there is nothing to accept")
     chain = AuditChain(audit_root(data) / WITNESS, WITNESS, signer, now_ns=now_ns)
     try:

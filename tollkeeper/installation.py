@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from backends.private_files import keep_private
 from contracts.errors import ConfigurationError
 
 _LEFTOVER_SECONDS = 5.0
@@ -27,6 +28,7 @@ class Installation:
         """Make the directories. Raises ConfigurationError where that, or writing in them, is not allowed."""
         try:
             # For its owner alone: the control database in it names everyone who pays.
+            keep_private(self.data)
             self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.run.mkdir(exist_ok=True)
             probe = self.run / f".probe.{os.getpid()}"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from backends.private_files import keep_private
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation
 from contracts.errors import ConfigurationError
@@ -31,6 +32,7 @@ def open_store(
     Gives the settings it was found by as well. Raises ConfigurationError on settings that cannot be, or a directory
     that is none of ours.
     """
+    keep_private(data)
     if makes:
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
     elif not data.is_dir():

@@ -18,6 +18,7 @@ from contracts.keys import KEY_PREFIX, digest_of, hint_of, is_well_formed
 from contracts.moments import unix_ns
 
 TOKEN_PREFIX: Final = "tk-admin-"
+TOKEN_ID_PREFIX: Final = "tok_"
 # Whom each role may make tokens for, and whose tokens it may revoke: nobody above itself.
 _GRANTS: Final[dict[Role, Collection[Role]]] = {
     Role.OWNER: tuple(Role),
@@ -38,7 +39,7 @@ _WITH_ACCOUNT: Final = (
 class NewToken:
     """A token to be made. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it.
 
-    `user_id` is the account that makes it, empty for none; it ends with that.
+    `user_id` is the account that makes it, `parent_id` the token, empty for none; it ends with either.
     """
 
     name: str
@@ -47,6 +48,7 @@ class NewToken:
     team_id: str = ""
     expires_at: datetime | None = None
     user_id: str = ""
+    parent_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,12 @@ def create_token(
 ) -> AdminToken:
     """Register a token under the digest of its secret, which the caller shows once and forgets.
 
-    Raises PermissionDenied on a role above the author's own; InvalidRequest on an end in the past, or a role that does
-    not go with the tenant and team; NotFound on an unknown tenant or team, and on another tenant than the one the
+    It ends with its parent, if that ends and no earlier moment is stated. Raises PermissionDenied on a role above the
+    author's own; InvalidRequest on an end in the past or after its parent's, or a role that does not go with the
+    tenant and team; NotFound on an unknown tenant or team, and on another tenant than the one the
     author is bound to.
     """
-    token_id = f"tok_{uuid7(unix_ns(author.at)).hex}"
+    token_id = f"{TOKEN_ID_PREFIX}{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "token.create", _subject(new.tenant_id, token_id))
     check_grant(granted_by, new.role)
     check_reach(session, author, new.role, new.tenant_id, new.team_id)
@@ -79,6 +82,7 @@ def create_token(
         raise InvalidRequest(
             f"expires_at is {new.expires_at.isoformat()}, which is past; name a later moment", param="expires_at"
         )
+    expires_at = _end_of(session, new)
     token = AdminToken(
         id=token_id,
         name=new.name,
@@ -89,10 +93,11 @@ def create_token(
         team_id=new.team_id,
         user_id=new.user_id,
         created_at=author.at,
-        expires_at=new.expires_at,
+        expires_at=expires_at,
+        parent_id=new.parent_id,
     )
-    expires_at = None if new.expires_at is None else new.expires_at.isoformat()
-    entry.detail = {"name": new.name, "role": new.role.value, "team": new.team_id, "expires_at": expires_at}
+    shown_end = None if expires_at is None else expires_at.isoformat()
+    entry.detail = {"name": new.name, "role": new.role.value, "team": new.team_id, "expires_at": shown_end}
     session.add(token)
     session.flush()
     return token
@@ -105,7 +110,7 @@ def list_tokens(
     wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
     if tenant_id:
         wanted = wanted.where(AdminToken.tenant_id == tenant_id)
-    return [_listed(token, grant, now) for token, grant in session.execute(wanted)]
+    return [_listed(session, token, grant, now) for token, grant in session.execute(wanted)]
 
 
 def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str = "") -> ListedToken:
@@ -113,16 +118,22 @@ def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str 
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
     if found is None or tenant_id not in ("", found[0].tenant_id):
         raise NotFound(f"token {token_id!r} does not exist")
-    return _listed(found[0], found[1], now)
+    return _listed(session, found[0], found[1], now)
 
 
 def revoke_token(session: Session, author: Author, granted_by: Role, token_id: str) -> ListedToken:
-    """End a token at once, for good; the first moment stands. Raises PermissionDenied as `create_token` does."""
+    """End a token at once, for good, and those that were made with it; the first moment stands.
+
+    Raises PermissionDenied as `create_token` does.
+    """
     token = get_token(session, token_id, author.at, tenant_id=author.tenant_id).token
-    begin_change(session, author, "token.revoke", _subject(token.tenant_id, token_id))
+    entry = begin_change(session, author, "token.revoke", _subject(token.tenant_id, token_id))
     check_grant(granted_by, token.role)
     session.refresh(token)
     _revoke(session, token, author.at)
+    with_it = _revoke_made_with(session, [token.id], author.at)
+    if with_it:
+        entry.detail = {"tokens": with_it}
     session.flush()
     return ListedToken(token, REVOKED)
 
@@ -133,14 +144,15 @@ def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[s
     tokens = list(session.scalars(select(AdminToken).where(*made).order_by(AdminToken.id)))
     for token in tokens:
         _revoke(session, token, at)
-    return [token.id for token in tokens]
+    ended = [token.id for token in tokens]
+    return ended + _revoke_made_with(session, ended, at)
 
 
 def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> AdminToken | None:
     """Find the token of this secret; `None` where there is none that works at this moment."""
     digest = digest_of(secret, pepper).hex()
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.digest == digest)).first()
-    if found is None or refusal_of(found[0], found[1], now):
+    if found is None or _listed(session, found[0], found[1], now).refused:
         return None
     token: AdminToken = found[0]
     return token
@@ -160,8 +172,49 @@ def refusal_of(token: AdminToken, grant: RoleGrant | None, now: datetime) -> str
     return "" if covers and token.role in _GRANTS[grant.role] else "its account may no longer give it"
 
 
-def _listed(token: AdminToken, grant: RoleGrant | None, now: datetime) -> ListedToken:
-    return ListedToken(token, refusal_of(token, grant, now))
+def _listed(session: Session, token: AdminToken, grant: RoleGrant | None, now: datetime) -> ListedToken:
+    refused = refusal_of(token, grant, now)
+    parent_id, seen = token.parent_id, {token.id}
+    while parent_id and not refused and parent_id not in seen:
+        seen.add(parent_id)
+        parent = session.get(AdminToken, parent_id)
+        # A parent's account is looked at with the token's own: it is the same one.
+        if parent is None or parent.revoked_at is not None:
+            refused = "the token that made it is revoked"
+        elif parent.expires_at is not None and parent.expires_at <= now:
+            refused = "the token that made it has expired"
+        else:
+            parent_id = parent.parent_id
+    return ListedToken(token, refused)
+
+
+def _end_of(session: Session, new: NewToken) -> datetime | None:
+    """Return when a new token ends: as stated, else with its parent. Raises InvalidRequest on a later moment."""
+    parent = session.get(AdminToken, new.parent_id) if new.parent_id else None
+    latest = None if parent is None else parent.expires_at
+    if latest is not None and new.expires_at is not None and new.expires_at > latest:
+        raise InvalidRequest(
+            f"expires_at is {new.expires_at.isoformat()}, but the token that makes it ends at {latest.isoformat()}; "
+            "name no later moment, or leave it out",
+            param="expires_at",
+        )
+    return new.expires_at if new.expires_at is not None else latest
+
+
+def _revoke_made_with(session: Session, parents: Sequence[str], at: datetime) -> list[str]:
+    """End the tokens that were made with tokens, and with those, and return their ids."""
+    ended: list[str] = []
+    seen = set(parents)
+    while parents:
+        made = select(AdminToken).where(AdminToken.parent_id.in_(parents)).order_by(AdminToken.id)
+        children = [child for child in session.scalars(made) if child.id not in seen]
+        for child in children:
+            if child.revoked_at is None:
+                _revoke(session, child, at)
+                ended.append(child.id)
+        parents = [child.id for child in children]
+        seen.update(parents)
+    return ended
 
 
 def _revoke(session: Session, token: AdminToken, at: datetime) -> None:

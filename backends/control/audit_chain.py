@@ -9,7 +9,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from contracts.control import AuditEntry
 
 CHAIN: Final = "control"
+WITNESS_BEGINS: Final = "audit.witness_begins"  # its subject is the chain of files that vouches from then on
 ERASED: Final = "erased"
 ERASED_ENTRIES: Final = "entries"  # in the detail of an erasure's entry
 BEGINNING: Final = hashlib.sha256(b"tollkeeper audit chain\n" + CHAIN.encode()).hexdigest()
@@ -60,6 +61,7 @@ class RowsReport:
     last: int = 0
     last_hash: str = ""
     erased: int = 0
+    begun: dict[str, int] = field(default_factory=dict)  # chains that vouch for the entries, by the entry that names it
     fault: RowFault | None = None
 
 
@@ -120,6 +122,11 @@ def read_rows(session: Session, *, after: int = 0) -> Iterator[AuditRow]:
         after = rows[-1][0]
 
 
+def begun_chains(session: Session) -> set[str]:
+    """Return the names of the chains of files that the entries say vouch for them."""
+    return set(session.scalars(select(AuditEntry.subject).where(AuditEntry.action == WITNESS_BEGINS)))
+
+
 def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
     """Walk the chain to its end, or to the first entry that is wrong. It begins with the first entry of all."""
     report, prev = RowsReport(), BEGINNING
@@ -137,6 +144,8 @@ def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
         named = row.detail.get(ERASED_ENTRIES) if row.action.endswith(".erase") else None
         for number in named if isinstance(named, list) else ():
             report.erased += emptied.pop(number, 0) is None
+        if row.action == WITNESS_BEGINS:
+            report.begun[row.subject] = row.id
         prev, report.last, report.last_hash = row.hash, row.id, row.hash
         report.entries += 1
     if emptied:

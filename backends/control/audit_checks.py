@@ -1,7 +1,7 @@
 """Everything that says whether an installation's audit is as it was written: chains, the database, what a sink has."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ from backends.control.audit_chain import AuditRow, RowsReport, read_rows, verify
 from backends.control.database import ControlDatabase
 
 DATABASE = "control database"
+WITNESS = "control"  # the folder of the chain that vouches for the control database
+_GONE = (
+    "put audit/ back from a backup, or put on record with `tollkeeper audit accept-restore` why it is gone "
+    "(a control plane that has never run here begins a chain at its start)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,9 @@ def check_audit(
     faults = [report.fault for report in reports if report.fault is not None]
     if database is not None:
         vouching = compare_database(database, reports)
+        if not vouching.vouched and DirectoryPlace(audit_root(data) / WITNESS).is_written():
+            vouching = replace(vouching, is_starting=True)
         vouched = max(vouching.vouched, default=0)
-        unseen = vouching.rows.entries > 0 and not vouched
         places.append(
             {
                 "place": DATABASE,
@@ -57,9 +63,7 @@ def check_audit(
                 "last": vouching.rows.last,
                 "vouched_upto": vouched,
                 "erased": vouching.rows.erased,
-                "notes": ["nothing outside of the database vouches for it: its end may have been cut"]
-                if unseen
-                else [],
+                "notes": [],
                 "fault": _told(vouching.fault),
             }
         )
@@ -88,12 +92,24 @@ class Vouching:
     first_wrong: int | None
     is_gone: bool
     before: tuple[int, str]
+    missing: tuple[int, str] | None = None  # the first entry that names a chain that is gone, and the chain
+    is_starting: bool = False  # a control plane has opened its chain, and vouches for the entries within a second
 
     @property
     def fault(self) -> Fault | None:
         """The first thing that is wrong with the database's entries."""
         if self.rows.fault is not None:
             return Fault(DATABASE, self.rows.fault.what, entry=self.rows.fault.entry)
+        if self.first_wrong is None and self.missing is not None:
+            entry, chain = self.missing
+            return Fault(
+                DATABASE,
+                f"chain {chain}, which vouches for the entries since this one, is gone: entries at the end may have "
+                f"been cut; {_GONE}",
+                entry=entry,
+            )
+        if self.first_wrong is None and self.rows.entries and not self.vouched and not self.is_starting:
+            return Fault(DATABASE, f"no chain vouches for the entries: those at the end may have been cut; {_GONE}")
         if self.first_wrong is None:
             return None
         told = f"the entry {'is gone' if self.is_gone else 'is another one'}: a signed chain outside of the database"
@@ -143,7 +159,10 @@ def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> V
     with database.session() as session:
         rows = verify_rows(compared.along(read_rows(session)))
     compared.end()
-    return Vouching(rows, vouched, compared.first_wrong, compared.is_gone, compared.before)
+    here = {report.chain for report in reports}
+    accepted = max((one.entry for report in reports for one in report.accepted), default=0)
+    gone = ((entry, chain) for chain, entry in rows.begun.items() if chain not in here and entry > accepted)
+    return Vouching(rows, vouched, compared.first_wrong, compared.is_gone, compared.before, min(gone, default=None))
 
 
 def check_sink(

@@ -193,7 +193,9 @@ class ProviderTarget:
     def _error_of(self, end: Invoked) -> TollkeeperError:
         fault = _REQUEST_FAULTS.get(end.error_kind)
         if fault is not None:
-            return fault(end.error_message, code=end.error_code, param=end.param or None)
+            refused = fault(end.error_message, code=end.error_code, param=end.param or None)
+            refused.upstream_status, refused.quote = end.upstream_status, refused.message
+            return refused
         kind = ConnectTimeout if end.is_unsent else _TARGET_FAULTS.get(end.error_kind, UpstreamError)
         error = kind(
             f"target {self.spec.id!r}: {end.error_message}",
@@ -201,7 +203,7 @@ class ProviderTarget:
             retry_after_seconds=end.retry_after_seconds,
         )
         error.upstream_status = end.upstream_status
-        if end.upstream_status is not None or isinstance(error, UpstreamRejected):
+        if end.upstream_status is not None:
             error.quote = error.message
         return error
 

@@ -6,8 +6,11 @@ from contracts.owner import Owner
 
 
 def owned(table: FromClause, owner: Owner) -> ColumnElement[bool]:
-    """Give the condition for what an owner may see: its project's rows, or all of its tenant's where it has none."""
-    return and_(table.c.tenant == owner.tenant, table.c.project == owner.project if owner.project else true())
+    """Give the condition for what an owner may see: its project's rows, all of its team's, or all of its tenant's."""
+    within = table.c.project.startswith(owner.project, autoescape=True) if owner.is_of_team else None
+    if within is None:
+        within = table.c.project == owner.project if owner.project else true()
+    return and_(table.c.tenant == owner.tenant, within)
 
 
 def wait_for_tenant(connection: Connection, what: str, tenant: str) -> None:

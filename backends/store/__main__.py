@@ -6,6 +6,7 @@ import sys
 
 from pydantic import ValidationError
 
+from backends.private_files import keep_private
 from backends.store.embedded import EmbeddedStore
 from backends.store.settings import StoreSettings
 from contracts.errors import TollkeeperError
@@ -15,7 +16,9 @@ def main() -> int:
     """Run the store; 0 after a stop that was asked for, 2 where it cannot run."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        EmbeddedStore(StoreSettings()).run()
+        settings = StoreSettings()
+        keep_private(settings.data)
+        EmbeddedStore(settings).run()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()

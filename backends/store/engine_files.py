@@ -65,6 +65,7 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         # Sized for a laptop: a production server's defaults reserve more than the whole limit above.
         "mark_cache_size": settings.store_memory_bytes // 16,
         "uncompressed_cache_size": 0,
+        "umask": "077",  # a server sets its own
     }
     for name, value in values.items():
         ElementTree.SubElement(root, name).text = str(value)
@@ -77,6 +78,15 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         "vertical_merge_algorithm_min_rows_to_activate": "1",
     }.items():
         ElementTree.SubElement(merge_tree, name).text = text
+    handlers = ElementTree.SubElement(root, "http_handlers")  # instead of all, which include /play and /dashboard
+    for url, methods, kind in (("/ping", "GET,HEAD", "ping"), ("/", "GET,HEAD,POST", "dynamic_query_handler")):
+        rule = ElementTree.SubElement(handlers, "rule")
+        ElementTree.SubElement(rule, "url").text = url
+        ElementTree.SubElement(rule, "methods").text = methods
+        handler = ElementTree.SubElement(rule, "handler")
+        ElementTree.SubElement(handler, "type").text = kind
+        if kind == "dynamic_query_handler":
+            ElementTree.SubElement(handler, "query_param_name").text = "query"
     query_log = ElementTree.SubElement(root, "query_log")
     for name, text in {
         "database": "system",

@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.report import Report, run_bench
 
-GROUPS: Final = ("money", "streams", "faults")
+GROUPS: Final = ("money", "streams", "faults", "security")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,14 @@ from collector.receivers.bodies import InflightBytes
 from collector.receivers.memory import MemoryLimiter
 from collector.receivers.status import status_bytes
 from collector.spool import Signal
-from contracts.errors import BodyTooLarge, ConfigurationError, LimitExceeded, TollkeeperError, Unavailable
+from contracts.errors import (
+    AuthenticationFailed,
+    BodyTooLarge,
+    ConfigurationError,
+    LimitExceeded,
+    TollkeeperError,
+    Unavailable,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +111,8 @@ def _code(error: TollkeeperError) -> grpc.StatusCode:
         return grpc.StatusCode.RESOURCE_EXHAUSTED
     if isinstance(error, Unavailable):
         return grpc.StatusCode.UNAVAILABLE
+    if isinstance(error, AuthenticationFailed):
+        return grpc.StatusCode.UNAUTHENTICATED
     if isinstance(error, BodyTooLarge) or error.status < 500:
         return grpc.StatusCode.INVALID_ARGUMENT
     return grpc.StatusCode.INTERNAL

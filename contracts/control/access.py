@@ -143,7 +143,8 @@ class AdminToken(Base):
 
     It acts on everything where `tenant_id` is empty, else within that tenant, or one team of it. `user_id` is the
     account that made it, by itself or by another token, and is empty for the installation's owner: what an account may
-    no longer give, its tokens no longer have.
+    no longer give, its tokens no longer have. `parent_id` is the token that made it, empty for none: it is refused when
+    that one is.
     """
 
     __tablename__ = "admin_tokens"
@@ -159,3 +160,4 @@ class AdminToken(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    parent_id: Mapped[str] = mapped_column(String(40), default="", server_default=text("''"), index=True)

@@ -3,7 +3,7 @@
 from contracts.batches import Batch
 from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import AuthenticationFailed, PermissionDenied
-from contracts.owner import owner_of
+from contracts.owner import Owner, owner_of
 
 
 def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
@@ -13,7 +13,7 @@ def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
         # It may have been rotated. Looking at every key is slow, and happens where a batch would else have failed.
         same = (found for found in snapshot.keys.values() if found.identity.key_id == batch.payer.key_id)
         entry = next((found for found in same if batch.payer.key_id and _is_good(found, now_ns)), None)
-    if entry is None or owner_of(entry.identity) != batch.owner:
+    if entry is None or not _may_pay(owner_of(entry.identity), batch.owner):
         raise AuthenticationFailed(
             f"the API key {batch.payer.key_id!r} that pays for this batch is unknown, expired or has been revoked; "
             "send what is left with another"
@@ -22,6 +22,12 @@ def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
     if tenant is not None and not tenant.is_active:
         raise PermissionDenied(f"the tenant {tenant.id!r} is not active; its administrators can say why")
     return entry
+
+
+def _may_pay(payer: Owner, owner: Owner) -> bool:
+    """Say whether a batch is the payer's; one that a team's key made before teams were told apart has no team."""
+    is_older = payer.is_of_team and not owner.project
+    return payer == owner or (is_older and payer.tenant == owner.tenant)
 
 
 def _is_good(entry: KeyEntry, now_ns: int) -> bool:

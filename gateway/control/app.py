@@ -1,6 +1,7 @@
 """Builds the control plane's HTTP: tenants to keys, models, pools, prices, and the page that documents them."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -30,7 +31,7 @@ from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
-from contracts.errors import ConfigurationError, Conflict
+from contracts.errors import ConfigurationError, Conflict, TollkeeperError
 from contracts.keys import KEY_PREFIX
 from gateway.control import (
     abuse,
@@ -100,6 +101,10 @@ def create_app(settings: ControlSettings) -> FastAPI:
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)
         database.check_schema()
+        witness = AuditWitness(database, audit_root(settings.data) / "control", signer, settings.audit_options)
+        if_it_fails.callback(witness.close)
+        with contextlib.suppress(TollkeeperError):  # its task tries again, and logs why
+            witness.begin()  # first, so that the first entry of all names the chain
         _bootstrap(database, settings, secrets, key_pepper)
         if_it_fails.pop_all()
 
@@ -108,13 +113,14 @@ def create_app(settings: ControlSettings) -> FastAPI:
         webhooks = WebhookDelivery(
             database, webhook_secret, inward=read_networks(settings.alerts_inward), sealer=sealer
         )
-        witness = AuditWitness(database, audit_root(settings.data) / "control", signer, settings.audit_options)
         running = [asyncio.create_task(one) for one in (webhooks.run(), witness.run())]
         yield
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         await webhooks.close()
+        with contextlib.suppress(TollkeeperError):  # what was changed since its last look
+            await witness.look()
         witness.close()
         app.state.audit_verifier.close()
         if app.state.identity_provider is not None:

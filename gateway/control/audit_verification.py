@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from backends.audit.signing import AuditKeys, own_keys
-from backends.control.audit_checks import DATABASE, AuditFindings, check_audit
+from backends.control.audit_checks import DATABASE, WITNESS, AuditFindings, check_audit
 from backends.control.database import ControlDatabase
 from backends.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
@@ -32,7 +32,6 @@ _KEPT_SECONDS: Final = 600
 _PATIENCE_SECONDS: Final = 1.0  # of who asks: a small log is verified by then, a large one is looked at again
 _MOST_WAITING: Final = 4  # who asks beyond these is answered at once: each that waits holds a thread of the plane's
 _REST: Final = 10  # times as long as one took: whoever asks, however often, it is no more than a tenth of the time
-_WITNESS: Final = "control"  # the chain of files that vouches for the database
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,4 +198,4 @@ def _bare(place: Mapping[str, Any]) -> dict[str, Any]:
 def _is_of_changes(place: Mapping[str, Any]) -> bool:
     """Say whether a place is about changes of the configuration; others count all tenants' requests."""
     name = str(place["place"])
-    return name in (DATABASE, _WITNESS) or name.startswith(f"{_WITNESS}.restored")
+    return name in (DATABASE, WITNESS) or name.startswith(f"{WITNESS}.restored")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from backends.audit.options import AuditOptions
 from backends.audit.places import DirectoryPlace
 from backends.audit.signing import AuditSigner
 from backends.audit.tender import ChainTender
-from backends.control.audit_chain import read_rows
+from backends.control.audit_chain import WITNESS_BEGINS, begun_chains, read_rows
+from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from contracts.errors import TollkeeperError
 
@@ -55,9 +57,12 @@ class AuditWitness:
 
     async def run(self) -> None:
         """Look every second, until cancelled."""
-        is_away = False
+        is_away = is_begun = False
         while True:
             try:
+                if not is_begun:
+                    await asyncio.to_thread(self.begin)
+                    is_begun = True
                 await self.look()
                 is_away = False
             except TollkeeperError as error:
@@ -69,6 +74,17 @@ class AuditWitness:
                     _log.exception("audit_not_witnessed")
                 is_away = True
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def begin(self) -> None:
+        """Write an entry into the database that names the chain, if none does: without the chain, the audit is faulty.
+
+        Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
+        """
+        chain, _ = self._opened()
+        with self._database.session() as session:
+            if chain.chain not in begun_chains(session):
+                author = Author("control plane", datetime.fromtimestamp(self._now_ns() / 1e9, UTC))
+                begin_change(session, author, WITNESS_BEGINS, chain.chain)
 
     async def look(self) -> int:
         """Vouch for what is new; give how many entries.

@@ -67,7 +67,9 @@ class NewSessionOut(SessionOut):
 
 @router.post("/sign-in", status_code=201, summary="Sign in with a password; the session's token is shown once")
 def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessionOut:
-    """Five failures of an account and twenty from an address are answered at once, further ones with status 429."""
+    """Five failures of an account from an address, twenty from an address, and a hundred of an account are answered at
+    once, further ones with status 429. An address from which the account has signed in is not held to the last bound.
+    """
     limit: SignInLimit = request.app.state.sign_in_limit
     email = body.email.strip().lower()
     address = _caller_of(request, body.address)
@@ -75,7 +77,7 @@ def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessio
     with database.session() as session:
         account = find_account(session, email)
     if not _CHECKS.acquire(timeout=_PATIENCE_SECONDS):
-        limit.succeed(email, address)  # nothing was tried
+        limit.take_back(email, address)
         raise LimitExceeded("too many people sign in at this moment; try again in a few seconds", retry_after_seconds=5)
     try:
         is_right = is_password(

@@ -1,4 +1,8 @@
-"""How often a password may be tried: of one account, and from one address, whatever the account."""
+"""How often a password may be tried: of one account from one address, from one address, and of one account in all.
+
+The first bound is low, so that guesses from elsewhere lock nobody out. The last one is high, and does not hold for an
+address from which the account has signed in lately.
+"""
 
 import threading
 import time
@@ -10,15 +14,18 @@ from typing import Final
 from contracts.errors import LimitExceeded
 from gateway.identity.caller_address import address_of
 
-PER_ACCOUNT: Final = 5  # at once, and then one more every minute
+PER_PAIR: Final = 5  # of one account from one address: at once, and then one more every minute
 PER_ADDRESS: Final = 20
-_SECONDS_EACH: Final = {"account": 60.0, "address": 15.0}
+PER_ACCOUNT: Final = 100  # from anywhere
+_SECONDS_EACH: Final = {"pair": 60.0, "address": 15.0, "account": 15.0}
+_BOUNDS: Final = {"pair": PER_PAIR, "address": PER_ADDRESS, "account": PER_ACCOUNT}
+_KNOWN_SECONDS: Final = 30 * 86_400.0
 _MAX_REMEMBERED: Final = 20_000
 _HOST_BITS: Final = 64  # of an IPv6 address: one line of a home or a server has all of these to itself
 
 
 class SignInLimit:
-    """Counts failures by account and by address; each is forgotten after a while (GCRA). Safe between threads.
+    """Counts failures by account, by address and by both; each is forgotten after a while (GCRA). Safe between threads.
 
     A failure is counted before the password is looked at and taken back where it was right, so that tries at the
     same time are all counted. Of an IPv6 address its /64 counts.
@@ -28,19 +35,19 @@ class SignInLimit:
         self._clock = clock
         self._lock = threading.Lock()
         self._forgotten_at: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._known_until: OrderedDict[str, float] = OrderedDict()  # pairs that have signed in
 
     def begin(self, email: str, address: str) -> None:
         """Count a try. Raises LimitExceeded where there were too many; such a try is not counted."""
         with self._lock:
             now = self._clock()
             waits = 0.0
-            for (kind, subject), bound in (
-                (("account", email), PER_ACCOUNT),
-                (("address", _place(address)), PER_ADDRESS),
-            ):
-                each = _SECONDS_EACH[kind]
+            is_known = self._known_until.get(_pair(email, address), 0.0) > now
+            for kind, subject in _subjects(email, address):
+                if kind == "account" and is_known:
+                    continue
                 forgotten_at = max(self._forgotten_at.get((kind, subject), 0.0), now)
-                waits = max(waits, forgotten_at - now - each * (bound - 1))
+                waits = max(waits, forgotten_at - now - _SECONDS_EACH[kind] * (_BOUNDS[kind] - 1))
             if waits > 0:
                 raise LimitExceeded(
                     f"too many failed sign-ins for this account or from this address; try again in {waits:.0f} seconds",
@@ -49,12 +56,22 @@ class SignInLimit:
             self._move(email, address, now, 1)
 
     def succeed(self, email: str, address: str) -> None:
-        """Take the counted try back: the password was right."""
+        """Take the counted try back: the password was right. The address is known from then on."""
+        with self._lock:
+            now = self._clock()
+            self._move(email, address, now, -1)
+            self._known_until[_pair(email, address)] = now + _KNOWN_SECONDS
+            self._known_until.move_to_end(_pair(email, address))
+            while len(self._known_until) > _MAX_REMEMBERED:
+                self._known_until.popitem(last=False)
+
+    def take_back(self, email: str, address: str) -> None:
+        """Take the counted try back: nothing was tried."""
         with self._lock:
             self._move(email, address, self._clock(), -1)
 
     def _move(self, email: str, address: str, now: float, tries: int) -> None:
-        for key in (("account", email), ("address", _place(address))):
+        for key in _subjects(email, address):
             until = max(self._forgotten_at.get(key, 0.0), now) + tries * _SECONDS_EACH[key[0]]
             if until > now:
                 self._forgotten_at[key] = until
@@ -63,6 +80,14 @@ class SignInLimit:
                 self._forgotten_at.pop(key, None)
         while len(self._forgotten_at) > _MAX_REMEMBERED:
             self._forgotten_at.popitem(last=False)
+
+
+def _subjects(email: str, address: str) -> tuple[tuple[str, str], ...]:
+    return ("pair", _pair(email, address)), ("address", _place(address)), ("account", email)
+
+
+def _pair(email: str, address: str) -> str:
+    return f"{email} {_place(address)}"
 
 
 def _place(text: str) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field, StringConstraints
 
 from backends.control import admin_tokens
-from backends.control.admin_tokens import TOKEN_PREFIX, ListedToken, NewToken
+from backends.control.admin_tokens import TOKEN_ID_PREFIX, TOKEN_PREFIX, ListedToken, NewToken
 from contracts.control import Role
 from contracts.keys import KEY_RANDOM_BYTES
 from gateway.control.access import Admin
@@ -31,13 +31,16 @@ class TokenBody(Body):
     role: Role
     tenant: Slug | None = Field(default=None, description="Reaches only this tenant; null: all")
     team: Slug | None = Field(default=None, description="Reaches only this team of it: for team leads")
-    expires_at: Moment | None = Field(default=None, description="Refused from then on; null: never")
+    expires_at: Moment | None = Field(
+        default=None, description="Refused from then on; null: with the token that makes it, else never"
+    )
 
 
 class TokenOut(Resource):
     """A token, without its secret. `hint` is the last four characters of it.
 
-    `account_id` is the account that made it and with which it ends; empty: the installation's owner. `refused` says
+    `account_id` is the account that made it and with which it ends; empty: the installation's owner. `parent_id` is the
+    token that made it, with which it ends as well; empty: none. `refused` says
     why it does not work now; empty: it does.
     """
 
@@ -52,6 +55,7 @@ class TokenOut(Resource):
     revoked_at: datetime | None
     account_id: str
     refused: str
+    parent_id: str = ""
 
     @classmethod
     def of(cls, listed: ListedToken) -> Self:
@@ -72,8 +76,9 @@ class NewTokenOut(TokenOut):
 
 @router.post("", status_code=201, summary="Create an admin token; its secret is shown once")
 def create(body: TokenBody, author: Admin, database: Database, request: Request) -> NewTokenOut:
-    """No role above one's own, and from within a tenant only for that. It ends with the account that makes it."""
-    new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at, author.account_id)
+    """No role above one's own, and from within a tenant only for that. It ends with the account or token making it."""
+    parent = author.id if author.id.startswith(TOKEN_ID_PREFIX) else ""
+    new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at, author.account_id, parent)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
     pepper: bytes = request.app.state.key_pepper
     with database.session() as session:
@@ -96,7 +101,7 @@ def get(token: TokenPath, author: Admin, database: Database) -> TokenOut:
         return TokenOut.of(admin_tokens.get_token(session, token, author.at, tenant_id=author.tenant_id))
 
 
-@router.delete("/{token}", summary="Revoke an admin token at once")
+@router.delete("/{token}", summary="Revoke an admin token at once, and those made with it")
 def revoke(token: TokenPath, author: Admin, database: Database) -> TokenOut:
     """The token stays listed with its `revoked_at`; it cannot be brought back."""
     with database.session() as session:
@@ -106,4 +111,4 @@ def revoke(token: TokenPath, author: Admin, database: Database) -> TokenOut:
 def _fields_of(listed: ListedToken) -> dict[str, Any]:
     token = listed.token
     row = {name: getattr(token, name) for name in _OF_ROW}
-    return {**row, "account_id": token.user_id, "refused": listed.refused}
+    return {**row, "account_id": token.user_id, "refused": listed.refused, "parent_id": token.parent_id}

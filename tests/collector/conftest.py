@@ -21,6 +21,7 @@ from contracts.usage import Usage
 from tests.ports import find_free_port, find_free_ports
 
 PATIENCE_SECONDS = 20.0
+RECORD_KEY = "the key that gateways of these tests sign with"
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
@@ -56,7 +57,7 @@ def make_request_record(**changes: Any) -> RequestRecord:
 
 def packed_batch(batch_id: str, *records: RequestRecord) -> bytes:
     packed = [(EVENT_NAMES[type(record)], record.started_at_ns, encode_record(record)) for record in records]
-    return build_export_request(batch_id, "tollkeeper-gateway", packed)
+    return build_export_request(batch_id, "tollkeeper-gateway", packed, RECORD_KEY.encode())
 
 
 class CollectorProcess:
@@ -67,6 +68,7 @@ class CollectorProcess:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},
             "TOLLKEEPER_DATA": str(data),
+            "TOLLKEEPER_RECORD_SIGNING_KEY": RECORD_KEY,
             "TOLLKEEPER_COLLECTOR_PORT": str(self.port),
             "TOLLKEEPER_COLLECTOR_HEALTH_PORT": str(self.health_port),
             "TOLLKEEPER_OTLP_GRPC_PORT": str(self.grpc_port),

@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from backends.otlp import TRACES_PATH, build_export_request, rejected_records
 from contracts.gaps import pack_gaps
+from tests.collector.conftest import RECORD_KEY
 
 Make = Callable[..., Any]
 
@@ -125,7 +126,8 @@ def test_records_that_can_never_be_read_are_told_as_partial_success(
 ) -> None:
     collector = start_collector()
     good = batch_of("b1", request_record())
-    bad = build_export_request("b1", "g", [("tollkeeper.request", 1, b"junk"), ("tollkeeper.nonsense", 1, b"")])
+    junk = [("tollkeeper.request", 1, b"junk"), ("tollkeeper.nonsense", 1, b"")]
+    bad = build_export_request("b1", "g", junk, RECORD_KEY.encode())
     response = collector.post(good + bad)  # protobuf messages merge by concatenation
     assert response.status_code == 200
     assert rejected_records(response.content) == (2, "2 of 3 records cannot be read")

@@ -23,6 +23,7 @@ from backends.store.client import StoreClient
 from backends.store.columns import STORE_TYPES
 from contracts.identity import Identity
 from contracts.names import LOGS, METRICS, TRACES
+from tests.collector.conftest import RECORD_KEY
 
 Make = Callable[..., Any]
 
@@ -249,7 +250,7 @@ def test_one_broken_record_does_not_hold_up_the_others(
     batch_id = str(uuid.uuid4())
     good = batch_of(batch_id, request_record(who=Identity(tenant)), request_record(who=Identity(tenant)))
     unfit = batch_of(batch_id, request_record(who=Identity(tenant), status=-1))
-    junk = build_export_request(batch_id, "g", [("tollkeeper.request", 1, b"junk")])
+    junk = build_export_request(batch_id, "g", [("tollkeeper.request", 1, b"junk")], RECORD_KEY.encode())
     response = collector.post(good + junk + unfit)
     assert response.status_code == 200
     eventually(lambda: collector.health()["spool_bytes"] == 0, "the export")

@@ -40,7 +40,9 @@ class Road:
             self.journal.append(record.started_at_ns, encode_record(record))
 
     def shipper(self) -> Shipper:
-        made = Shipper(self.journal, self.directory, f"http://127.0.0.1:{self.collector.port}", lambda: uuid7(10**18))
+        made = Shipper(
+            self.journal, self.directory, f"http://127.0.0.1:{self.collector.port}", lambda: uuid7(10**18), b"key"
+        )
         self.shippers.append(made)
         return made
 

@@ -54,7 +54,7 @@ async def acknowledge(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 async def ship(journal: Journal, directory: Path) -> int:
     collector = await asyncio.start_server(acknowledge, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{collector.sockets[0].getsockname()[1]}"
-    shipper = Shipper(journal, directory, url, lambda: uuid7(time.time_ns()))
+    shipper = Shipper(journal, directory, url, lambda: uuid7(time.time_ns()), b"key")
     await shipper.flush(within_seconds=20.0)
     collector.close()
     return shipper.shipped_records

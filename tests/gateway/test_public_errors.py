@@ -111,7 +111,8 @@ async def test_over_http_the_caller_sees_the_model_and_the_operators_log_has_the
     answer = await gateway.ask(gateway.request({"model": "assistant", **PATHS[path]}, path=path))
     said = answer.body.decode()
     assert answer.status >= 429 and "'assistant'" in said and answer.headers["x-request-id"] in said
-    assert not any(leak in said for leak in ("u1", "shard-7", "127.0.0.1", str(upstream.port)))
+    known = said.replace(answer.headers["x-request-id"], "")
+    assert not any(leak in known for leak in ("u1", "shard-7", "127.0.0.1", str(upstream.port)))
     told = [one for one in caplog.records if one.getMessage() == "target failed"]
     assert told and told[-1].request_id == answer.headers["x-request-id"]
     assert told[-1].target == "u1" and told[-1].reason
@@ -127,7 +128,8 @@ async def test_an_address_that_does_not_answer_is_not_named(start_gateway, kit):
     for name, streams in (("m0", False), ("m0", True), ("m1", False), ("m1", True)):
         answer = await gateway.chat(model=name, stream=streams)
         assert answer.status >= 502 and f"'{name}'" in answer.error["message"]
-        assert not any(leak in answer.body.decode() for leak in ("127.0.0.1", "nowhere", "sock", "e1", "u1"))
+        said = answer.body.decode().replace(answer.headers["x-request-id"], "")
+        assert not any(leak in said for leak in ("127.0.0.1", "nowhere", "sock", "e1", "u1"))
 
 
 async def test_a_stream_that_breaks_names_no_place_in_its_last_event(start_gateway, kit, upstream):

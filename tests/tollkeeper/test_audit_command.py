@@ -88,8 +88,59 @@ def test_what_is_as_it_was_written_is_said_to_be_sound(data: Path) -> None:
         "control database": 5,
     }
     assert "sound" in run(data, "verify").stdout
-    shutil.rmtree(audit_root(data) / "control")
-    assert "nothing outside of the database vouches" in run(data, "verify").stdout
+
+
+def fault_of(data: Path) -> dict[str, Any]:
+    status, found = verified(data)
+    (fault,) = [place["fault"] for place in found["places"] if place["fault"]]
+    assert status == 1 and not found["is_sound"]
+    return dict(fault)
+
+
+@pytest.mark.parametrize("rows_cut", [0, 3])
+@pytest.mark.parametrize("removed", ["control", ""])
+def test_a_removed_witness_is_a_fault(data: Path, removed: str, rows_cut: int) -> None:
+    shutil.rmtree(audit_root(data) / removed)
+    if rows_cut:
+        wrong(data, f"DELETE FROM audit WHERE id > {5 - rows_cut}")
+    fault = fault_of(data)
+    assert fault["place"] == "control database" and "no chain vouches" in fault["what"]
+    assert run(data, "accept-restore", "--reason", "the volume of audit/ was lost").exit_code == 0
+    status, found = verified(data)
+    assert status == 0, found
+    assert any("the volume of audit/ was lost" in note for place in found["places"] for note in place["notes"])
+
+
+def test_a_removed_witness_stays_a_fault_when_the_control_plane_begins_another(
+    migrated_sqlite: Path, tmp_path: Path
+) -> None:
+    environment = {"TOLLKEEPER_DATABASE_URL": f"sqlite:///{tmp_path / 'control.db'}"}
+
+    def verify(data: Path) -> Result:
+        return CliRunner().invoke(app, ["audit", "verify", "--data", str(data)], env=environment)
+
+    with announced(migrated_sqlite, tmp_path) as data:
+        pass
+    assert verify(data).exit_code == 0
+    with sqlite3.connect(tmp_path / "control.db") as database:
+        database.execute("DROP TRIGGER audit_loses_none")
+        database.execute("DELETE FROM audit WHERE id > (SELECT max(id) - 3 FROM audit)")
+    database.close()
+    shutil.rmtree(audit_root(data))
+    assert verify(data).exit_code == 1
+    wiped = tmp_path / "wiped.db"
+    shutil.move(tmp_path / "control.db", wiped)
+    with announced(wiped, tmp_path):
+        pass
+    done = verify(data)
+    assert done.exit_code == 1 and "is gone" in done.stderr, done.output
+    accepted = ["audit", "accept-restore", "--reason", "a drill", "--data", str(data)]
+    assert CliRunner().invoke(app, accepted, env=environment).exit_code == 0
+    assert verify(data).exit_code == 0
+    shutil.move(tmp_path / "control.db", wiped)
+    with announced(wiped, tmp_path):
+        pass
+    assert verify(data).exit_code == 0, "the chain that begins with the acceptance vouches"
 
 
 def test_a_changed_row_is_named(data: Path) -> None:

@@ -1,5 +1,6 @@
 """`tollkeeper up` with the real processes: ready, refused twice, restarted, ended, and gone when killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -100,6 +101,41 @@ def assert_revocable(up: Up) -> None:
         up.until(lambda: status() == 200, PATIENCE_SECONDS)
         assert client.delete(f"{keys}/{made['id']}", headers=admin).status_code == 200
         up.until(lambda: status() == 401, PATIENCE_SECONDS)
+
+
+def too_open(data: Path) -> list[str]:
+    """Return what below a data directory, itself included, others than its owner may use."""
+    found = []
+    for path in (data, *data.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # the store merges and deletes meanwhile
+            mode = path.lstat().st_mode
+            if not path.is_symlink() and mode & 0o077:
+                found.append(f"{oct(mode & 0o777)} {path.relative_to(data)}")
+    return found
+
+
+def ask(up: Up) -> None:
+    key = (up.data / "secrets" / "demo_key").read_text().strip()
+    body = {"model": "scripted-1", "messages": [{"role": "user", "content": "Hello"}]}
+    url, bearer = f"http://127.0.0.1:{up.base}/v1/chat/completions", {"Authorization": f"Bearer {key}"}
+    assert httpx.post(url, json=body, headers=bearer, trust_env=False, timeout=30).status_code == 200
+
+
+@pytest.mark.alone
+@pytest.mark.e2e
+def test_all_below_the_data_directory_is_for_its_owner_alone_and_mended_at_start(up: Up) -> None:
+    up.start()
+    ask(up)
+    assert too_open(up.data) == []
+    up.stop()
+    for path in (up.data, *up.data.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    mine = up.data / "notes.txt"
+    mine.touch(mode=0o644)
+    mine.chmod(0o644)
+    up.start()
+    ask(up)
+    assert too_open(up.data) == ["0o644 notes.txt"], "what is not ours stays as it is"
 
 
 @pytest.mark.alone

@@ -66,6 +66,7 @@ def control_database_url(request: pytest.FixtureRequest, founded: Callable[[str]
     if "owner" in request.fixturenames:
         made = founded(request.param)
         shutil.copytree(made.secrets, tmp_path / "secrets")
+        shutil.copytree(made.secrets.parent / "audit", tmp_path / "audit")
         template = made.database
     else:
         template = "test_1" if server is not None else str(request.getfixturevalue("migrated_sqlite"))

@@ -21,7 +21,7 @@ from backends.control.user_sessions import MAX_SESSIONS, begin_session, find_ses
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import AuthenticationFailed, LimitExceeded, PermissionDenied
 from gateway.control import sessions
-from gateway.control.sign_in_limit import PER_ACCOUNT, PER_ADDRESS, SignInLimit
+from gateway.control.sign_in_limit import PER_ACCOUNT, PER_ADDRESS, PER_PAIR, SignInLimit
 from tests.gateway.control.conftest import AsRole
 
 pytestmark = [
@@ -272,9 +272,9 @@ def test_neither_passwords_nor_tokens_stand_in_the_audit(owner: TestClient) -> N
     assert not any(PASSWORD in entry or token in entry for entry in entries)
 
 
-def test_guesses_are_bounded_by_account_whatever_the_address(owner: TestClient) -> None:
+def test_guesses_of_an_account_from_one_address_are_bounded(owner: TestClient) -> None:
     make(owner)
-    for _ in range(PER_ACCOUNT):
+    for _ in range(PER_PAIR):
         assert sign_in(owner, password="not the password").status_code == 401
     refused = sign_in(owner)
     assert error_of(refused) == (429, "rate_limit_exceeded")
@@ -284,10 +284,10 @@ def test_guesses_are_bounded_by_account_whatever_the_address(owner: TestClient) 
 def test_a_right_password_is_no_failure_and_waiting_as_told_helps() -> None:
     now = [1_000.0]
     limit = SignInLimit(clock=lambda: now[0])
-    for _ in range(3 * PER_ACCOUNT):
+    for _ in range(3 * PER_PAIR):
         limit.begin("ada", "here")
         limit.succeed("ada", "here")
-    for _ in range(PER_ACCOUNT):
+    for _ in range(PER_PAIR):
         limit.begin("ada", "here")
     with pytest.raises(LimitExceeded) as refused:
         limit.begin("ada", "here")
@@ -297,6 +297,27 @@ def test_a_right_password_is_no_failure_and_waiting_as_told_helps() -> None:
         limit.begin("ada", "here")
     now[0] += 0.001
     limit.begin("ada", "here")
+
+
+def test_guesses_from_elsewhere_lock_nobody_out(owner: TestClient) -> None:
+    make(owner)
+    for number in range(3 * PER_PAIR):
+        stranger = TestClient(owner.app, client=(f"198.51.100.{number % 2}", 50000))
+        assert sign_in(stranger, password="not the password").status_code in (401, 429)
+    assert sign_in(stranger).status_code == 429
+    assert sign_in(owner).status_code == 201
+
+
+def test_guesses_of_an_account_from_everywhere_are_bounded_but_for_addresses_that_it_signs_in_from() -> None:
+    limit = SignInLimit(clock=lambda: 5.0)
+    limit.begin("ada", "at home")
+    limit.succeed("ada", "at home")
+    for number in range(PER_ACCOUNT):
+        limit.begin("ada", f"address {number}")
+    with pytest.raises(LimitExceeded):
+        limit.begin("ada", "another address")
+    limit.begin("ada", "at home")
+    limit.begin("somebody else", "another address")
 
 
 def test_guesses_are_bounded_by_address_whatever_the_account() -> None:

@@ -1,5 +1,6 @@
 """An admin token is never more than the account that made it: it ends with that, and is refused while that is less."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_token_ends_with_its_account(owner: TestClient) -> None:
     assert state(owner, mine) == state(owner, by_token) == (401, "revoked")
     assert state(owner, owners) == (200, "")
     told = owner.get("/v1/audit", params={"action": "user.delete"}).json()["data"][0]["detail"]
-    assert told == {"tokens": sorted((mine["id"], by_token["id"]))}
+    assert sorted(told["tokens"]) == sorted((mine["id"], by_token["id"]))
     again, _ = sign_in_as(owner, "ann@example.com", "admin")
     assert again["id"] != account["id"] and state(owner, mine) == (401, "revoked")  # a name is no account
 
@@ -92,3 +93,45 @@ def test_a_migration_finds_the_accounts_of_tokens(owner: TestClient, control_dat
     anns = {token for token, user in found.items() if user == account["id"]}
     assert anns >= {wide["id"], bound["id"], by_token["id"]} and len(anns) == 4  # and the one it was made with
     assert found[owners["id"]] == found[bobs["id"]] == found[by_bobs["id"]] == "" and len(found) == 7
+
+
+def test_a_token_is_revoked_with_the_one_that_made_it(owner: TestClient) -> None:
+    parent, other = token_of(owner), token_of(owner)
+    child = token_of(bearing(owner, parent["secret"]))
+    grandchild = token_of(bearing(owner, child["secret"]), "finance")
+    assert (parent["parent_id"], child["parent_id"], grandchild["parent_id"]) == ("", parent["id"], child["id"])
+    assert state(owner, child) == state(owner, grandchild) == (200, "")
+    assert owner.delete(f"/v1/tokens/{parent['id']}").status_code == 200
+    assert state(owner, child) == state(owner, grandchild) == (401, "revoked")
+    assert state(owner, other) == (200, "")
+    told = owner.get("/v1/audit", params={"action": "token.revoke"}).json()["data"][0]["detail"]
+    assert told == {"tokens": [child["id"], grandchild["id"]]}
+
+
+def test_a_token_ends_no_later_than_the_one_that_made_it(owner: TestClient, control_database: ControlDatabase) -> None:
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    parent = owner.post("/v1/tokens", json={"name": "short", "role": "admin", "expires_at": ends.isoformat()}).json()
+    bearer = bearing(owner, parent["secret"])
+    child = token_of(bearer)
+    assert datetime.fromisoformat(child["expires_at"]) == ends
+    for seconds, status in ((-1, 201), (0, 201), (1, 400)):
+        wanted = (ends + timedelta(seconds=seconds)).isoformat()
+        made = bearer.post("/v1/tokens", json={"name": "job", "role": "admin", "expires_at": wanted})
+        assert made.status_code == status, made.text
+    assert made.json()["error"]["param"] == "expires_at"
+    with control_database.session() as session:  # as a version did that did not know parents, and an hour later
+        session.execute(text("UPDATE admin_tokens SET expires_at = NULL WHERE id = :id"), {"id": child["id"]})
+        past = {"id": parent["id"], "at": datetime.now(UTC).replace(tzinfo=None) - timedelta(hours=2)}
+        session.execute(text("UPDATE admin_tokens SET expires_at = :at WHERE id = :id"), past)
+    assert state(owner, child) == (401, "the token that made it has expired")
+
+
+def test_a_migration_finds_the_parents_of_tokens(owner: TestClient, control_database: ControlDatabase) -> None:
+    parent = token_of(owner)
+    child = token_of(bearing(owner, parent["secret"]), "finance", "acme")
+    config = alembic_config()
+    config.attributes["database"] = control_database
+    command.downgrade(config, "0016")
+    command.upgrade(config, "head")
+    assert owner.get(f"/v1/tokens/{child['id']}").json()["parent_id"] == parent["id"]
+    assert owner.get(f"/v1/tokens/{parent['id']}").json()["parent_id"] == ""

@@ -1,6 +1,7 @@
 """OpenAI's Files API with OpenAI's SDK: what is uploaded comes back, to its owner and to nobody else."""
 
 import asyncio
+import json
 import sqlite3
 import time
 
@@ -11,11 +12,14 @@ from backends.objects.database import ObjectsDatabase
 from contracts.files import PIECE_BYTES
 
 OTHER, PROJECT, WIDE = "tk-" + "B" * 43, "tk-" + "C" * 43, "tk-" + "D" * 43
+RED, BLUE = "tk-" + "E" * 43, "tk-" + "F" * 43
 KEYS = [
     {"key": "tk-" + "A" * 43, "tenant": "acme", "team": "core", "project": "apollo", "id": "key_1"},
     {"key": OTHER, "tenant": "globex", "id": "key_2"},
     {"key": PROJECT, "tenant": "acme", "team": "core", "project": "gemini", "id": "key_3"},
     {"key": WIDE, "tenant": "acme", "id": "key_4"},
+    {"key": RED, "tenant": "acme", "team": "core", "id": "key_5"},
+    {"key": BLUE, "tenant": "acme", "team": "blue", "id": "key_6"},
 ]
 
 
@@ -97,6 +101,29 @@ async def test_a_file_is_its_project_s_and_its_tenant_s_alone(gateway):
     assert [file.id async for file in wide.files.list()] == [mine.id], "a key of no project sees all of its tenant's"
     tenants = await upload(wide)
     assert (await error_of(gateway.sdk().files.retrieve(tenants.id))).status_code == 404
+
+
+async def test_a_key_of_a_team_sees_nothing_of_another_team(gateway):
+    mine, of_team, of_tenant = [await upload(gateway.sdk(key)) for key in (KEYS[0]["key"], RED, WIDE)]
+    assert {file.id async for file in gateway.sdk(RED).files.list()} == {mine.id, of_team.id}
+    assert {file.id async for file in gateway.sdk(WIDE).files.list()} == {mine.id, of_team.id, of_tenant.id}
+    blue = gateway.sdk(BLUE)
+    assert [file async for file in blue.files.list()] == []
+    for hidden in (mine, of_team, of_tenant):
+        for call in (blue.files.retrieve(hidden.id), blue.files.content(hidden.id), blue.files.delete(hidden.id)):
+            assert (await error_of(call)).status_code == 404
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
+    body = {"model": "scripted-1", "messages": [{"role": "user", "content": "Hello"}]}
+    wanted = await upload(gateway.sdk(RED), json.dumps({**line, "body": body}).encode() + b"\n")
+    batch = await gateway.sdk(RED).batches.create(
+        input_file_id=wanted.id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    assert [found async for found in blue.batches.list()] == []
+    for call in (blue.batches.retrieve(batch.id), blue.batches.cancel(batch.id)):
+        assert (await error_of(call)).status_code == 404
+    while (found := await gateway.sdk(RED).batches.retrieve(batch.id)).status not in ("completed", "failed"):
+        await asyncio.sleep(0.05)
+    assert found.status == "completed", "the team's key pays for its batch"
 
 
 async def test_a_key_without_the_endpoint_is_refused(start_gateway, kit):

@@ -1,0 +1,67 @@
+"""Files below the data directory are for their owner alone: 0600, directories 0700.
+
+Every process calls `keep_private` before it writes anything. From then on what it makes is private by its umask, and
+what an earlier version left more open is mended.
+"""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_UMASK: Final = 0o077
+_OTHERS: Final = 0o077
+# What an installation keeps in its data directory, by how the names begin. Anything else there is not ours to change.
+_OURS: Final = (
+    *("control.db", "objects.db", "store", "journal", "sent-requests", "budgets", "spool", "audit", "run", "secrets"),
+    *("rollouts.json", "windows.msgpack", "exports", "backups"),
+)
+
+
+def keep_private(data: Path) -> None:
+    """Make what this process writes from now on private, and mend what lies in the data directory.
+
+    The directory itself is mended only if nothing else is likely to need it: it is ours, not shared (sticky), and
+    neither the root, the home nor the current directory.
+    """
+    os.umask(_UMASK)
+    if not data.is_dir():
+        return
+    with contextlib.suppress(OSError):
+        found = data.stat()
+        place = data.resolve()
+        is_dedicated = not found.st_mode & stat.S_ISVTX and place not in (Path("/"), _home(), Path.cwd())
+        if is_dedicated:
+            _close(place, found)
+        for entry in os.scandir(place):
+            if entry.name.startswith(_OURS):
+                _mend(entry)
+
+
+def close_file(path: Path) -> None:
+    """Take a file's rights from everybody but its owner, if it is there and ours."""
+    with contextlib.suppress(OSError):
+        _close(path, path.stat())
+
+
+def _mend(entry: os.DirEntry[str]) -> None:
+    with contextlib.suppress(OSError):  # it is gone by now, or another user's, who has to mend it
+        if entry.is_symlink():
+            return
+        _close(Path(entry.path), entry.stat(follow_symlinks=False))
+        if entry.is_dir(follow_symlinks=False):
+            for each in os.scandir(entry.path):
+                _mend(each)
+
+
+def _close(path: Path, found: os.stat_result) -> None:
+    if found.st_mode & _OTHERS:
+        os.chmod(path, stat.S_IMODE(found.st_mode) & ~_OTHERS)
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user without one
+        return None

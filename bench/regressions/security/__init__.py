@@ -1,0 +1,1 @@
+"""Walls between who uses an installation and its books, files and tokens."""

@@ -1,0 +1,39 @@
+"""The proof of origin: only a gateway's signature lets `tollkeeper.*` records into the books."""
+
+from backends.otlp import string_attribute
+from collector.arrival import Arrival
+from contracts.errors import AuthenticationFailed
+from contracts.names import BATCH_ID, BATCH_SIGNATURE
+from contracts.record_signature import digest_of_records, is_signature_of
+
+
+class RecordOrigin:
+    """An `ArrivalStep` that refuses requests with records of gateways that no gateway of this installation signed."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def admit(self, arrival: Arrival) -> None:
+        """Raise AuthenticationFailed (401, code unsigned_records) if a part has records of ours and no valid signature.
+
+        The whole request is refused, and can be sent again: a gateway with another key keeps its records meanwhile.
+        """
+        processor = arrival.processor
+        for part in arrival.parts:
+            ours = [
+                (record.event_name, record.time_unix_nano, record.body.bytes_value)
+                for record in processor.records_of(part)
+                if processor.is_ours(record)
+            ]
+            if not ours:
+                continue
+            # As the batch is named further on: of two attributes of a name, the first.
+            signature, batch_id = (string_attribute(part.resource, name) for name in (BATCH_SIGNATURE, BATCH_ID))
+            if not is_signature_of(signature, self._key, batch_id, digest_of_records(ours)):
+                raise AuthenticationFailed(
+                    f"{len(ours)} records are named tollkeeper.* and "
+                    f"{'their signature is another one' if signature else 'are not signed'}: only gateways send those. "
+                    "Name other events differently; a gateway needs the collector's secrets/record_signing_key "
+                    "(TOLLKEEPER_RECORD_SIGNING_KEY)",
+                    code="unsigned_records",
+                )

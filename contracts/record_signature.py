@@ -1,0 +1,34 @@
+"""How the collector knows that a batch of records is a gateway's: a signature with a secret that both have.
+
+It is over the batch id and the records themselves, not the bytes on the wire, so that it holds over HTTP and gRPC, in
+protobuf and JSON, and behind another collector that merges several requests into one.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Final
+
+SIGNING_KEY: Final = "record_signing_key"  # the name of the secret file
+_PURPOSE: Final = b"tollkeeper records 1\n"
+
+
+def digest_of_records(records: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """Return a digest of records in their order: event name, time in Unix nanoseconds, packed record."""
+    digest = hashlib.sha256()
+    for event_name, time_unix_nano, packed in records:
+        name = event_name.encode()
+        digest.update(b"%d %d %d\n" % (len(name), time_unix_nano, len(packed)))
+        digest.update(name)
+        digest.update(packed)
+    return digest.digest()
+
+
+def signature_of_batch(key: bytes, batch_id: str, digest: bytes) -> str:
+    """Return HMAC-SHA-256 over a batch's id and the digest of its records, in hexadecimal."""
+    return hmac.digest(key, _PURPOSE + digest + batch_id.encode(), hashlib.sha256).hex()
+
+
+def is_signature_of(signature: str, key: bytes, batch_id: str, digest: bytes) -> bool:
+    """Say whether a signature is the one that this key gives."""
+    return hmac.compare_digest(signature.encode(), signature_of_batch(key, batch_id, digest).encode())
