@@ -11,6 +11,7 @@ BENCHMARKS: Final = (
     "engine",
     "engine_wire",
     "engine_gpu",
+    "gpu_cancelled",
     "identity",
     "admission",
     "fairness",

@@ -62,7 +62,9 @@ def differing_rollups(
 
 def _pair(snapshot: StoreSnapshot, view: RollupView, source: StoreTable, target: StoreTable) -> _Pair:
     def asked_of_clone(found: re.Match[str]) -> str:
-        return f"FROM (SELECT * FROM {snapshot.rows_of(source)}) AS {found['alias'] or source.name}"
+        # Views read columns that are expressions over others, such as `price_state`, which * leaves out.
+        rows = f"SELECT * FROM {snapshot.rows_of(source)} SETTINGS asterisk_include_alias_columns = 1"
+        return f"FROM ({rows}) AS {found['alias'] or source.name}"
 
     named = rf"\bFROM (?:`?\w+`?\.)?`?{source.name}`?(?! *\()\b(?:\s+AS\s+(?P<alias>\w+))?"
     base = re.sub(named, asked_of_clone, view.select)
