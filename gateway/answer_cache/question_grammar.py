@@ -105,6 +105,8 @@ def read_grammar(tokens: list[Token], lists: Lists) -> Grammar:
 
 def _kind(tokens: list[Token], place: int, lists: Lists) -> str:
     word = tokens[place].folded
+    if word in lists.question_words and word in lists.past:
+        return ""  # "was" is "what" in German
     if word in _HOW:
         following = tokens[place + 1].folded if place + 1 < len(tokens) else ""
         return "amount" if following in _AMOUNT else "how"

@@ -40,6 +40,7 @@ class Lists(msgspec.Struct, frozen=True):
     movable: frozenset[str]
     movable_starts: frozenset[str]
     to_or_for: frozenset[str]
+    before_infinitive: frozenset[str]
     permission: frozenset[str]
     obligation: frozenset[str]
     auxiliaries: frozenset[str]
@@ -101,6 +102,7 @@ def question_lists(*, is_ascii: bool) -> Lists:
         movable=words("movable"),
         movable_starts=words("movable_starts"),
         to_or_for=words("to_or_for"),
+        before_infinitive=words("before_infinitive"),
         permission=words("permission"),
         obligation=words("obligation"),
         auxiliaries=words("auxiliaries"),

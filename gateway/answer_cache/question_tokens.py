@@ -8,7 +8,7 @@ import msgspec
 from gateway.answer_cache.question_lists import Lists
 
 # Words with their inner apostrophes; "C++", "C#"; and what ends a phrase, such as a possessive. Figures are compared by the fingerprint.
-_TOKENS: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:\+\+|#)?|[,;:.!?\n()']")
+_TOKENS: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:\+\+|#)?|[,;:.!?\n()'`]")
 _POSSESSIVE: Final = re.compile(r"\b([^\W\d_]+)(?:'s|(?<=s)')\s+(?=[^\W\d_])")
 _IS: Final = re.compile(r"\b(what|who|where|when|why|how|which|that|there|here|it|he|she|let|one)'s\b", re.IGNORECASE)
 _INVERTED: Final = re.compile(r"-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles|ce|moi)\b", re.IGNORECASE)
@@ -24,17 +24,25 @@ class Token(msgspec.Struct, frozen=True, gc=False):
     is_name: bool = False  # with a capital where a sentence does not ask for one
     is_acronym: bool = False
     is_mark: bool = False  # punctuation
+    is_owner: bool = False  # the "of" before an owner: "of Anna 's house"
 
 
 def tokens_of(text: str, lists: Lists) -> list[Token]:
     """Return the tokens of a text, without an opening that asks for an answer and says nothing of what is asked."""
-    text = _IS.sub(r"\1 is", text)
+    text = _IS.sub(r"\1 is", text.replace("`", " "))
     text = _ELIDED.sub("", _INVERTED.sub("", _without_opening(text, lists)))
-    text = _POSSESSIVE.sub(r"of \1 ' ", text)  # "France's capital" is the capital of France
+    text = _POSSESSIVE.sub(r"`of \1 ' ", text)  # "France's capital" is the capital of France
     is_shouted = text.isupper()
     found: list[Token] = []
-    begins = True
+    begins, is_owner = True, False
     for written in _TOKENS.findall(text):
+        if written == "`":
+            is_owner = True
+            continue
+        if is_owner:
+            found.append(Token(written, is_owner=True))
+            is_owner = False
+            continue
         if not written[0].isalpha():
             found.append(Token(written, is_mark=True))
             begins = begins or written not in ",;()'"

@@ -47,6 +47,7 @@ class _Word(msgspec.Struct, frozen=True, gc=False):
 class _Question(msgspec.Struct, frozen=True):
     words: tuple[_Word, ...]
     grammar: Grammar
+    surfaces: frozenset[str]  # all words as written, without capitals
 
 
 def may_share_answer(first: str, second: str) -> bool:
@@ -69,7 +70,7 @@ def may_share_answer(first: str, second: str) -> bool:
     if ours and theirs:
         return False
     here, there = _aligned(one.words, two.words)
-    return _is_same_order(here, there)
+    return _is_same_order(here, there, one.surfaces)
 
 
 def _has_other_tense(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
@@ -98,17 +99,21 @@ def _read(text: str) -> _Question:
         # It is as far from here to there as from there to here.
         tokens = [Token("do") if token.folded in _BETWEEN else token for token in tokens]
     grammar = read_grammar(tokens, lists)
-    return _Question(_words_of(with_plain_order(tokens, lists), lists), grammar)
+    return _Question(_words_of(with_plain_order(tokens, lists), lists), grammar, frozenset(token.folded for token in tokens))
 
 
 def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
     words: list[_Word] = []
-    role, phrases, sentence, opens, case = "", 0, 0, True, ""
+    role, phrases, number, sentence, opens, case = "", 0, 0, 0, True, ""
+    owned = ("", 0)  # role and phrase of what stands behind an owner
     for place, token in enumerate(tokens):
         folded = token.folded
         if token.is_mark:
             sentence += token.folded in ".!?\n"
-            role, opens = "", folded != POSSESSIVE
+            if folded == POSSESSIVE:
+                (role, number), opens = owned, False
+            else:
+                role, opens = "", True
             continue
         if not token.is_acronym:
             if folded in lists.conjunctions:
@@ -123,13 +128,19 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
                 role, opens = "", True
                 continue
             if folded in lists.roles:
-                role, phrases, opens = lists.roles[folded], phrases + 1, True
+                if token.is_owner:
+                    owned = (role, number)
+                phrases += 1
+                number, role, opens = phrases, lists.roles[folded], True
+                if role in ("to", "of", "for") and _is_before_verb(tokens, place, lists):
+                    role = ""
                 if folded not in lists.turning:
                     continue
                 words.append(_Word(folded, "", True, folded, sentence=sentence))
                 continue
             if folded in lists.movable or (folded in lists.movable_starts and _is_time(tokens, place + 1, lists)):
-                role, phrases, opens = MOVABLE, phrases + 1, True
+                phrases += 1
+                number, role, opens = phrases, MOVABLE, True
             elif role == MOVABLE and folded not in lists.units:
                 role = ""
             if folded in lists.fillers and role != MOVABLE:
@@ -148,7 +159,7 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
                 is_telling,
                 folded,
                 role,
-                phrases if role else 0,
+                number if role else 0,
                 sentence,
                 folded in lists.harmless,
                 opens,
@@ -158,6 +169,15 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
         )
         opens, case = False, ""
     return tuple(words)
+
+
+def _is_before_verb(tokens: list[Token], place: int, lists: Lists) -> bool:
+    """Return whether a preposition stands before a verb: "the way to learn", "the way of learning"."""
+    if tokens[place].folded == "to":
+        before = tokens[place - 1].folded if place else ""
+        return before in lists.before_infinitive
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    return following is not None and len(following.folded) > 5 and following.folded.endswith("ing")
 
 
 def _is_time(tokens: list[Token], place: int, lists: Lists) -> bool:
@@ -289,7 +309,7 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int
     return 0
 
 
-def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
+def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str]) -> bool:
     """Return whether the words that stand in both come in an order that leaves the meaning as it is.
 
     Words after "from", "to", "than" and their like must follow the same one in both. A phrase with "in", "of" and their
@@ -300,7 +320,6 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
     here, there = _places(one), _places(two)
     common = [name for name in here if name in there]
     is_distance = any(word.surface in lists.distances for word in one) and len(one) <= 6
-    repeated = {role for words in (one, two) for role, count in _uses(words).items() if count > 1}
     sentences = max((word.sentence for word in one), default=0), max((word.sentence for word in two), default=0)
     loose_here, loose_there, moved_role = set(), set(), set()
     for name in common:
@@ -311,7 +330,7 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
             if ours in lists.firm or theirs in lists.firm:
                 return False
             if ours and theirs:
-                if not _may_stand_for(here[name][1], there[name][1], one, lists):
+                if not _may_stand_for(here[name][1], there[name][1], surfaces, lists):
                     return False
                 moved_role.add(name)
             elif not _may_lose_role(name, here, there, one, two, lists):
@@ -339,9 +358,9 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
                 continue
             if b.surface in lists.apposed and here[right][0] == here[left][0] + 1 and there[left][0] == there[right][0] + 1:
                 continue
-            if (a.role and a.role == b.role and a.role in repeated) or left in moved_role or right in moved_role:
-                return False  # which of them it is said of depends on their order
             if a.role and a.role == b.role:
+                return False  # which of them it is said of depends on their order
+            if (left in moved_role and right not in may_move) or (right in moved_role and left not in may_move):
                 return False
             if sentences[0] == sentences[1] and (a.sentence != c.sentence or b.sentence != d.sentence):
                 return False
@@ -357,13 +376,11 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
 _Name = tuple[str, int]
 
 
-def _may_stand_for(word: _Word, other: _Word, question: tuple[_Word, ...], lists: Lists) -> bool:
+def _may_stand_for(word: _Word, other: _Word, surfaces: frozenset[str], lists: Lists) -> bool:
     """Return whether the prepositions that a word follows in two questions may stand for each other."""
     roles = frozenset((word.role, other.role))
-    if roles == {"of", "to"}:
-        return word.surface != other.surface  # "a way to learn", "a way of learning"
     if roles == {"for", "to"}:
-        return any(one.surface in lists.to_or_for for one in question)
+        return not surfaces.isdisjoint(lists.to_or_for)
     return roles in lists.alike_roles
 
 
@@ -398,8 +415,3 @@ def _places(words: tuple[_Word, ...]) -> dict[_Name, tuple[int, _Word]]:
         found[word.stem, seen[word.stem]] = (place, word)
         seen[word.stem] += 1
     return found
-
-
-def _uses(words: tuple[_Word, ...]) -> Counter[str]:
-    """Return how many phrases each preposition begins."""
-    return Counter(role for _, role in {(word.phrase, word.role) for word in words if word.role})
