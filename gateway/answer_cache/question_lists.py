@@ -1,7 +1,7 @@
 """The word lists by which two questions are compared, from `question_words.yaml`."""
 
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,9 @@ class Lists(msgspec.Struct, frozen=True):
     movable: frozenset[str]
     movable_starts: frozenset[str]
     to_or_for: frozenset[str]
+    asking: frozenset[str]
+    own_plurals: frozenset[str]
+    both_ways: frozenset[str]
     before_infinitive: frozenset[str]
     permission: frozenset[str]
     obligation: frozenset[str]
@@ -102,6 +105,9 @@ def question_lists(*, is_ascii: bool) -> Lists:
         movable=words("movable"),
         movable_starts=words("movable_starts"),
         to_or_for=words("to_or_for"),
+        asking=words("asking"),
+        own_plurals=words("own_plurals"),
+        both_ways=words("both_ways"),
         before_infinitive=words("before_infinitive"),
         permission=words("permission"),
         obligation=words("obligation"),
@@ -139,6 +145,37 @@ def stem_of(word: str) -> str:
     if len(word) > _LEAST_STEM and word.endswith("e"):
         word = word[:-1]
     return word[:-1] + "s" if len(word) > _LEAST_STEM + 1 and word.endswith("iz") else word
+
+
+@lru_cache(maxsize=8192)
+def bases_of(word: str) -> frozenset[str]:
+    """Return what a word may be an inflection of, itself included: "hoping" of "hope", "hopping" of "hop"."""
+    found = {word}
+    if word in question_lists(is_ascii=False).own_plurals:
+        return frozenset(found)
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "su":
+        found.add(word[:-1])
+        if word.endswith("ies"):
+            found.add(word[:-3] + "y")
+        elif word.endswith(("ses", "xes", "zes", "ches", "shes", "oes")):
+            found.add(word[:-2])
+    for suffix in ("ed", "ing"):
+        rest = word[: -len(suffix)]
+        if not word.endswith(suffix) or len(rest) < _LEAST_STEM - 1:
+            continue
+        found.add(rest + "e")
+        if suffix == "ed" and rest.endswith("i"):
+            found.add(rest[:-1] + "y")
+        is_short = len(rest) == _LEAST_STEM and rest[-1] not in "aeiouwxy" and rest[-2] in "aeiou" and rest[-3] not in "aeiou"
+        if not is_short:
+            found.add(rest)
+        if len(rest) > _LEAST_STEM and rest[-1] == rest[-2]:
+            found.add(rest[:-1])
+    return frozenset(_with_one_spelling(base) for base in found)
+
+
+def _with_one_spelling(word: str) -> str:
+    return word[:-2] + "se" if word.endswith("ize") else word
 
 
 def without_marks(text: str) -> str:

@@ -83,7 +83,7 @@ def _comparison_one_way(sentence: list[Token], lists: Lists) -> list[Token]:
             continue
         greater, is_lesser = known
         begin, end = _begin_of_phrase(sentence, place, lists), _end_of_phrase(sentence, place + 2, lists)
-        if begin == place or end == place + 2:
+        if begin == place or end == place + 2 or _is_tied(sentence, begin - 1, end, lists):
             continue
         one, other = sentence[begin:place], sentence[place + 2 : end]
         if is_lesser:
@@ -107,7 +107,7 @@ def _relation_first(sentence: list[Token], lists: Lists) -> list[Token]:
             continue
         if place + 1 < len(sentence) and sentence[place + 1].folded in _TIED:
             end = _end_of_phrase(sentence, place + 2, lists)
-            if end > place + 2:
+            if end > place + 2 and not _is_tied(sentence, begin - 1, end, lists):
                 both = [*sentence[begin:place], _AND, *sentence[place + 2 : end]]
                 return [*sentence[:begin], token, _BOUNDARY, *both, *sentence[end:]]
         elif begin > 0 and sentence[begin - 1].folded in lists.conjunctions:
@@ -157,6 +157,12 @@ def _active(sentence: list[Token], lists: Lists) -> list[Token]:
     elif before and before[0].folded == "by":  # "by whom was it painted"
         agent, before = before[1:], []
     return [*before, _BOUNDARY, *agent, sentence[verb], *patient, *sentence[rest:]]
+
+
+def _is_tied(sentence: list[Token], before: int, after: int, lists: Lists) -> bool:
+    """Return whether a preposition ties more words to what stands between two places."""
+    is_tied_before = before >= 0 and (sentence[before].folded in lists.roles or sentence[before].is_mark)
+    return is_tied_before or (after < len(sentence) and sentence[after].folded in ("of", "'"))
 
 
 def _end_of_agent(sentence: list[Token], place: int, lists: Lists) -> int:

@@ -7,8 +7,8 @@ import msgspec
 
 from gateway.answer_cache.question_lists import Lists
 
-# Words with their inner apostrophes; "C++", "C#"; and what ends a phrase, such as a possessive. Figures are compared by the fingerprint.
-_TOKENS: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:\+\+|#)?|[,;:.!?\n()'`]")
+# Words with their inner apostrophes; "C++", "C#"; figures; and what ends a phrase, such as a possessive.
+_TOKENS: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:\+\+|#)?|\d+|[,;:.!?\n()'`]")
 _POSSESSIVE: Final = re.compile(r"\b([^\W\d_]+)(?:'s|(?<=s)')\s+(?=[^\W\d_])")
 _IS: Final = re.compile(r"\b(what|who|where|when|why|how|which|that|there|here|it|he|she|let|one)'s\b", re.IGNORECASE)
 _INVERTED: Final = re.compile(r"-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles|ce|moi)\b", re.IGNORECASE)
@@ -42,6 +42,10 @@ def tokens_of(text: str, lists: Lists) -> list[Token]:
         if is_owner:
             found.append(Token(written, is_owner=True))
             is_owner = False
+            continue
+        if written[0].isdigit():
+            found.append(Token(written))
+            begins = False
             continue
         if not written[0].isalpha():
             found.append(Token(written, is_mark=True))

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from gateway.answer_cache.question_grammar import Grammar, may_agree, read_grammar
-from gateway.answer_cache.question_lists import Lists, question_lists, singular_of, stem_of
+from gateway.answer_cache.question_lists import Lists, bases_of, question_lists, singular_of, stem_of
 from gateway.answer_cache.question_rewriting import with_plain_order
 from gateway.answer_cache.question_tokens import POSSESSIVE, Token, tokens_of
 
@@ -105,11 +105,14 @@ def _read(text: str) -> _Question:
 def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
     words: list[_Word] = []
     role, phrases, number, sentence, opens, case = "", 0, 0, 0, True, ""
+    is_asking = True  # no word of the sentence so far says what is asked
     owned = ("", 0)  # role and phrase of what stands behind an owner
     for place, token in enumerate(tokens):
         folded = token.folded
         if token.is_mark:
-            sentence += token.folded in ".!?\n"
+            if folded != POSSESSIVE:
+                is_asking = True
+            sentence += folded in ".!?\n"
             if folded == POSSESSIVE:
                 (role, number), opens = owned, False
             else:
@@ -143,6 +146,11 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
                 number, role, opens = phrases, MOVABLE, True
             elif role == MOVABLE and folded not in lists.units:
                 role = ""
+            if folded in lists.asking and is_asking:
+                role, opens = "", True
+                continue
+            if folded not in lists.fillers or folded in lists.auxiliaries or folded in lists.question_words:
+                is_asking = False
             if folded in lists.fillers and role != MOVABLE:
                 case = "n" if folded in lists.nominative else "o" if folded in lists.oblique else case
                 if folded not in lists.articles:
@@ -230,7 +238,15 @@ def _is_same(word: _Word, other: _Word) -> bool:
     """Return whether two words are one, in any inflection; two names only as they are written."""
     if word.case and other.case and word.case != other.case:
         return False
-    return word.stem == other.stem and (not (word.name and other.name) or word.name == other.name)
+    if word.stem != other.stem or (word.name and other.name and word.name != other.name):
+        return False
+    if word.surface == other.surface or word.stem == "not" or word.stem in question_lists(is_ascii=False).clauses:
+        return True
+    if word.is_telling:
+        return word.is_telling == other.is_telling
+    if {word.surface[-2:], other.surface[-2:]} == {"ed", "ng"}:
+        return False  # who is bored is not boring
+    return not bases_of(word.surface).isdisjoint(bases_of(other.surface))
 
 
 def _is_synonym(word: _Word, other: _Word) -> bool:
@@ -268,12 +284,13 @@ def _aligned(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[tuple[_Wor
     stems = [word.stem for word in two]
     ordered = question_lists(is_ascii=False).ordered
     words = list(two)
+    is_both_ways = any(word.surface in question_lists(is_ascii=False).both_ways for word in one)
     if any(word.surface in ordered for word in one):
         return _without_joints(one), _without_joints(words)
     place = 0
     while place < min(len(one), len(words)):
         if one[place].stem != stems[place]:
-            length = _changed_places(one, stems, place)
+            length = _changed_places(one, stems, place, is_both_ways)
             if not length:
                 break
             words[place : place + length] = one[place : place + length]
@@ -287,7 +304,7 @@ def _without_joints(words: tuple[_Word, ...] | list[_Word]) -> tuple[_Word, ...]
     return tuple(word for word in words if word.stem != JOINED)
 
 
-def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int:
+def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int, is_both_ways: bool) -> int:
     """Return how many words from here on are "X and Y" in one question and "Y and X" in the other; else 0."""
     joint = next((at for at in range(start + 1, start + 2 + _MOST_IN_A_LIST) if at < len(one) and one[at].stem == JOINED), 0)
     if not joint:
@@ -300,11 +317,15 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int
         if stems[start : start + end - start] != [*right, JOINED, *left]:
             continue
         first, last = one[start], one[end - 1]
-        if first.opens and not first.role and (start > 0 or first.name):
+        if first.role == "between":
+            if is_both_ways:
+                return end - start
+            continue
+        # Verbs that come first do so in their order: "save and close the file".
+        is_noun = start > 0 or bool(first.name) or (one[joint - 1].surface[-1] == last.surface[-1] == "s")
+        if is_noun and first.opens and not first.role:
             return end - start
-        if first.opens and first.role in ("between", ""):
-            return end - start
-        if last.closes and (not first.role or end == len(one) or not one[end].role):
+        if is_noun and last.closes and (not first.role or end == len(one) or not one[end].role):
             return end - start
     return 0
 
@@ -360,7 +381,7 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: fro
                 continue
             if a.role and a.role == b.role:
                 return False  # which of them it is said of depends on their order
-            if (left in moved_role and right not in may_move) or (right in moved_role and left not in may_move):
+            if left in moved_role or right in moved_role:
                 return False
             if sentences[0] == sentences[1] and (a.sentence != c.sentence or b.sentence != d.sentence):
                 return False
@@ -397,7 +418,7 @@ def _may_lose_role(
     "leave for London" is not "leave London"; "an email to my boss" may be "my boss ... an email".
     """
     role = here[name][1].role or there[name][1].role
-    if role in ("of", "in", "on", "at", "de", "to", MOVABLE):
+    if role == MOVABLE or (role in ("of", "in", "on", "at", "de") and here[name][1].is_telling):
         return True
     a, b = here[name][0], there[name][0]
     place, words = (a, one) if here[name][1].role else (b, two)
