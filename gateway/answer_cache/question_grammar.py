@@ -15,7 +15,9 @@ _AMOUNTS: Final = frozenset(("combien", "cuánto", "cuanto", "quanto", "wieviel"
 
 class Grammar(msgspec.Struct, frozen=True):
     tenses: frozenset[str]
-    kind: str  # of the first question: "how", "amount", "open" (another question word), "closed" (yes or no); else empty
+    kind: (
+        str  # of the first question: "how", "amount", "open" (another question word), "closed" (yes or no); else empty
+    )
     fronted: str  # of a closed question: "permission", "obligation" or "other"
     modals: frozenset[str]  # "permission", "obligation": those outside of "how" questions
     asks_for: str  # "agent" in "Who sued Apple?", "object" in "Who did Apple sue?"; else empty
@@ -45,7 +47,7 @@ def _overlap(one: Grammar, two: Grammar) -> bool:
     if one.tenses & two.tenses:
         return True
     both = one.tenses | two.tenses
-    # "Does hot air rise?" and "Will hot air rise?" ask the same, and so do "What does it cost?" and "What would it cost?".
+    # "Does hot air rise?" and "Will hot air rise?" ask the same; "what does it cost" and "what would it cost" do too.
     return "past" not in both and (one.kind == two.kind == "closed" or "conditional" in both)
 
 

@@ -32,7 +32,7 @@ class Lists(msgspec.Struct, frozen=True):
     second_person: frozenset[str]
     turning: frozenset[str]
     units: frozenset[str]
-    synonyms: dict[str, frozenset[int]]  # the numbers of the groups that a stem is in
+    synonyms: dict[str, frozenset[int]]  # the numbers of the groups that a word is in
     present: frozenset[str]
     past: frozenset[str]
     future: frozenset[str]
@@ -73,8 +73,7 @@ def question_lists(*, is_ascii: bool) -> Lists:
     groups: dict[str, set[int]] = {}
     for number, line in enumerate(given["synonyms"]):
         for word in _spelt(line.split(), True):
-            groups.setdefault(stem_of(word), set()).add(number)
-            groups.setdefault(singular_of(word), set()).add(number)
+            groups.setdefault(word, set()).add(number)
     firm = {word: line.split()[0] for line in given["firm_prepositions"] for word in _spelt(line.split(), is_ascii)}
     loose = {word: line.split()[0] for line in given["loose_prepositions"] for word in _spelt(line.split(), is_ascii)}
     clauses = {word: line.split()[0] for line in given["clauses"] for word in _spelt(line.split(), is_ascii)}
@@ -97,7 +96,7 @@ def question_lists(*, is_ascii: bool) -> Lists:
         second_person=words("second_person"),
         turning=turning,
         units=words("units"),
-        synonyms={stem: frozenset(numbers) for stem, numbers in groups.items()},
+        synonyms={word: frozenset(numbers) for word, numbers in groups.items()},
         present=words("present"),
         past=words("past"),
         future=words("future"),
@@ -166,12 +165,21 @@ def bases_of(word: str) -> frozenset[str]:
         found.add(rest + "e")
         if suffix == "ed" and rest.endswith("i"):
             found.add(rest[:-1] + "y")
-        is_short = len(rest) == _LEAST_STEM and rest[-1] not in "aeiouwxy" and rest[-2] in "aeiou" and rest[-3] not in "aeiou"
+        is_short = (
+            len(rest) == _LEAST_STEM and rest[-1] not in "aeiouwxy" and rest[-2] in "aeiou" and rest[-3] not in "aeiou"
+        )
         if not is_short:
             found.add(rest)
         if len(rest) > _LEAST_STEM and rest[-1] == rest[-2]:
             found.add(rest[:-1])
     return frozenset(_with_one_spelling(base) for base in found)
+
+
+@lru_cache(maxsize=8192)
+def meanings_of(word: str) -> frozenset[int]:
+    """Return the numbers of the groups of synonyms that a word is in, in any inflection."""
+    known = question_lists(is_ascii=False).synonyms
+    return frozenset(number for base in bases_of(word) for number in known.get(base, ()))
 
 
 def _with_one_spelling(word: str) -> str:

@@ -67,7 +67,7 @@ def _particle_at_verb(sentence: list[Token], lists: Lists) -> list[Token]:
             is_short = place + 1 < end <= place + 1 + _LONGEST_OBJECT
             if is_short and end < len(sentence) and sentence[end].folded in lists.particles:
                 after = end + 1
-                if after == len(sentence) or not _is_part(sentence[after], lists):
+                if after == len(sentence) or sentence[after].is_mark or sentence[after].folded in lists.roles:
                     moved = sentence[end]
                     sentence = [*sentence[: place + 1], moved, *sentence[place + 1 : end], *sentence[after:]]
                     place = end
@@ -117,7 +117,7 @@ def _relation_first(sentence: list[Token], lists: Lists) -> list[Token]:
 
 
 def _active(sentence: list[Token], lists: Lists) -> list[Token]:
-    """Return "did Brutus kill Caesar" for "was Caesar killed by Brutus"; without an agent, the verb before its object."""
+    """Return "did Brutus kill Caesar" for "was Caesar killed by Brutus"; the verb goes before its object."""
     auxiliary = next((place for place, token in enumerate(sentence) if token.folded in lists.auxiliaries), None)
     if auxiliary is None:
         return sentence
@@ -128,7 +128,15 @@ def _active(sentence: list[Token], lists: Lists) -> list[Token]:
         is_last = verb + 1 == len(sentence) or not _is_part(sentence[verb + 1], lists)
         if end - auxiliary > 2 and is_last and _is_content(sentence[verb], lists):
             patient = sentence[auxiliary + 1 : end - 1]
-            return [*before, _BOUNDARY, sentence[end - 1], sentence[end], sentence[verb], *patient, *sentence[verb + 1 :]]
+            return [
+                *before,
+                _BOUNDARY,
+                sentence[end - 1],
+                sentence[end],
+                sentence[verb],
+                *patient,
+                *sentence[verb + 1 :],
+            ]
     if sentence[auxiliary].folded in _BE:
         verb = end - 1  # "was Caesar killed"
         patient = sentence[auxiliary + 1 : verb]
@@ -152,6 +160,8 @@ def _active(sentence: list[Token], lists: Lists) -> list[Token]:
     if is_by:
         rest = _end_of_agent(sentence, verb + 2, lists)
         agent = sentence[verb + 2 : rest]
+        if not agent and rest < len(sentence) and not sentence[rest].is_mark:
+            return sentence  # "by me"
         if not agent:  # "who was it painted by"
             agent, before = before, []
     elif before and before[0].folded == "by":  # "by whom was it painted"

@@ -13,7 +13,7 @@ _POSSESSIVE: Final = re.compile(r"\b([^\W\d_]+)(?:'s|(?<=s)')\s+(?=[^\W\d_])")
 _IS: Final = re.compile(r"\b(what|who|where|when|why|how|which|that|there|here|it|he|she|let|one)'s\b", re.IGNORECASE)
 _INVERTED: Final = re.compile(r"-(?:t-)?(?:je|tu|il|elle|on|nous|vous|ils|elles|ce|moi)\b", re.IGNORECASE)
 _ELIDED: Final = re.compile(r"\b(?:l|d|qu|j|n|s|m|t|c|un|dell|all|nell|dall|sull)'(?=[^\W\d_]{2})", re.IGNORECASE)
-_ENDINGS: Final = {"'re": "are", "'m": "am", "'ll": "will", "'ve": "", "'d": "", "'s": "", "n't": "not"}
+_ENDINGS: Final = {"'re": "are", "'m": "am", "'ll": "will", "'ve": "have", "'d": "", "'s": "", "n't": "not"}
 
 
 POSSESSIVE: Final = "'"  # the token behind an owner

@@ -11,21 +11,40 @@ clause moved to the front reads like the plain sentence.
 
 import unicodedata
 from collections import Counter
-from functools import cache
-from itertools import groupby
 from typing import Final
 
 import msgspec
 
 from gateway.answer_cache.question_grammar import Grammar, may_agree, read_grammar
-from gateway.answer_cache.question_lists import Lists, bases_of, question_lists, singular_of, stem_of
+from gateway.answer_cache.question_lists import Lists, bases_of, meanings_of, question_lists, singular_of, stem_of
 from gateway.answer_cache.question_rewriting import with_plain_order
 from gateway.answer_cache.question_tokens import POSSESSIVE, Token, tokens_of
 
 _MOST_IN_A_LIST: Final = 4  # words on either side of "and" that are tried as what changed places
+_MOST_CHANGED: Final = 10  # words of a question that synonyms are looked up for
 _LEAST_TYPO: Final = 6  # letters of a word in which two exchanged neighbours are taken for a typing error
 _LONGEST_DISTANCE: Final = 12  # tokens of a question for a distance
-_BETWEEN: Final = frozenset(("from", "to", "between", "and", "von", "nach", "zwischen", "und", "de", "à", "a", "entre", "et", "y", "tra", "fra", "e"))
+_BETWEEN: Final = frozenset(
+    (
+        "from",
+        "to",
+        "between",
+        "and",
+        "von",
+        "nach",
+        "zwischen",
+        "und",
+        "de",
+        "à",
+        "a",
+        "entre",
+        "et",
+        "y",
+        "tra",
+        "fra",
+        "e",
+    )
+)
 JOINED: Final = "&"  # stem of a conjunction
 MOVABLE: Final = "anywhere"  # role of what may stand anywhere in a sentence
 
@@ -47,6 +66,7 @@ class _Word(msgspec.Struct, frozen=True, gc=False):
 class _Question(msgspec.Struct, frozen=True):
     words: tuple[_Word, ...]
     grammar: Grammar
+    is_distance: bool
     surfaces: frozenset[str]  # all words as written, without capitals
 
 
@@ -64,13 +84,15 @@ def may_share_answer(first: str, second: str) -> bool:
         return False
     if one.grammar.asks_for == two.grammar.asks_for == "agent" and _has_other_tense(one.words, two.words):
         return False
-    ours, theirs = _unmatched(one.words, two.words)
+    ours, theirs, renamed = _matched(one.words, two.words)
     if any(word.name or word.is_telling or not word.is_soft for word in (*ours, *theirs)):
         return False
     if ours and theirs:
         return False
-    here, there = _aligned(one.words, two.words)
-    return _is_same_order(here, there, one.surfaces)
+    here, there = _aligned(one.words, renamed)
+    is_joined = any(word.stem == JOINED for word in one.words)
+    is_distance = one.is_distance and two.is_distance
+    return _is_same_order(here, there, one.surfaces, is_distance=is_distance, is_joined=is_joined)
 
 
 def _has_other_tense(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
@@ -95,11 +117,24 @@ def _read(text: str) -> _Question:
     """Return the words of a question that its answer depends on, in their order, each with its role."""
     lists = question_lists(is_ascii=text.isascii())
     tokens = tokens_of(text, lists)
-    if len(tokens) <= _LONGEST_DISTANCE and any(token.folded in lists.distances for token in tokens):
+    is_distance = len(tokens) <= _LONGEST_DISTANCE and _is_distance(tokens, lists)
+    if is_distance:
         # It is as far from here to there as from there to here.
         tokens = [Token("do") if token.folded in _BETWEEN else token for token in tokens]
     grammar = read_grammar(tokens, lists)
-    return _Question(_words_of(with_plain_order(tokens, lists), lists), grammar, frozenset(token.folded for token in tokens))
+    return _Question(
+        _words_of(with_plain_order(tokens, lists), lists),
+        grammar,
+        is_distance,
+        frozenset(token.folded for token in tokens),
+    )
+
+
+def _is_distance(tokens: list[Token], lists: Lists) -> bool:
+    for token, following in zip(tokens, [*tokens[1:], Token("")], strict=True):
+        if token.folded in lists.distances and (token.folded != "far" or following.folded in lists.present):
+            return True
+    return False
 
 
 def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
@@ -202,36 +237,35 @@ def _closes(tokens: list[Token], place: int, lists: Lists) -> bool:
     return folded in lists.fillers or folded in lists.roles
 
 
-def _unmatched(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[list[_Word], list[_Word]]:
-    """Return the words of each question that the other has not, neither themselves nor by a synonym."""
-    ours, theirs = [word for word in one if word.stem != JOINED], [word for word in two if word.stem != JOINED]
-    for is_alike in (_is_same, _is_synonym, _is_misspelt):
-        if not ours or not theirs:
-            break
+def _matched(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[list[_Word], list[_Word], tuple[_Word, ...]]:
+    """Return the words of each question that the other has in no form; and the second one in the words of the first."""
+    renamed = list(two)
+    free: dict[str, list[int]] = {}
+    for place, other in enumerate(two):
+        if other.stem != JOINED:
+            free.setdefault(other.stem, []).append(place)
+    ours: list[_Word] = []
+    for word in one:
+        places = free.get(word.stem, [])
+        match = next((place for place in places if _is_same(word, two[place])), None)
+        if match is not None:
+            places.remove(match)
+        elif word.stem != JOINED:
+            ours.append(word)
+    theirs = sorted(place for places in free.values() for place in places)
+    if len(ours) > _MOST_CHANGED or len(theirs) > _MOST_CHANGED:
+        return ours, [two[place] for place in theirs], two
+    for is_alike in (_is_synonym, _is_misspelt):
         left = []
-        if is_alike is _is_same:
-            by_stem: dict[str, list[_Word]] = {}
-            for other in theirs:
-                by_stem.setdefault(other.stem, []).append(other)
-            for word in ours:
-                same = by_stem.get(word.stem, [])
-                match = next((place for place, other in enumerate(same) if _is_same(word, other)), None)
-                if match is None:
-                    left.append(word)
-                else:
-                    del same[match]
-            theirs = [word for words in by_stem.values() for word in words]
-        else:
-            if len(ours) * len(theirs) > 100:  # no paraphrase changes more than a few words
-                break
-            for word in ours:
-                match = next((place for place, other in enumerate(theirs) if is_alike(word, other)), None)
-                if match is None:
-                    left.append(word)
-                else:
-                    del theirs[match]
+        for word in ours:
+            match = next((place for place in theirs if is_alike(word, two[place])), None)
+            if match is None:
+                left.append(word)
+            else:
+                theirs.remove(match)
+                renamed[match] = msgspec.structs.replace(two[match], stem=word.stem)
         ours = left
-    return ours, theirs
+    return ours, [two[place] for place in theirs], tuple(renamed)
 
 
 def _is_same(word: _Word, other: _Word) -> bool:
@@ -253,8 +287,7 @@ def _is_synonym(word: _Word, other: _Word) -> bool:
     """Return whether two words may stand for each other. Names stand for nothing but themselves."""
     if word.name or other.name:
         return False
-    known = question_lists(is_ascii=False).synonyms
-    if known.get(word.stem, frozenset()) & known.get(other.stem, frozenset()):
+    if not meanings_of(word.surface).isdisjoint(meanings_of(other.surface)):
         return True
     return _is_infinitive(word.surface, other.surface) or _is_infinitive(other.surface, word.surface)
 
@@ -306,7 +339,9 @@ def _without_joints(words: tuple[_Word, ...] | list[_Word]) -> tuple[_Word, ...]
 
 def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int, is_both_ways: bool) -> int:
     """Return how many words from here on are "X and Y" in one question and "Y and X" in the other; else 0."""
-    joint = next((at for at in range(start + 1, start + 2 + _MOST_IN_A_LIST) if at < len(one) and one[at].stem == JOINED), 0)
+    joint = next(
+        (at for at in range(start + 1, start + 2 + _MOST_IN_A_LIST) if at < len(one) and one[at].stem == JOINED), 0
+    )
     if not joint:
         return 0
     left = [word.stem for word in one[start:joint]]
@@ -330,7 +365,9 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int, is_bot
     return 0
 
 
-def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str]) -> bool:
+def _is_same_order(
+    one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str], *, is_distance: bool, is_joined: bool
+) -> bool:
     """Return whether the words that stand in both come in an order that leaves the meaning as it is.
 
     Words after "from", "to", "than" and their like must follow the same one in both. A phrase with "in", "of" and their
@@ -340,7 +377,7 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: fro
     lists = question_lists(is_ascii=False)
     here, there = _places(one), _places(two)
     common = [name for name in here if name in there]
-    is_distance = any(word.surface in lists.distances for word in one) and len(one) <= 6
+    is_distance = is_distance and len(one) <= _LONGEST_DISTANCE // 2
     sentences = max((word.sentence for word in one), default=0), max((word.sentence for word in two), default=0)
     loose_here, loose_there, moved_role = set(), set(), set()
     for name in common:
@@ -375,9 +412,17 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: fro
             if there[left][0] < there[right][0]:
                 continue
             a, b, c, d = here[left][1], here[right][1], there[left][1], there[right][1]
-            if a.surface in lists.apposed and here[right][0] == here[left][0] + 1 and there[left][0] == there[right][0] + 1:
+            if (
+                a.surface in lists.apposed
+                and here[right][0] == here[left][0] + 1
+                and there[left][0] == there[right][0] + 1
+            ):
                 continue
-            if b.surface in lists.apposed and here[right][0] == here[left][0] + 1 and there[left][0] == there[right][0] + 1:
+            if (
+                b.surface in lists.apposed
+                and here[right][0] == here[left][0] + 1
+                and there[left][0] == there[right][0] + 1
+            ):
                 continue
             if a.role and a.role == b.role:
                 return False  # which of them it is said of depends on their order
@@ -385,6 +430,8 @@ def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: fro
                 return False
             if sentences[0] == sentences[1] and (a.sentence != c.sentence or b.sentence != d.sentence):
                 return False
+            if is_joined and a.role and b.role:
+                return False  # "next week to Rome and in May to Paris"
             # A word with a firm role has the same in both, and moves with what marks it.
             has_firm_role = (
                 a.role in lists.firm or b.role in lists.firm or left[0] in lists.roles or right[0] in lists.roles
@@ -418,7 +465,7 @@ def _may_lose_role(
     "leave for London" is not "leave London"; "an email to my boss" may be "my boss ... an email".
     """
     role = here[name][1].role or there[name][1].role
-    if role == MOVABLE or (role in ("of", "in", "on", "at", "de") and here[name][1].is_telling):
+    if role == MOVABLE or role in ("of", "in", "de") or (role in ("on", "at") and here[name][1].is_telling):
         return True
     a, b = here[name][0], there[name][0]
     place, words = (a, one) if here[name][1].role else (b, two)
