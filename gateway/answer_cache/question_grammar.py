@@ -9,7 +9,8 @@ from gateway.answer_cache.question_tokens import POSSESSIVE, Token
 
 _AGENT_OR_OBJECT: Final = ("who", "what", "which")
 _HOW: Final = frozenset(("how", "wie", "comment", "cómo", "come", "como"))
-_AMOUNT: Final = frozenset(("much", "many"))
+_OBJECTS: Final = frozenset(("me", "mir", "mich", "moi", "us", "uns"))
+_HAVE: Final = frozenset(("has", "have", "had"))
 _AMOUNTS: Final = frozenset(("combien", "cuánto", "cuanto", "quanto", "wieviel", "wieviele"))
 
 
@@ -24,6 +25,7 @@ class Grammar(msgspec.Struct, frozen=True):
     persons: str  # of first and second person, in their order: "12" in "I owe you"
     subjects: frozenset[str]  # "1" for I, "2" for you
     owners: frozenset[str]  # "1" for me and my, "2" for your
+    is_object: bool  # the one who asks is whom something is done to: "me"
 
 
 def may_agree(one: Grammar, two: Grammar) -> bool:
@@ -40,6 +42,8 @@ def may_agree(one: Grammar, two: Grammar) -> bool:
         return False
     if one.owners and two.owners and one.owners != two.owners and one.subjects == two.subjects:
         return False
+    if one.is_object != two.is_object and ("1" in one.subjects) != ("1" in two.subjects):
+        return False
     return not (len(set(one.persons)) == len(set(two.persons)) == 2 and one.persons != two.persons)
 
 
@@ -48,13 +52,16 @@ def _overlap(one: Grammar, two: Grammar) -> bool:
         return True
     both = one.tenses | two.tenses
     # "Does hot air rise?" and "Will hot air rise?" ask the same; "what does it cost" and "what would it cost" do too.
-    return "past" not in both and (one.kind == two.kind == "closed" or "conditional" in both)
+    is_open = one.kind == two.kind and one.kind not in ("", "closed")
+    return "past" not in both and (not is_open or "conditional" in both)
 
 
 def read_grammar(tokens: list[Token], lists: Lists) -> Grammar:
     """Return the grammar of a question's tokens."""
     tenses, modals = set(), set()
-    subjects, owners = set(), set()
+    subjects: set[str] = set()
+    owners: set[str] = set()
+    is_object = False
     kind = fronted = asks_for = persons = ""
     begins, is_how = True, False
     for place, token in enumerate(tokens):
@@ -77,6 +84,8 @@ def read_grammar(tokens: list[Token], lists: Lists) -> Grammar:
             ),
             "",
         )
+        if word in _HAVE and not _is_owned(tokens, place + 1, lists):
+            tense = ""  # "I have lost" may be "I lost"
         if tense and not token.is_name:
             tenses.add(tense)
         if word in _HOW and not token.is_name:
@@ -93,6 +102,7 @@ def read_grammar(tokens: list[Token], lists: Lists) -> Grammar:
         if person:
             persons += "" if persons.endswith(person) else person
             (subjects if word in ("i", "you", "we") else owners).add(person)
+            is_object = is_object or (word in _OBJECTS and place > 1)
     return Grammar(
         frozenset(tenses),
         kind,
@@ -102,7 +112,12 @@ def read_grammar(tokens: list[Token], lists: Lists) -> Grammar:
         persons,
         frozenset(subjects),
         frozenset(owners),
+        is_object,
     )
+
+
+def _is_owned(tokens: list[Token], place: int, lists: Lists) -> bool:
+    return place < len(tokens) and tokens[place].folded in lists.articles
 
 
 def _kind(tokens: list[Token], place: int, lists: Lists) -> str:
@@ -111,7 +126,10 @@ def _kind(tokens: list[Token], place: int, lists: Lists) -> str:
         return ""  # "was" is "what" in German
     if word in _HOW:
         following = tokens[place + 1].folded if place + 1 < len(tokens) else ""
-        return "amount" if following in _AMOUNT else "how"
+        # "How heavy is it" asks for an amount, as "how much" does.
+        return (
+            "how" if following == "to" or not following or following in lists.auxiliaries or word != "how" else "amount"
+        )
     if word in _AMOUNTS:
         return "amount"
     if word in lists.question_words:

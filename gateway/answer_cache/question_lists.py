@@ -179,7 +179,12 @@ def bases_of(word: str) -> frozenset[str]:
 def meanings_of(word: str) -> frozenset[int]:
     """Return the numbers of the groups of synonyms that a word is in, in any inflection."""
     known = question_lists(is_ascii=False).synonyms
-    return frozenset(number for base in bases_of(word) for number in known.get(base, ()))
+    found = {number for base in bases_of(word) for number in known.get(base, ())}
+    if word.endswith("est") and len(word) > len("est") + _LEAST_STEM - 1:  # "fastest" is "quickest", and never "quick"
+        rest = word[: -len("est")]
+        bases = {rest, rest + "e", rest[:-1], rest[:-1] + "y" if rest.endswith("i") else rest}
+        found |= {-1 - number for base in bases for number in known.get(base, ())}
+    return frozenset(found)
 
 
 def _with_one_spelling(word: str) -> str:

@@ -11,6 +11,11 @@ _BOUNDARY: Final = Token("do")  # a word without meaning, at which no phrase goe
 _AND: Final = Token("and")
 _THAN: Final = ("than", "als")
 _TIED: Final = frozenset(("to", "of", "with", "from", "as", "by", "mit", "avec", "con"))
+# Words behind which "when" asks for a time.
+_KNOWING: Final = frozenset(
+    "know knows knew ask asks asked tell tells told remember say says said see find check wonder decide explain is "
+    "since me you him her us them and or".split()
+)
 _LONGEST_OBJECT: Final = 4
 _FRONTED: Final = frozenset(("after", "before", "nach", "nachdem", "bevor", "après", "avant"))
 
@@ -40,22 +45,22 @@ def _rewritten(sentence: list[Token], lists: Lists) -> list[Token]:
 
 def _clause_behind(sentence: list[Token], lists: Lists) -> list[Token]:
     """Return "B if A" for "If A, B"; "when" that opens a clause and asks for no time is an "if"."""
-    is_question = sentence[0].folded in lists.auxiliaries or sentence[0].folded in lists.question_words
     comma = next((place for place, token in enumerate(sentence) if token.folded == ","), 0)
     first, second = sentence[0].folded, sentence[1].folded if len(sentence) > 1 else ""
     is_clause = first in lists.clauses or first in _FRONTED or (first == "when" and second not in lists.auxiliaries)
     if comma and is_clause and comma + 1 < len(sentence):
         opening = Token("if") if first == "when" else sentence[0]
         return [*sentence[comma + 1 :], opening, *sentence[1:comma]]
-    if is_question:
-        last = len(sentence) - 1
-        return [
-            Token("if")
-            if token.folded == "when" and 0 < place < last and sentence[place + 1].folded not in lists.auxiliaries
-            else token
-            for place, token in enumerate(sentence)
-        ]
-    return sentence
+    last = len(sentence) - 1
+    return [
+        Token("if")
+        if token.folded == "when"
+        and 0 < place < last
+        and sentence[place + 1].folded not in lists.auxiliaries
+        and sentence[place - 1].folded not in _KNOWING
+        else token
+        for place, token in enumerate(sentence)
+    ]
 
 
 def _particle_at_verb(sentence: list[Token], lists: Lists) -> list[Token]:
@@ -122,6 +127,9 @@ def _active(sentence: list[Token], lists: Lists) -> list[Token]:
     if auxiliary is None:
         return sentence
     before = sentence[:auxiliary]
+    if auxiliary == 0 and len(sentence) > 3 and sentence[0].folded == "is" and sentence[1].folded.endswith("ing"):
+        quality = sentence[-1]  # "is drinking coffee bad" is "is it bad to drink coffee"
+        return [sentence[0], quality, *sentence[1:-1]] if _is_content(quality, lists) else sentence
     end = _end_of_phrase(sentence, auxiliary + 1, lists)
     if sentence[auxiliary].folded in _BE and end + 1 < len(sentence) and sentence[end].folded == "to":
         verb = end + 1  # "are raw eggs safe to eat" is "is it safe to eat raw eggs"

@@ -45,6 +45,7 @@ _BETWEEN: Final = frozenset(
         "e",
     )
 )
+_BETWEEN_BOTH: Final = frozenset(("between", "zwischen", "entre", "tra", "fra"))
 JOINED: Final = "&"  # stem of a conjunction
 MOVABLE: Final = "anywhere"  # role of what may stand anywhere in a sentence
 
@@ -121,6 +122,8 @@ def _read(text: str) -> _Question:
     if is_distance:
         # It is as far from here to there as from there to here.
         tokens = [Token("do") if token.folded in _BETWEEN else token for token in tokens]
+    if any(token.folded in lists.both_ways for token in tokens):
+        tokens = [Token("do") if token.folded in _BETWEEN_BOTH else token for token in tokens]
     grammar = read_grammar(tokens, lists)
     return _Question(
         _words_of(with_plain_order(tokens, lists), lists),
@@ -317,13 +320,12 @@ def _aligned(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[tuple[_Wor
     stems = [word.stem for word in two]
     ordered = question_lists(is_ascii=False).ordered
     words = list(two)
-    is_both_ways = any(word.surface in question_lists(is_ascii=False).both_ways for word in one)
     if any(word.surface in ordered for word in one):
         return _without_joints(one), _without_joints(words)
     place = 0
     while place < min(len(one), len(words)):
         if one[place].stem != stems[place]:
-            length = _changed_places(one, stems, place, is_both_ways)
+            length = _changed_places(one, stems, place)
             if not length:
                 break
             words[place : place + length] = one[place : place + length]
@@ -337,7 +339,7 @@ def _without_joints(words: tuple[_Word, ...] | list[_Word]) -> tuple[_Word, ...]
     return tuple(word for word in words if word.stem != JOINED)
 
 
-def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int, is_both_ways: bool) -> int:
+def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int:
     """Return how many words from here on are "X and Y" in one question and "Y and X" in the other; else 0."""
     joint = next(
         (at for at in range(start + 1, start + 2 + _MOST_IN_A_LIST) if at < len(one) and one[at].stem == JOINED), 0
@@ -353,8 +355,6 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int, is_bot
             continue
         first, last = one[start], one[end - 1]
         if first.role == "between":
-            if is_both_ways:
-                return end - start
             continue
         # Verbs that come first do so in their order: "save and close the file".
         is_noun = start > 0 or bool(first.name) or (one[joint - 1].surface[-1] == last.surface[-1] == "s")
