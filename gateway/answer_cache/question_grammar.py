@@ -125,7 +125,7 @@ def _kind(tokens: list[Token], place: int, lists: Lists) -> str:
     if word in lists.question_words and word in lists.past:
         return ""  # "was" is "what" in German
     if word in _HOW:
-        following = tokens[place + 1].folded if place + 1 < len(tokens) else ""
+        following = tokens[place + 1].folded if place + 1 < len(tokens) and not tokens[place + 1].is_mark else ""
         # "How heavy is it" asks for an amount, as "how much" does.
         return (
             "how" if following == "to" or not following or following in lists.auxiliaries or word != "how" else "amount"

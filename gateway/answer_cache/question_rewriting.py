@@ -38,7 +38,14 @@ def _rewritten(sentence: list[Token], lists: Lists) -> list[Token]:
     if not sentence:
         return sentence
     sentence = [Token("who") if token.folded == "whom" else token for token in sentence]
-    for rewrite in (_clause_behind, _particle_at_verb, _comparison_one_way, _relation_first, _active):
+    for rewrite in (
+        _clause_behind,
+        _particle_at_verb,
+        _comparison_one_way,
+        _relation_first,
+        _superlative_before,
+        _active,
+    ):
         sentence = rewrite(sentence, lists)
     return sentence
 
@@ -121,6 +128,18 @@ def _relation_first(sentence: list[Token], lists: Lists) -> list[Token]:
     return sentence
 
 
+def _superlative_before(sentence: list[Token], lists: Lists) -> list[Token]:
+    """Return "what is the fastest animal" for "which animal is the fastest"."""
+    if sentence[0].folded not in ("which", "what") or not sentence[-1].folded.endswith("est") or len(sentence) > 8:
+        return sentence
+    noun = _end_of_phrase(sentence, 1, lists)
+    if noun == 1 or noun >= len(sentence) or sentence[noun].folded not in _BE:
+        return sentence
+    if _end_of_phrase(sentence, noun + 1, lists) != len(sentence) or len(sentence) - noun > 3:
+        return sentence
+    return [sentence[0], sentence[noun], sentence[-1], *sentence[1:noun]]
+
+
 def _active(sentence: list[Token], lists: Lists) -> list[Token]:
     """Return "did Brutus kill Caesar" for "was Caesar killed by Brutus"; the verb goes before its object."""
     auxiliary = next((place for place, token in enumerate(sentence) if token.folded in lists.auxiliaries), None)
@@ -128,8 +147,9 @@ def _active(sentence: list[Token], lists: Lists) -> list[Token]:
         return sentence
     before = sentence[:auxiliary]
     if auxiliary == 0 and len(sentence) > 3 and sentence[0].folded == "is" and sentence[1].folded.endswith("ing"):
-        quality = sentence[-1]  # "is drinking coffee bad" is "is it bad to drink coffee"
-        return [sentence[0], quality, *sentence[1:-1]] if _is_content(quality, lists) else sentence
+        last = _end_of_phrase(sentence, 1, lists)
+        if last > 3:  # "is drinking coffee bad" is "is it bad to drink coffee"
+            return [sentence[0], sentence[last - 1], *sentence[1 : last - 1], *sentence[last:]]
     end = _end_of_phrase(sentence, auxiliary + 1, lists)
     if sentence[auxiliary].folded in _BE and end + 1 < len(sentence) and sentence[end].folded == "to":
         verb = end + 1  # "are raw eggs safe to eat" is "is it safe to eat raw eggs"

@@ -61,6 +61,7 @@ class _Word(msgspec.Struct, frozen=True, gc=False):
     is_soft: bool = False  # may be added without changing the answer
     opens: bool = False  # no content word stands directly before it
     closes: bool = False  # no content word stands directly after it
+    part: int = 0  # how many conjunctions stand before it
     case: str = ""  # of a German article before it
 
 
@@ -91,9 +92,8 @@ def may_share_answer(first: str, second: str) -> bool:
     if ours and theirs:
         return False
     here, there = _aligned(one.words, renamed)
-    is_joined = any(word.stem == JOINED for word in one.words)
     is_distance = one.is_distance and two.is_distance
-    return _is_same_order(here, there, one.surfaces, is_distance=is_distance, is_joined=is_joined)
+    return _is_same_order(here, there, one.surfaces, is_distance=is_distance)
 
 
 def _has_other_tense(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
@@ -134,7 +134,7 @@ def _read(text: str) -> _Question:
 
 
 def _is_distance(tokens: list[Token], lists: Lists) -> bool:
-    for token, following in zip(tokens, [*tokens[1:], Token("")], strict=True):
+    for token, following in zip(tokens, [*tokens[1:], Token("")], strict=False):
         if token.folded in lists.distances and (token.folded != "far" or following.folded in lists.present):
             return True
     return False
@@ -143,6 +143,7 @@ def _is_distance(tokens: list[Token], lists: Lists) -> bool:
 def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
     words: list[_Word] = []
     role, phrases, number, sentence, opens, case = "", 0, 0, 0, True, ""
+    joints = 0
     is_asking = True  # no word of the sentence so far says what is asked
     owned = ("", 0)  # role and phrase of what stands behind an owner
     for place, token in enumerate(tokens):
@@ -158,6 +159,7 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
             continue
         if not token.is_acronym:
             if folded in lists.conjunctions:
+                joints += 1
                 if words:
                     words.append(_Word(JOINED, "", False, JOINED, sentence=sentence, is_soft=True))
                 continue
@@ -210,6 +212,7 @@ def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
                 folded in lists.harmless,
                 opens,
                 _closes(tokens, place + 1, lists),
+                joints,
                 case,
             )
         )
@@ -366,7 +369,7 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int
 
 
 def _is_same_order(
-    one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str], *, is_distance: bool, is_joined: bool
+    one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str], *, is_distance: bool
 ) -> bool:
     """Return whether the words that stand in both come in an order that leaves the meaning as it is.
 
@@ -430,7 +433,7 @@ def _is_same_order(
                 return False
             if sentences[0] == sentences[1] and (a.sentence != c.sentence or b.sentence != d.sentence):
                 return False
-            if is_joined and a.role and b.role:
+            if a.role and b.role and a.part != b.part:
                 return False  # "next week to Rome and in May to Paris"
             # A word with a firm role has the same in both, and moves with what marks it.
             has_firm_role = (
