@@ -56,7 +56,6 @@ class Lists(msgspec.Struct, frozen=True):
     comparatives: dict[str, tuple[str, bool]]  # what is compared, and whether it is the lesser
     symmetric: frozenset[str]
     symmetric_verbs: frozenset[str]
-    distances: frozenset[str]
     ordered: frozenset[str]
     apposed: frozenset[str]
     not_typos: frozenset[str]
@@ -120,7 +119,6 @@ def question_lists(*, is_ascii: bool) -> Lists:
         comparatives=_comparatives(given["comparatives"], is_ascii),
         symmetric=words("symmetric"),
         symmetric_verbs=words("symmetric_verbs"),
-        distances=words("distances"),
         ordered=words("ordered"),
         apposed=words("apposed"),
         not_typos=words("not_typos"),

@@ -23,28 +23,6 @@ from gateway.answer_cache.question_tokens import POSSESSIVE, Token, tokens_of
 _MOST_IN_A_LIST: Final = 4  # words on either side of "and" that are tried as what changed places
 _MOST_CHANGED: Final = 10  # words of a question that synonyms are looked up for
 _LEAST_TYPO: Final = 6  # letters of a word in which two exchanged neighbours are taken for a typing error
-_LONGEST_DISTANCE: Final = 12  # tokens of a question for a distance
-_BETWEEN: Final = frozenset(
-    (
-        "from",
-        "to",
-        "between",
-        "and",
-        "von",
-        "nach",
-        "zwischen",
-        "und",
-        "de",
-        "à",
-        "a",
-        "entre",
-        "et",
-        "y",
-        "tra",
-        "fra",
-        "e",
-    )
-)
 _BETWEEN_BOTH: Final = frozenset(("between", "zwischen", "entre", "tra", "fra"))
 JOINED: Final = "&"  # stem of a conjunction
 MOVABLE: Final = "anywhere"  # role of what may stand anywhere in a sentence
@@ -68,7 +46,6 @@ class _Word(msgspec.Struct, frozen=True, gc=False):
 class _Question(msgspec.Struct, frozen=True):
     words: tuple[_Word, ...]
     grammar: Grammar
-    is_distance: bool
     surfaces: frozenset[str]  # all words as written, without capitals
 
 
@@ -92,8 +69,7 @@ def may_share_answer(first: str, second: str) -> bool:
     if ours and theirs:
         return False
     here, there = _aligned(one.words, renamed)
-    is_distance = one.is_distance and two.is_distance
-    return _is_same_order(here, there, one.surfaces, is_distance=is_distance)
+    return _is_same_order(here, there, one.surfaces)
 
 
 def _has_other_tense(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
@@ -118,26 +94,14 @@ def _read(text: str) -> _Question:
     """Return the words of a question that its answer depends on, in their order, each with its role."""
     lists = question_lists(is_ascii=text.isascii())
     tokens = tokens_of(text, lists)
-    is_distance = len(tokens) <= _LONGEST_DISTANCE and _is_distance(tokens, lists)
-    if is_distance:
-        # It is as far from here to there as from there to here.
-        tokens = [Token("do") if token.folded in _BETWEEN else token for token in tokens]
     if any(token.folded in lists.both_ways for token in tokens):
         tokens = [Token("do") if token.folded in _BETWEEN_BOTH else token for token in tokens]
     grammar = read_grammar(tokens, lists)
     return _Question(
         _words_of(with_plain_order(tokens, lists), lists),
         grammar,
-        is_distance,
         frozenset(token.folded for token in tokens),
     )
-
-
-def _is_distance(tokens: list[Token], lists: Lists) -> bool:
-    for token, following in zip(tokens, [*tokens[1:], Token("")], strict=False):
-        if token.folded in lists.distances and (token.folded != "far" or following.folded in lists.present):
-            return True
-    return False
 
 
 def _words_of(tokens: list[Token], lists: Lists) -> tuple[_Word, ...]:
@@ -368,9 +332,7 @@ def _changed_places(one: tuple[_Word, ...], stems: list[str], start: int) -> int
     return 0
 
 
-def _is_same_order(
-    one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str], *, is_distance: bool
-) -> bool:
+def _is_same_order(one: tuple[_Word, ...], two: tuple[_Word, ...], surfaces: frozenset[str]) -> bool:
     """Return whether the words that stand in both come in an order that leaves the meaning as it is.
 
     Words after "from", "to", "than" and their like must follow the same one in both. A phrase with "in", "of" and their
@@ -380,14 +342,13 @@ def _is_same_order(
     lists = question_lists(is_ascii=False)
     here, there = _places(one), _places(two)
     common = [name for name in here if name in there]
-    is_distance = is_distance and len(one) <= _LONGEST_DISTANCE // 2
     sentences = max((word.sentence for word in one), default=0), max((word.sentence for word in two), default=0)
     loose_here, loose_there, moved_role = set(), set(), set()
     for name in common:
         ours, theirs = here[name][1].role, there[name][1].role
         if ours == theirs == "":
             continue
-        if ours != theirs and not is_distance:
+        if ours != theirs:
             if ours in lists.firm or theirs in lists.firm:
                 return False
             if ours and theirs:
@@ -407,8 +368,6 @@ def _is_same_order(
             may_move = loose_here | loose_there
     targets = [there[name][0] for name in common]
     if all(a < b for a, b in zip(targets, targets[1:], strict=False)):
-        return True
-    if is_distance and all(not word.is_telling for word in one):
         return True
     for place, left in enumerate(common):
         for right in common[place + 1 :]:

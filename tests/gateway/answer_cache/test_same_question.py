@@ -83,7 +83,7 @@ def test_any_two_texts_can_be_compared(one, two):
         ("Compare Python with Java.", "Compare Java and Python."),
         ("Is Swedish similar to Norwegian?", "Are Norwegian and Swedish similar?"),
         ("What is the difference between a list and a tuple?", "What's the difference between a tuple and a list?"),
-        ("How far is Rome from Oslo?", "How far is Oslo from Rome?"),
+        ("What is the distance between Rome and Oslo?", "What is the distance between Oslo and Rome?"),
         ("We use rinse aid and salt.", "We use salt and rinse aid."),
         # active and passive
         ("When did Rome conquer Carthage?", "When was Carthage conquered by Rome?"),
