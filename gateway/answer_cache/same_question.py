@@ -16,7 +16,15 @@ from typing import Final
 import msgspec
 
 from gateway.answer_cache.question_grammar import Grammar, may_agree, read_grammar
-from gateway.answer_cache.question_lists import Lists, bases_of, meanings_of, question_lists, singular_of, stem_of
+from gateway.answer_cache.question_lists import (
+    Lists,
+    bases_of,
+    meanings_of,
+    question_lists,
+    singular_of,
+    stem_of,
+    without_marks,
+)
 from gateway.answer_cache.question_rewriting import with_plain_order
 from gateway.answer_cache.question_tokens import POSSESSIVE, Token, tokens_of
 
@@ -57,7 +65,7 @@ def may_share_answer(first: str, second: str) -> bool:
     """
     first, second = sorted((_normalised(first), _normalised(second)))
     if first.isascii() != second.isascii():
-        first, second = _without_marks(first), _without_marks(second)
+        first, second = without_marks(first), without_marks(second)
     one, two = _read(first), _read(second)
     if not may_agree(one.grammar, two.grammar):
         return False
@@ -84,10 +92,6 @@ def _has_other_tense(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> bool:
 
 def _normalised(text: str) -> str:
     return unicodedata.normalize("NFC", text).replace("\u2019", "'").strip()
-
-
-def _without_marks(text: str) -> str:
-    return "".join(letter for letter in unicodedata.normalize("NFD", text) if not unicodedata.combining(letter))
 
 
 def _read(text: str) -> _Question:
