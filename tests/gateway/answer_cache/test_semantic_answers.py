@@ -11,7 +11,7 @@ from tests.gateway.answer_cache.word_embedder import WordEmbedder
 OTHER_KEY = "tk-" + "B" * 43
 ASKED = "How do I return a parcel?"
 ALIKE = "how do i return a PARCEL?"  # the same words, written differently
-NEAR = "How do I return a large parcel?"
+NEAR = "How do I currently return a parcel?"
 SIMILARITY = 0.9
 FAR = "Which colours does the sky have?"
 
@@ -133,7 +133,7 @@ async def test_without_an_embedder_exact_answers_are_still_given(gateway, embedd
     assert [(await ask(gateway, text)).headers["x-cache"] for text in (ASKED, ALIKE, ASKED)] == ["miss", "miss", "hit"]
     embedder.is_away = False
     await ask(gateway, FAR)
-    assert (await ask(gateway, FAR + " sky")).headers["x-cache"] == "semantic-hit"
+    assert (await ask(gateway, FAR + " currently")).headers["x-cache"] == "semantic-hit"
 
 
 async def test_a_slow_embedder_holds_no_request_up_for_long(gateway, embedder, monkeypatch):
