@@ -12,6 +12,7 @@ _log = logging.getLogger(__name__)
 
 _Name = tuple[str, bytes]  # a tenant and a key
 _COMPARED: Final = 8  # questions whose words are compared: the nearest may be the opposite, and the next a paraphrase
+_LONG_TEXT: Final = 1_000  # characters: comparing the words of longer texts takes milliseconds, so only one is compared
 
 
 class Meanings:
@@ -46,7 +47,7 @@ class Meanings:
         alike = self._alike.get((tenant, around))
         if alike is None:
             return None
-        for number, cosine in alike.nearest(meaning, _COMPARED):
+        for number, cosine in alike.nearest(meaning, _COMPARED if len(text) < _LONG_TEXT else 1):
             if cosine < similarity:
                 return None
             key, question = self._kept[number]

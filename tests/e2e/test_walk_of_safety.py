@@ -227,7 +227,7 @@ def test_a_view_is_kept_under_a_name_opened_and_renamed(browsing: Browsing, page
     browsing.installation.request("DELETE", f"/v1/saved-views/{view['id']}")
 
 
-def test_a_view_of_the_platform_is_not_a_leads(browsing: Browsing, page: Any, name: str) -> None:
+def test_a_view_of_the_platform_is_not_a_leads(browsing: Browsing, page: Any, name: str, key: str) -> None:
     body = {"name": f"All of {name}", "parameters": {"tenant": "demo"}, "is_shared": True}
     made: Any = browsing.installation.request("POST", "/v1/saved-views", body)
     email, password = f"lead-{name}@example.com", secrets.token_urlsafe(18)
