@@ -204,7 +204,8 @@ async def test_a_stream_that_breaks_ends_by_an_error_event_and_without_done(mock
     error = json.loads(answer.events[-1].removeprefix(b"data: "))["error"]
     assert error["code"] == ("upstream_timeout" if name == "silent" else "upstream_broken")
     if name == "an error event":
-        assert "CUDA out of memory" in mock.reasons[-1]
+        # What a model's server says may repeat a prompt: it is in no log.
+        assert "reported an error" in mock.reasons[-1] and "CUDA" not in mock.reasons[-1]
     [record] = mock.requests()
     assert (record.outcome, record.usage.output_tokens, record.count_method) == ("error", 1, "estimate")
 

@@ -70,10 +70,10 @@ def test_a_leftover_is_ended_only_where_it_runs_our_command(tmp_path: Path) -> N
             stranger.kill()
 
 
-def test_a_new_data_directory_is_its_owners_alone_and_an_old_one_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_new_data_directory_and_an_old_one_are_their_owners_alone(tmp_path: Path) -> None:
     assert installation(tmp_path / "new" / "place").data.stat().st_mode & 0o777 == 0o700
     (tmp_path / "data").mkdir(mode=0o750)
-    assert installation(tmp_path).data.stat().st_mode & 0o777 == 0o750
+    assert installation(tmp_path).data.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_supervisor_counts_as_running_until_it_stops_or_is_killed(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ async def test_a_gateway_that_vanishes_is_not_embedded_for(start_host: StartHost
     await first.close()
     while (await second.call("health", NAME)).facts["running"]:
         await asyncio.sleep(0.005)
-    assert running.host.requests == 0
+    while running.host.requests:  # its account is written first
+        await asyncio.sleep(0.005)
 
 
 @given(st.lists(st.integers(1, 256), min_size=1, max_size=100), st.integers(256, 4096))

@@ -105,7 +105,7 @@ def test_another_text_in_the_same_place_is_what_the_parser_reads(first, second, 
         assert sink.events == [other]
 
 
-@given(TEXTS.filter(bool), TEXTS, st.text("abcXYZ09", max_size=12), st.text("abcXYZ09", max_size=12), st.booleans())
+@given(WORDS.filter(bool), TEXTS, st.text("abcXYZ09", max_size=12), st.text("abcXYZ09", max_size=12), st.booleans())
 def test_what_fills_a_chunk_up_may_be_another_each_time(first, second, filling, other_filling, escapes):
     learned = event({"content": first}, usage=None, obfuscation=filling, is_ascii=escapes)
     other = event({"content": second}, usage=None, obfuscation=other_filling, is_ascii=escapes)
