@@ -187,13 +187,13 @@ class ReplyReader(AnswerReader):
         return error if self._status in (0, 200) else self._error()
 
     def _error(self) -> TollkeeperError:
-        error = self._status_error()
-        error.quote = message_in(b"".join(self._pieces))
+        detail = message_in(b"".join(self._pieces))
+        error = self._status_error(detail)
+        error.quote = detail
         error.upstream_status = self._status
         return error
 
-    def _status_error(self) -> TollkeeperError:
-        detail = message_in(b"".join(self._pieces))
+    def _status_error(self, detail: str) -> TollkeeperError:
         said = f": {detail}" if detail else ""
         if self._status in _REJECTIONS:
             return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
