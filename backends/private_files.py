@@ -39,10 +39,17 @@ def keep_private(data: Path) -> None:
                 _mend(entry)
 
 
-def close_file(path: Path) -> None:
-    """Take a file's rights from everybody but its owner, if it is there and ours."""
-    with contextlib.suppress(OSError):
-        _close(path, path.stat())
+def make_database_file(path: Path) -> None:
+    """Make a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
+
+    One that is there is never opened: closing a file gives up every lock that this process holds on it, SQLite's too,
+    and another process that ends would then delete the log that open connections still write to.
+    """
+    with contextlib.suppress(OSError):  # whoever opens the database says what is wrong
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with contextlib.suppress(OSError):
+            _close(each, each.stat())
 
 
 def _mend(entry: os.DirEntry[str]) -> None:

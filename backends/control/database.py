@@ -1,7 +1,5 @@
 """The one door to the control-plane database: SQLite or PostgreSQL, told apart by URL only."""
 
-import contextlib
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from backends.control.audit_chain import chain_pending, drop_pending
-from backends.private_files import close_file
+from backends.private_files import make_database_file
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import ConfigurationError, Conflict, ControlUnavailable, NewerSchema, TollkeeperError
 
@@ -153,21 +151,13 @@ def _engine(url: URL) -> Engine:
         engine = create_engine(url)
         if url.database not in (None, "", ":memory:"):
             path = Path(str(url.database))
-            event.listen(engine, "do_connect", lambda *_: _close_file(path))
+            event.listen(engine, "do_connect", lambda *_: make_database_file(path))
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
     try:
         return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS})
     except (ImportError, NoSuchModuleError) as error:
         raise ConfigurationError("PostgreSQL needs psycopg; install tollkeeper[gateway]") from error
-
-
-def _close_file(path: Path) -> None:
-    """Make the file for its owner alone, if it is not there; the others beside it get their rights from it."""
-    with contextlib.suppress(OSError):  # the connection says in a sentence what is wrong
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-        close_file(each)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:

@@ -4,11 +4,10 @@ It is not the control database: what lies here is large, short-lived, and wanted
 """
 
 import asyncio
-import contextlib
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -16,6 +15,7 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engi
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from backends.control.database import database_url
+from backends.private_files import make_database_file
 from contracts.errors import NewerSchema, ObjectsUnavailable
 
 SCHEMA_VERSION: Final = 1  # of the tables as a whole; a step from each to the next is added below when it rises
@@ -73,7 +73,8 @@ class ObjectsDatabase:
         with self._making:
             wanted = len(METADATA.tables)
             if self._is_sqlite:
-                _make_private(self._url.database)
+                if self._url.database not in (None, "", ":memory:"):
+                    make_database_file(Path(str(self._url.database)))
             try:
                 METADATA.create_all(self._engine)
             except (ProgrammingError, IntegrityError):
@@ -91,13 +92,6 @@ class ObjectsDatabase:
                     f"the database of files, batches and kept answers is at version {found}, this version of "
                     f"Tollkeeper knows up to {SCHEMA_VERSION}; install the version that made it, or a later one"
                 )
-
-
-def _make_private(path: str | None) -> None:
-    """Make SQLite's file for its owner alone: it holds prompts. The files that SQLite puts beside it are made alike."""
-    if path and path != ":memory:":
-        with contextlib.suppress(OSError):  # what keeps it from being made is told when it is opened
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:

@@ -1,5 +1,7 @@
 """The door to the control database: one behaviour over SQLite and PostgreSQL, and clear words when it is shut."""
 
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +64,36 @@ def test_a_session_that_outlives_the_closing_leaves_no_connection_open(control_d
     assert counts == {"connect": 1, "close": 1}
     for _ in range(2):  # whoever asks later is served, and leaves nothing either
         assert control_database.is_healthy() and counts["connect"] == counts["close"]
+
+
+def test_what_is_written_beside_processes_that_come_and_go_is_seen_by_all(tmp_path: Path) -> None:
+    """A process that ends takes the log of changes away if it believes that nobody else has the file open."""
+    file = tmp_path / "control.db"
+    first = ControlDatabase(f"sqlite:///{file}")
+    with first.session() as session:
+        session.execute(text("CREATE TABLE seen (number INTEGER)"))
+    for number in range(3):
+        second = ControlDatabase(f"sqlite:///{file}")  # another part of this process opens it, too
+        assert second.is_healthy()
+        count = _count_elsewhere(file)
+        assert count == number, f"another process sees {count} of {number} rows"
+        with first.session() as session:
+            session.execute(text("INSERT INTO seen VALUES (:number)"), {"number": number})
+        second.close()
+    assert _count_elsewhere(file) == 3
+    first.close()
+
+
+def _count_elsewhere(file: Path) -> int:
+    code = (
+        "import sys; from sqlalchemy import text; from backends.control.database import ControlDatabase\n"
+        "database = ControlDatabase(f'sqlite:///{sys.argv[1]}')\n"
+        "with database.session() as session: print(session.scalar(text('SELECT count(*) FROM seen')))\n"
+        "database.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
 
 
 def test_a_migrated_database_passes(control_database: ControlDatabase) -> None:
