@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import signal
@@ -384,8 +383,6 @@ def _spare_the_collector() -> None:
     through all requests under way every 700 objects, and through the configuration every now and then, for nothing.
     """
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)  # the pages that reading the configuration needed go back to the system
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY_OBJECTS, 20, 20)
 

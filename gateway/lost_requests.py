@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from backends.slot_table import KeptValue
 from contracts.configuration import Snapshot
 from contracts.errors import InvalidRecord, LostInCrash
-from contracts.prices import INPUT_ONLY_OPERATIONS, bill
+from contracts.prices import INPUT_ONLY_OPERATIONS
 from contracts.records import RequestRecord, decode_record
 from contracts.service_tiers import BATCH
 from contracts.usage import Usage
@@ -114,7 +114,7 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         snapshot,
         tier=BATCH if flags & BATCHED else record.service_tier,
     )
-    cost = bill(usage, record.operation, card)
+    cost = settlement.bill_usage(usage, record.operation, card, record.provider)
     charged, overdraft = cost.total_pico_usd, None
     if kept.amount is not None:  # never more than it held: a hard budget stays what it is
         charged = kept.amount if charged is None else min(charged, kept.amount)

@@ -52,7 +52,10 @@ def tokens_of(text: str, lists: Lists) -> list[Token]:
             begins = begins or written not in ",;()'"
             continue
         plain, added = _without_ending(written)
-        is_acronym = len(plain) > 1 and plain.isupper() and not is_shouted and plain != "OK"
+        # A single letter, too: the "A" of "the product of A and B" is no article.
+        is_acronym = (
+            plain.isupper() and not is_shouted and plain not in ("OK", "I") and not (begins and len(plain) == 1)
+        )
         is_name = not is_shouted and (is_acronym or (plain[:1].isupper() and not begins and plain != "I"))
         begins = False
         found.append(Token(plain.lower(), is_name, is_acronym))

@@ -293,11 +293,13 @@ def _aligned(one: tuple[_Word, ...], two: tuple[_Word, ...]) -> tuple[tuple[_Wor
     words = list(two)
     if any(word.surface in ordered for word in one):
         return _without_joints(one), _without_joints(words)
+    counts = Counter(word.stem for word in one)
     place = 0
     while place < min(len(one), len(words)):
         if one[place].stem != stems[place]:
             length = _changed_places(one, stems, place)
-            if not length:
+            # Of a word that is said twice, one place may not change without the other: "A and B minus B and A".
+            if not length or any(counts[word.stem] > 1 for word in one[place : place + length] if word.stem != JOINED):
                 break
             words[place : place + length] = one[place : place + length]
             place += length
