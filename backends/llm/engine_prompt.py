@@ -114,7 +114,12 @@ def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
             param="parallel_tool_calls",
         )
     for place, tool in enumerate(request.tools):
-        kind = _tool_decoder.decode(tool).type
+        try:
+            kind = _tool_decoder.decode(tool).type
+        except (msgspec.MsgspecError, ValueError):
+            raise InvalidRequest(
+                f"tools[{place}] must be an object whose type is a string", param=f"tools[{place}]"
+            ) from None
         if kind != "function":
             raise UnsupportedParameter(
                 f"tools[{place}] is of type {kind[:40]!r}; {request.model!r} calls functions only",

@@ -109,3 +109,11 @@ async def test_reasoning_stands_apart_and_is_counted(tools) -> None:
 async def test_a_call_that_cannot_be_forced_is_refused(tools, fields: dict[str, Any], named: str) -> None:
     with pytest.raises(openai.BadRequestError, match=named):
         await create(tools, **fields)
+
+
+@pytest.mark.parametrize("tool", [[], "weather", 5, None, {"type": 5}, {"function": "weather"}, {"type": "function"}])
+async def test_a_tool_of_another_shape_is_refused_or_rendered_but_no_fault(tools, tool: Any) -> None:
+    reply = await tools.chat({"model": MODEL, "messages": HELLO, "max_tokens": 3, "tools": [tool]})
+    assert reply.status in (200, 400)
+    if not isinstance(tool, dict) or tool.get("type", "function") != "function":
+        assert reply.status == 400 and reply.json["error"]["param"] == "tools[0]"

@@ -5,6 +5,8 @@ import asyncio
 import openai
 import pytest
 
+from gateway.clock import Clock
+
 CLIENTS = 20
 pytestmark = pytest.mark.usefixtures("patient_clock")  # clients wait, and windows pass, in one time
 A_SECOND = 7  # requests; so the last of the clients wait for the third window
@@ -84,18 +86,21 @@ async def test_tokens_are_kept_for_those_who_wait_as_well(start):
     assert_one_retry_at_most(clients)
 
 
-async def test_one_who_comes_early_takes_nobodys_place(start):
+async def test_one_who_comes_early_takes_nobodys_place(start, monkeypatch):
+    now_ns = 1_800_000_000 * 10**9
+    clock = Clock(wall_ns=lambda: now_ns, monotonic_ns=lambda: now_ns)
+    monkeypatch.setattr("gateway.app.Clock", lambda: clock)
     gateway = await start(metric="requests", amount=1, window="second")
-    waiting = Client(gateway.base_url, key_of(0))
-    assert (await gateway.chat(headers={"Authorization": f"Bearer {key_of(2)}"})).status == 200
-    told = asyncio.create_task(waiting.ask())
-    while not waiting.statuses:
-        await asyncio.sleep(0.001)
-    early = {"Authorization": f"Bearer {key_of(1)}", "x-stainless-retry-count": "1"}
-    answered_early = []
-    while not told.done():
-        answered_early.append((await gateway.chat(headers=early)).status)
-        await asyncio.sleep(0.05)
-    await waiting.sdk.close()
-    assert waiting.statuses == [429, 200]
-    assert set(answered_early) == {429}
+
+    async def ask(number: int):
+        return await gateway.chat(headers={"Authorization": f"Bearer {key_of(number)}", "x-stainless-retry-count": "1"})
+
+    assert (await ask(2)).status == 200
+    told = await ask(0)
+    assert told.status == 429
+    wait_ns = int(told.headers["retry-after-ms"]) * 10**6
+    began_ns = now_ns
+    for tenth in range(11):
+        now_ns = began_ns + wait_ns * tenth // 10
+        assert (await ask(1)).status == 429, f"after {tenth} tenths of the wait"
+    assert (await ask(0)).status == 200
