@@ -16,6 +16,7 @@ from tollkeeper.options import (
     Engine,
     EngineModel,
     Host,
+    Install,
     PortBase,
     ProvidersPython,
     StoreUrl,
@@ -40,6 +41,7 @@ def up_command(
     model: EngineModel = "",
     providers_python: ProvidersPython = "",
     vllm_python: VllmPython = "",
+    install: Install = False,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
@@ -47,6 +49,7 @@ def up_command(
             *(data, _ports(port_base), host, store_url, dashboard, engine, workers, model),
             providers_python=providers_python,
             vllm_python=vllm_python,
+            installs=install,
             certificate=gateway_certificate(),
         )
         status = run_up(choices, os.environ, Console())

@@ -60,9 +60,9 @@ def up(
     installation = Installation(choices.data)
     installation.prepare()
     stages = plan(choices, environment)
-    litellm = ProviderEnvironment(python=choices.providers_python)
+    litellm = ProviderEnvironment(python=choices.providers_python, installs=choices.installs)
     providers = provider_host(choices, environment, litellm.python)
-    vllm = VllmEnvironment(python=choices.vllm_python)
+    vllm = VllmEnvironment(python=choices.vllm_python, installs=choices.installs)
     engine = vllm_host(choices, environment, vllm.python)
     has_vllm = choices.has_engine and is_vllm(environment)
     others = {spec.name: spec.command for spec in ((providers, engine) if has_vllm else (providers,))}
