@@ -93,6 +93,12 @@ class ControlDatabase:
             raise self._translated(error) from error
 
     @property
+    def is_there(self) -> bool:
+        """Say whether there may be a database: a file of SQLite's that is missing would be made by opening it."""
+        path = self.url.database
+        return self.url.get_backend_name() != "sqlite" or (path not in (None, "", ":memory:") and Path(path).exists())
+
+    @property
     def shown_url(self) -> str:
         """The URL as it may be shown: without its password."""
         return self.url.render_as_string(hide_password=True)

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.known_secrets import note_sealing_key
 from backends.control.sealer import Sealer
 from contracts.control import AlertChannel, Budget, StoredKey, Target
 from contracts.errors import Conflict, InvalidRequest, NotFound
@@ -79,6 +80,7 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
     for budget in session.scalars(select(Budget).where(Budget.webhook_url != "")):
         budget.webhook_url = sealer.seal(sealer.open_address(budget.webhook_url))
         counts["budgets"] += 1
+    note_sealing_key(session, sealer.key_id, author.at)
     entry.detail = dict(counts)
     session.flush()
     return counts
