@@ -64,6 +64,7 @@ from gateway.control import (
     teams,
     tenants,
     tokens,
+    unreadable_rows,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
 from gateway.control.audit_verification import AuditVerifier
@@ -151,7 +152,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
         *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
-        audit_verification,
+        *(audit_verification, unreadable_rows),
         *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):
         app.include_router(noun.router)
