@@ -26,7 +26,7 @@ from contracts.errors import ConfigurationError
 from contracts.record_signature import SIGNING_KEY as RECORD_SIGNING_KEY
 
 KEY_PEPPER: Final = "key_pepper"
-# What depends on each secret that is remembered, in words that follow "its loss means that".
+# What fails without each secret that is remembered.
 DEPENDS: Final[Mapping[str, str]] = {
     KEY_PEPPER: "no API key, admin token or session is recognised",
     SEALING_KEY: "stored provider keys, alert channels and webhook addresses cannot be opened",
@@ -39,7 +39,7 @@ DEPENDS: Final[Mapping[str, str]] = {
 }
 _MADE_LATER: Final = frozenset({FORMER_KEYS_FILE})  # by an acceptance only
 _FINGERPRINT_DIGITS: Final = 32
-_TABLE: Final = KnownSecret.__tablename__
+KNOWN_SECRETS: Final = KnownSecret.__tablename__
 
 
 def check_secrets(database: ControlDatabase, secrets: SecretFiles, names: Collection[str] = tuple(DEPENDS)) -> None:
@@ -50,22 +50,27 @@ def check_secrets(database: ControlDatabase, secrets: SecretFiles, names: Collec
     """
     with database.session() as session:
         known, needed = _known(session), _needed(session)
-    wrong = []
-    for name in (name for name in DEPENDS if name in names):
-        found = _fingerprints(secrets, name)
-        if name not in known:
-            if name in needed and not found:
-                wrong.append(f"{_place(secrets, name)} is missing")
-        elif not found:
-            wrong.append(f"{_place(secrets, name)} is missing ({DEPENDS[name]})")
-        elif known[name] not in found:
-            wrong.append(f"{_place(secrets, name)} is another one than before ({DEPENDS[name]})")
+    wrong = lacking_secrets(known, secrets, needed, names)
     if wrong:
         raise ConfigurationError(
             f"these secrets are not the ones that the control database was made with: {'; '.join(wrong)}. Put the "
             "files back from your copy of the secrets directory. What is lost for good is replaced by `tollkeeper "
             "secrets accept NAME --reason TEXT`, and what depends on it has to be made again"
         )
+
+
+def lacking_secrets(
+    known: Mapping[str, str], secrets: SecretFiles, needed: Collection[str], names: Collection[str] = tuple(DEPENDS)
+) -> list[str]:
+    """Name the secrets that are missing or another one: `known` by their fingerprints, `needed` without one."""
+    wrong = []
+    for name in (name for name in DEPENDS if name in names):
+        found = _fingerprints(secrets, name)
+        if not found and (name in known or name in needed):
+            wrong.append(f"{_place(secrets, name)} is missing ({DEPENDS[name]})")
+        elif name in known and known[name] not in found:
+            wrong.append(f"{_place(secrets, name)} is another one than before ({DEPENDS[name]})")
+    return wrong
 
 
 def make_secrets(secrets: SecretFiles) -> None:
@@ -130,11 +135,6 @@ def note_sealing_key(session: Session, key_id: str, at: datetime) -> None:
         row.fingerprint = key_id
 
 
-def list_secrets(session: Session) -> dict[str, str]:
-    """Return the fingerprints that the database knows, by name; none if its schema is of an earlier version."""
-    return _known(session)
-
-
 def fingerprint_of(name: str, text: str) -> str:
     """Return a fingerprint of a random secret, from which the secret cannot be found."""
     digest = hashlib.sha256(f"tollkeeper secret {name}\n{text}".encode()).hexdigest()
@@ -154,7 +154,7 @@ def _remember(session: Session, secrets: SecretFiles, names: Collection[str]) ->
 
 
 def _known(session: Session) -> dict[str, str]:
-    if not inspect(session.connection()).has_table(_TABLE):
+    if not inspect(session.connection()).has_table(KNOWN_SECRETS):
         return {}
     return {
         name: fingerprint for name, fingerprint in session.execute(select(KnownSecret.name, KnownSecret.fingerprint))

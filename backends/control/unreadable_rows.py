@@ -17,6 +17,7 @@ from sqlalchemy import (
     JSON,
     ColumnElement,
     DateTime,
+    Select,
     Table,
     Text,
     and_,
@@ -274,6 +275,8 @@ def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
 
 def _note(state: ORMExecuteState, mapper: Mapper[Any], rows: Mapping[tuple[Any, ...], UnreadableRow]) -> None:
     """Note those of the rows that the query would have given, so that nobody is told of what is not theirs to see."""
+    if not isinstance(state.statement, Select):
+        return
     noted = state.session.info.setdefault(_LEFT_OUT, {})
     table = _table(mapper)
     named = list(table.primary_key.columns)
