@@ -127,7 +127,7 @@ def accept(
         print_json(lost)
     else:
         for name, what in lost.items():
-            typer.echo(f"{name} accepted; from now on {what}")
+            typer.echo(f"{name} accepted: {what}")
 
 
 def _user() -> str:

@@ -94,7 +94,7 @@ def accept_secrets(
 ) -> dict[str, str]:
     """Take these secrets for the installation's from now on, and make those that are missing; audited.
 
-    Return what stopped working, by name. Earlier checkpoints of the audit stay verifiable by the public key that the
+    Return what that means, by name. Earlier checkpoints of the audit stay verifiable by the public key that the
     database knows. Raise ConfigurationError on a name that is not remembered, or if nothing differs.
     """
     unknown = sorted(set(names) - DEPENDS.keys())
@@ -123,7 +123,12 @@ def accept_secrets(
                 session.delete(row)
         session.flush()
         _remember(session, secrets, changed)
-    return {name: DEPENDS[name] for name in changed if name in names}
+    told = {name: DEPENDS[name] for name in changed if name in names}
+    if AUDIT_SIGNING_KEY in told and AUDIT_SIGNING_KEY in known:
+        told[AUDIT_SIGNING_KEY] = (
+            "the audit log goes on under another key; the former public key is kept for verification"
+        )
+    return told
 
 
 def note_sealing_key(session: Session, key_id: str, at: datetime) -> None:

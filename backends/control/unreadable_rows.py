@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -298,28 +299,27 @@ def _table(mapper: Mapper[Any]) -> Table:
 def _value(column: Any, value: object) -> object:
     """Make a column's value of a JSON value. Raises InvalidRequest."""
     try:
-        if isinstance(column.type, UtcDateTime) and isinstance(value, str):
-            moment = datetime.fromisoformat(value)
-            if moment.utcoffset() is None:
-                raise ValueError("a moment has a time zone")
-            return moment
-        if isinstance(column.type, ExactDecimal) and isinstance(value, str | int):
-            return Decimal(value)
-        if isinstance(column.type, JSON):
-            if isinstance(value, dict | list):
-                return value
-            raise ValueError("it is neither an object nor a list")
         if value is None and column.nullable:
             return None
-        wanted = column.type.python_type
-        if not isinstance(value, wanted if wanted is not bool else bool) or (wanted is int and isinstance(value, bool)):
-            return wanted(value) if isinstance(value, str) and wanted not in (bool, int, dict) else _refuse(wanted)
-        return value
-    except (ValueError, InvalidOperation, NotImplementedError) as error:
+        if isinstance(column.type, UtcDateTime):
+            return _moment(value)
+        if isinstance(column.type, ExactDecimal) and isinstance(value, str | int) and not isinstance(value, bool):
+            return Decimal(value)
+        kind: Any = column.type.python_type
+        if isinstance(value, str) and issubclass(kind, StrEnum):
+            return kind(value)
+        is_list = isinstance(column.type, JSON) and isinstance(value, list)
+        if type(value) is not kind and not is_list:
+            raise ValueError(f"it takes {kind.__name__}")
+    except (ValueError, InvalidOperation) as error:
         raise InvalidRequest(
             f"{column.name} does not take this value: {error}", param=f"values.{column.name}"
         ) from error
+    return value
 
 
-def _refuse(wanted: type) -> object:
-    raise ValueError(f"it takes {wanted.__name__}")
+def _moment(value: object) -> datetime:
+    moment = datetime.fromisoformat(str(value))
+    if moment.utcoffset() is None:
+        raise ValueError("a moment has a time zone, such as 2026-11-01T00:00:00+00:00")
+    return moment
