@@ -305,7 +305,7 @@ def _value(column: Any, value: object) -> object:
             return _moment(value)
         if isinstance(column.type, ExactDecimal) and isinstance(value, str | int) and not isinstance(value, bool):
             return Decimal(value)
-        kind: Any = column.type.python_type
+        kind: Any = dict if isinstance(column.type, JSON) else column.type.python_type
         if isinstance(value, str) and issubclass(kind, StrEnum):
             return kind(value)
         is_list = isinstance(column.type, JSON) and isinstance(value, list)

@@ -260,7 +260,7 @@ class _Drill:
 
 
 def _answer(client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """Return the answer of a call that succeeded; nothing of one that did not, after which connections may be closed."""
+    """Return the answer of a call that succeeded, else nothing; a server that failed may have closed the connection."""
     try:
         reply = client.request(method, path, json=body)
     except httpx.TransportError:
