@@ -108,9 +108,7 @@ COMMANDS: Final = (
     LazyCommand("tenants", "tollkeeper.tenant_commands", "app", "Organisations that pay."),
     LazyCommand("audit", "tollkeeper.audit", "app", "Who did what: a log that shows if it was changed."),
     LazyCommand("secrets", "tollkeeper.secrets_command", "app", "Providers' keys, and the installation's secrets."),
-    LazyCommand(
-        "rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read: repair, delete."
-    ),
+    LazyCommand("rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read."),
     LazyCommand("accounts", "tollkeeper.accounts", "app", "People who sign in to the dashboard."),
     LazyCommand("limits", "tollkeeper.limits", "app", "Rate and concurrency limits."),
     LazyCommand("budgets", "tollkeeper.budgets", "app", "Budgets of money and of GPU time."),
