@@ -20,9 +20,9 @@ help:  ## what there is to type
 setup: $(STAMP)  ## install everything into .venv; compile the hot modules where there is a C compiler
 	@$(VENV)/bin/python -m tollkeeper.compile
 
-providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers; `up` does it where a target needs it
+providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers, for hosted providers
 
-vllm: $(VLLM_STAMP)  ## install vLLM into .venv-vllm, ten gigabytes; `up` does it where TOLLKEEPER_ENGINE_KIND=vllm
+vllm: $(VLLM_STAMP)  ## install vLLM into .venv-vllm, ten gigabytes, for TOLLKEEPER_ENGINE_KIND=vllm
 
 compile: $(STAMP)  ## the gateway's hot modules to machine code again, after a change of them
 	@$(VENV)/bin/python -m tollkeeper.compile

@@ -15,7 +15,7 @@ _OTHERS: Final = 0o077
 # What an installation keeps in its data directory, by how the names begin. Anything else there is not ours to change.
 _OURS: Final = (
     *("control.db", "objects.db", "store", "journal", "sent-requests", "budgets", "spool", "audit", "run", "secrets"),
-    *("rollouts.json", "windows.msgpack", "exports", "backups"),
+    *("rollouts.json", "windows.msgpack", "exports", "backups", "pieces"),
 )
 
 

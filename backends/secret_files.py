@@ -29,6 +29,7 @@ class SecretFiles:
         """Put another text in place of a secret, whole or not at all. Raises ConfigurationError."""
         draft = self.directory / f".{name}.{os.getpid()}.new"
         try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(text + "\n")

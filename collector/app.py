@@ -4,6 +4,7 @@ import logging
 import random
 from typing import Final
 
+from backends.pieces import STORED_ROWS, Pieces, PieceWatch
 from backends.secret_files import SecretFiles
 from backends.segments import SegmentLog
 from backends.store.address import StoreAddress
@@ -26,6 +27,7 @@ from collector.state import CollectorState
 
 _log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
+SPOOL: Final = "spool"
 
 
 class Collector:
@@ -37,7 +39,10 @@ class Collector:
             bind(settings.host, settings.collector_port, "TOLLKEEPER_COLLECTOR_PORT"),
             bind(settings.host, settings.collector_health_port, "TOLLKEEPER_COLLECTOR_HEALTH_PORT"),
         ]
-        counters = Counters()
+        counters = self._counters = Counters()
+        self._pieces = Pieces(settings.data)
+        self._loss = self._pieces.find_loss(SPOOL, settings.spool_directory)
+        self._watch = PieceWatch(self._note_pieces)
         log = SegmentLog(
             settings.spool_directory,
             max_bytes=settings.spool_max_bytes,
@@ -64,11 +69,26 @@ class Collector:
             random.Random(),
             StoreTurns(settings.data),
         )
-        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters))
+        self._noted_rows = self._pieces.held(STORED_ROWS)  # by those that ran here before
+        self._has_noted_rows = bool(self._noted_rows)
+        missing = () if self._loss is None else (self._loss.facts,)
+        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters, missing))
         self._listeners = [
             Listener(bound, app)
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)
         ]
+
+    def _note_pieces(self) -> None:
+        """Note what waits, and how much the store was given since it was made."""
+        self._pieces.note(SPOOL, {"bytes_waiting": self._spool.pending_bytes})
+        exported: dict[str, int] = self._counters.snapshot()["exported"]
+        known = {f"rows_of_{name}": rows for name, rows in exported.items()}
+        if self._has_noted_rows and not self._pieces.held(STORED_ROWS):  # the store is another one since
+            self._noted_rows = {name: -rows for name, rows in known.items()}
+        total = {name: self._noted_rows.get(name, 0) + known.get(name, 0) for name in {*self._noted_rows, *known}}
+        if any(total.values()):
+            self._pieces.note(STORED_ROWS, total)
+            self._has_noted_rows = True
 
     async def run(self) -> None:
         """Receive and export until SIGTERM or SIGINT; then flush for at most five seconds."""
@@ -80,11 +100,13 @@ class Collector:
             health,
             self.waiting,
         )
+        self._watch.start()
         self._receiving.start()
         self._exporter.start()
         await serve_until_signal(self._listeners)
         self._receiving.stop()
         ended = self._exporter.stop(FLUSH_SECONDS)
+        self._watch.stop()
         _log.info("collector stopped waiting_bytes=%d", self.waiting)
         if ended:
             self._spool.close()  # else the process's end closes it: a late release must not follow a new owner's

@@ -62,6 +62,7 @@ class Health:
             "noticed": counts["noticed"],
             "dead_letters": self._state.dead_letters.written,
             "corrupt_entries": self._state.spool.corrupt_entries,
+            "missing_pieces": self._state.missing,
         }
 
     async def _health(self, _: Request) -> JSONResponse:

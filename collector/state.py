@@ -18,6 +18,7 @@ class CollectorState:
     exporter: ClickHouseExporter
     dead_letters: DeadLetters
     counters: Counters
+    missing: tuple[dict[str, object], ...] = ()  # what was gone at the start
     clock_ns: Callable[[], int] = time.time_ns
 
     def queue_age_seconds(self) -> float | None:

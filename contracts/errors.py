@@ -153,6 +153,12 @@ class Conflict(InvalidRequest):
     status = 409
 
 
+class RowUnreadable(Conflict):
+    """The control database holds a value that cannot be read; the message names the row, and how to repair it."""
+
+    code = "row_unreadable"
+
+
 class EffectUnconfirmed(Conflict):
     """The change would reach into the past; it is made where the caller confirms its effect, which the message says."""
 

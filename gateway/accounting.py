@@ -16,6 +16,7 @@ from gateway.limits.budget_watch import BudgetWatch
 from gateway.lost_requests import record_lost
 from gateway.metrics.request_counts import RequestCounts
 from gateway.output_estimates import OutputEstimator
+from gateway.pieces import GatewayPieces
 from gateway.recorder import Recorder
 from gateway.sent_requests import SentRequests
 from gateway.settings import GatewaySettings
@@ -29,6 +30,7 @@ class Accounting:
 
     def __init__(self, settings: GatewaySettings, first: Snapshot, clock: Clock) -> None:
         name = settings.name
+        self.pieces = GatewayPieces(settings)  # before anything is made
         directory = settings.own("journal")
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
         self.counts = RequestCounts(settings.metrics_tenants) if settings.metrics else None
@@ -47,6 +49,7 @@ class Accounting:
         self.publisher = budget_publisher(settings, name)
         self.ledger = BudgetLedger(settings.own("budgets"), self.journal)
         self.journal.before_release = self.ledger.flush
+        self.pieces.watch(self.journal)
         self.watch = BudgetWatch(self.ledger, self.publisher.publish if self.publisher else None)
         self.counters = counter_store(settings, name, self.watch)
         self.ledger.restore(self.counters.open_budget, first.budgets, clock.wall_ns())
@@ -79,4 +82,5 @@ class Accounting:
         if self.spans is not None:
             await self.spans.close(within_seconds=_LAST_SPANS_SECONDS)
         self.sent.close()
+        self.pieces.close()
         self.journal.close()

@@ -21,7 +21,15 @@ from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
 from gateway.accounting import Accounting
 from gateway.answer_cache.answer_cache import AnswerCache
-from gateway.app_parts import abuse_service, caller_address, health_service, rollout_board, sealed_opener, source_of
+from gateway.app_parts import (
+    abuse_service,
+    caller_address,
+    health_service,
+    key_pepper,
+    rollout_board,
+    sealed_opener,
+    source_of,
+)
 from gateway.attempts.caller import Caller
 from gateway.batches.service import BatchService
 from gateway.clock import Clock
@@ -78,7 +86,7 @@ class Gateway:
         self._clock = Clock()
         self._tls = ListenerContext(settings.tls, settings.http_limits) if settings.tls is not None else None
         secrets = SecretFiles(settings.data / "secrets")
-        pepper = secrets.get_or_create("key_pepper").encode()
+        pepper = key_pepper(settings, secrets)
         source, first = source_of(settings, pepper)
         self._first = first
         self._source = source

@@ -34,6 +34,24 @@ if TYPE_CHECKING:
     from gateway.tracing import SpanEmitter
 
 
+def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
+    """Return what keys are recognised by, made if the installation is new.
+
+    Raises ConfigurationError if it is not the one that the control database knows, ControlUnavailable.
+    """
+    if settings.gateway_config is None:
+        from backends.control.database import ControlDatabase  # here: as below
+        from backends.control.known_secrets import KEY_PEPPER, check_secrets
+
+        database = ControlDatabase(settings.database_address)
+        try:
+            database.check_schema()
+            check_secrets(database, secrets, (KEY_PEPPER,))
+        finally:
+            database.close()
+    return secrets.get_or_create("key_pepper").encode()
+
+
 def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
     """Give where snapshots come from, and the first. Raises ConfigurationError, ControlUnavailable."""
     if settings.gateway_config is not None:

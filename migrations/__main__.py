@@ -6,11 +6,14 @@ With `--only control` or `--only store` the other is left alone; with `--cluster
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
+from backends.pieces import Pieces
 from backends.private_files import keep_private
 from backends.store.turns import StoreTurns
+from contracts.configuration import control_database_url
 from contracts.errors import TollkeeperError
 from migrations.database import migrate_database
 from migrations.settings import MigrationSettings
@@ -29,7 +32,12 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         keep_private(settings.data)
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":
+            pieces, file = Pieces(settings.data), control_file(settings)
+            if file is not None:
+                pieces.find_loss("control", file)
             migrate_database(settings.database_address, say=say, secrets=settings.secrets)
+            if file is not None:
+                pieces.note("control")
         if only != "control":
             migrate_store(
                 settings.store_address,
@@ -48,6 +56,12 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         print(f"migrations: {error.message}", file=sys.stderr)
         return 2
     return 0
+
+
+def control_file(settings: MigrationSettings) -> Path | None:
+    """Return the control database's file if it lies in the data directory."""
+    file = settings.data / "control.db"
+    return file if settings.database_address == control_database_url("", settings.data) else None
 
 
 if __name__ == "__main__":

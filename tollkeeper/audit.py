@@ -111,7 +111,9 @@ def cut(
 ) -> None:
     """Remove finished segments that are older; a signed stub stands for them, and the rest still verifies."""
     with _errors():
-        signer, removed = AuditSigner.of(SecretFiles(data / "secrets")), {}
+        files, removed = SecretFiles(data / "secrets"), {}
+        own_keys(files)  # a stub under a key made for it would not verify
+        signer = AuditSigner.of(files)
         for directory in chain_directories(audit_root(data)):
             removed[directory.name] = cut_before(directory, _ns(before, 0), signer, time.time_ns())
     if as_json:
@@ -181,7 +183,10 @@ def accept(
 def key(data: Data = DEFAULT_DATA) -> None:
     """Print the public key as PEM, for `--public-key` elsewhere; made where there is none yet."""
     with _errors():
-        typer.echo(AuditSigner.of(SecretFiles(data / "secrets")).public.pem, nl=False)
+        files = SecretFiles(data / "secrets")
+        if chain_directories(audit_root(data)):
+            own_keys(files)  # another key than the chains have would be of no use
+        typer.echo(AuditSigner.of(files).public.pem, nl=False)
 
 
 def _tell(findings: AuditFindings) -> None:

@@ -1,6 +1,7 @@
 """`tollkeeper backup` and `tollkeeper restore`: both databases as files, and back, each table proven equal.
 
-The audit's chains go with them; what they vouch for is proven by `tollkeeper audit verify`.
+The audit's chains go with them. A restore begins only with the secrets in place that its rows were made with, and ends
+by verifying the audit.
 """
 
 import os
@@ -16,22 +17,31 @@ import typer
 from backends.audit.copying import copy_chains, restore_chains
 from backends.audit.options import audit_root
 from backends.audit.places import chain_directories
+from backends.audit.signing import KEY_FILE as AUDIT_SIGNING_KEY
+from backends.audit.signing import own_keys
 from backends.control.archive import ArchivedControl, load_control, write_control
+from backends.control.audit_checks import check_audit
+from backends.secret_files import SecretFiles
 from backends.store.archive import ArchivedStore, load_store, write_store
 from backends.store.tables import list_tables
 from backends.store.transfer import require_empty
 from contracts.errors import ConfigurationError, NewerSchema
 from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
-from tollkeeper.open_installation import OpenInstallation, open_installation
+from tollkeeper.open_installation import OpenInstallation, open_control, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, said_to_people, say_nothing
+from tollkeeper.restore_needs import NotIncluded, begun_in, chains_of, lacking, not_included, settings_of
 
 _MANIFEST: Final = "backup.json"
 _STORE: Final = "store"
 _CONTROL: Final = "control"
 _AUDIT: Final = "audit"
 _FORM: Final = 1
+_PUT_BACK: Final = (
+    "put these back first, then run this again; nothing was restored:{}\nWhat is lost for good: restore with --anyway, "
+    "then `tollkeeper secrets accept NAME --reason TEXT` and `tollkeeper audit accept-restore --reason TEXT`"
+)
 
 
 class Backup(msgspec.Struct, frozen=True):
@@ -42,6 +52,8 @@ class Backup(msgspec.Struct, frozen=True):
     control: ArchivedControl
     store: ArchivedStore
     audit: tuple[str, ...] = ()  # chains of the data directory
+    settings: tuple[str, ...] = ()  # names of those that were set where it was made
+    not_included: tuple[NotIncluded, ...] = ()
 
 
 def backup_command(
@@ -62,24 +74,55 @@ def backup_command(
     else:
         rows = sum(table.rows for table in made.store.tables.values())
         typer.echo(f"backed up to {to}: {rows} rows of the store, control database at revision {made.control.revision}")
+        typer.echo("not in it; keep a copy apart:")
+        for part in made.not_included:
+            typer.echo(f"  {part.what}: {part.why}")
 
 
 def restore_command(
     backup: Annotated[Path, typer.Argument(metavar="FROM", help="What `tollkeeper backup` made.")],
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Restore although secrets or audit chains are missing; they are needed before the start.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fill an empty control database and an empty store from a backup; status 2 where a copy is not equal."""
+    """Fill an empty control database and an empty store from a backup; status 2 where a copy is not equal.
+
+    Put the secrets back first: a restore without them is refused, and says which are missing. Status 1: everything is
+    restored, and the audit does not verify yet.
+    """
     with one_line_errors():
         found = read_manifest(backup)
+        needs = lacking(backup, found.control, data)
+        if needs and not anyway:
+            raise ConfigurationError(_PUT_BACK.format("".join(f"\n  {need}" for need in needs)))
         with open_installation(data, store_url, os.environ, makes=True) as opened:
             restore(opened, backup, found, said_to_people(as_json))
         restore_audit(backup, audit_root(data), said_to_people(as_json))
+        faults = verify_audit(data, is_keyed=not needs)
+    unset = sorted(set(found.settings) - set(settings_of(os.environ)))
     if as_json:
-        print_json({"restored": str(backup), "equal": True, **msgspec.to_builtins(found)})
+        facts = {"audit_faults": faults, "put_back": needs, "settings_not_set": unset}
+        print_json({"restored": str(backup), "equal": True, **facts, **msgspec.to_builtins(found)})
     else:
         typer.echo(f"restored from {backup}: every table has the rows and the checksum that it had on {found.made_at}")
+        for need in needs:
+            typer.echo(f"put back before the start: {need}")
+        if unset:
+            typer.echo(f"set where the backup was made, and not here: {', '.join(unset)}")
+        for part in found.not_included:
+            typer.echo(f"not in the backup: {part.what}: {part.why}")
+        typer.echo("audit: sound" if not faults else "audit: NOT SOUND")
+        for fault in faults:
+            typer.echo(f"  {fault}", err=True)
+    if faults:
+        raise typer.Exit(1)
 
 
 def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[[str], None]) -> Backup:
@@ -95,7 +138,9 @@ def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[
         chains = tuple(copy_chains(audit, draft / _AUDIT))  # first: they vouch for no more than what follows has
         control = write_control(opened.database, draft / _CONTROL, say)
         store = write_store(opened.store, opened.turns, draft / _STORE, say)
-        made = Backup(_FORM, datetime.now(UTC).isoformat(timespec="seconds"), control, store, chains)
+        lacks = not_included(audit.parent, begun_in(draft), chains_of(draft / _AUDIT))
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        made = Backup(_FORM, made_at, control, store, chains, settings_of(os.environ), lacks)
         (draft / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(made)) + b"\n")
         draft.replace(to)
     except OSError as error:
@@ -142,6 +187,18 @@ def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
             "audit chains that were here may know of what came after the backup: `tollkeeper audit verify` says so, and"
         )
         say("`tollkeeper audit accept-restore` puts on record why")
+
+
+def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
+    """Verify what was restored, and say what is wrong. `is_keyed`: the key that signed it is here."""
+    files = SecretFiles(data / "secrets")
+    if files.get(AUDIT_SIGNING_KEY) is None:
+        if is_keyed:
+            return []  # nothing was audited where the backup was made
+        return [f"{files.directory / AUDIT_SIGNING_KEY} is missing: put it back, then run `tollkeeper audit verify`"]
+    with open_control(data, os.environ) as database:
+        findings = check_audit(data, own_keys(files), database)
+    return [f"{fault.place}: {fault.what}" for fault in findings.faults]
 
 
 def read_manifest(backup: Path) -> Backup:

@@ -1,6 +1,7 @@
 """The command line's side of the control plane's HTTP. Every failure is one sentence that says what to do."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -103,6 +104,7 @@ class ControlClient:
         try:
             answer: dict[str, Any] = reply.json()
             if reply.is_success:
+                _warn_of_unreadable(answer)
                 return answer
             message, field = str(answer["error"]["message"]), answer["error"].get("param")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -110,6 +112,15 @@ class ControlClient:
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
         raise ControlPlaneRefused(message if not field or str(field) in message else f"{field}: {message}")
+
+
+def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
+    """Name the rows that a list could not show, apart from what it shows."""
+    for row in answer.get("unreadable") or ():
+        print(
+            f"tollkeeper: row {row['id']} of {row['table']} is not shown: {row['reason']}; see `tollkeeper rows list`",
+            file=sys.stderr,
+        )
 
 
 def path_segment(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from backends.compiled import find_compiled
+from backends.pieces import Pieces
 from backends.tls import TlsFiles, days_left, server_context
 from contracts.errors import ConfigurationError
 from tollkeeper.installation import Installation
@@ -65,6 +66,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         _check_compiled(environment),
         _check_directory(data),
         _check_disk(data),
+        *_check_pieces(data),
         *_check_certificate(environment),
         _check_engine(environment),
         _check_model_engine(environment),
@@ -167,6 +169,12 @@ def _check_disk(data: Path) -> Check:
     if free < _LOW_DISK_BYTES:
         return Check("disk", "warn", detail, "free 5 GiB or choose another --data")
     return Check("disk", "ok", detail)
+
+
+def _check_pieces(data: Path) -> Iterator[Check]:
+    """Name what was gone at a start and was made new."""
+    for loss in Pieces(data).losses():
+        yield Check("data", "warn", loss.sentence, "once it is settled: tollkeeper doctor --forget-losses")
 
 
 def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:

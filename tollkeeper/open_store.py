@@ -14,7 +14,7 @@ from backends.store.location import StoreLocation
 from contracts.errors import ConfigurationError
 from migrations.settings import MigrationSettings
 from tollkeeper.installation import Installation
-from tollkeeper.ports import Ports
+from tollkeeper.ports import Ports, require_free
 
 _ANSWER_SECONDS: Final = 3600  # a copy or a check reads whole tables
 _START_SECONDS: Final = 60.0
@@ -57,6 +57,7 @@ def _running(
     if not is_ours or client.ping():
         yield
         return
+    require_free("127.0.0.1", {"store_http": ports.store_http, "store_native": ports.store_native})
     variables = {**environment, **ports.environment(), "TOLLKEEPER_DATA": str(data.absolute())}
     with (data / "store.log").open("ab") as log:
         process = subprocess.Popen(

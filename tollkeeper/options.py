@@ -46,7 +46,7 @@ ProvidersPython = Annotated[
     typer.Option(
         "--providers-python",
         envvar="TOLLKEEPER_PROVIDERS_PYTHON",
-        help="The Python that has LiteLLM, for hosted providers; left out: .venv-providers, set up when needed.",
+        help="Python that has LiteLLM, for hosted providers (default .venv-providers).",
     ),
 ]
 VllmPython = Annotated[
@@ -54,7 +54,15 @@ VllmPython = Annotated[
     typer.Option(
         "--vllm-python",
         envvar="TOLLKEEPER_VLLM_PYTHON",
-        help="The Python that has vLLM, for TOLLKEEPER_ENGINE_KIND=vllm; left out: .venv-vllm, set up when needed.",
+        help="Python that has vLLM, for TOLLKEEPER_ENGINE_KIND=vllm (default .venv-vllm).",
+    ),
+]
+Install = Annotated[
+    bool,
+    typer.Option(
+        "--install/--no-install",
+        envvar="TOLLKEEPER_INSTALL",
+        help="Run pip for LiteLLM or vLLM if a target needs one that is missing (default: print the command).",
     ),
 ]
 ControlUrl = Annotated[

@@ -1,5 +1,7 @@
-"""A virtual environment of its own for a process whose packages the base environment cannot share: made where it is
-needed, and made again when its list of versions has changed."""
+"""A virtual environment of its own for a process whose packages the base environment cannot share.
+
+It is installed only if the operator asks for it, by a command or by an option of `tollkeeper up`.
+"""
 
 import asyncio
 import hashlib
@@ -18,23 +20,25 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is installed: its name, the folder beside the code, the list in `constraints/`, and how long it takes."""
+    """What is installed: its name, folder beside the code, list in `constraints/`, duration, and the command for it."""
 
     name: str
     folder: str
     versions: str
     takes: str
+    command: str
 
 
 class OwnEnvironment:
-    """A folder beside the code, or another Python that the operator names."""
+    """A folder beside the code, or another Python that the operator names. `installs`: whether pip may be run."""
 
-    def __init__(self, contents: Contents, root: Path = ROOT, python: str = "") -> None:
+    def __init__(self, contents: Contents, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
         self._contents = contents
         self._folder = root / contents.folder
         self._versions = root / "constraints" / contents.versions
         self._stamp = self._folder / ".installed"
         self._is_others = bool(python)
+        self._installs = installs
         self.python = Path(python) if python else self._folder / "bin" / "python"
 
     @property
@@ -46,8 +50,14 @@ class OwnEnvironment:
             return False
 
     async def set_up(self, say: Say) -> None:
-        """Install what is missing, telling `say` what takes so long. Raises ConfigurationError where it fails."""
+        """Install what is missing, telling `say` what takes so long, if that was asked for.
+
+        Raises ConfigurationError where it fails, or something is missing and nobody asked for an installation.
+        """
         if self.is_ready:
+            return
+        if not self._installs:
+            self._require_installed(say)
             return
         try:
             await self._install(say)
@@ -55,6 +65,13 @@ class OwnEnvironment:
             raise ConfigurationError(
                 f"{self._contents.name}'s environment cannot be set up in {self._folder}: {error}"
             ) from error
+
+    def _require_installed(self, say: Say) -> None:
+        """Take an environment with other versions than listed, with a warning: it was installed as a whole."""
+        name, how = self._contents.name, f"run `{self._contents.command}`, or start with --install"
+        if not self._stamp.is_file():
+            raise ConfigurationError(f"{name} is not installed in {self._folder}; {how}")
+        say(f"{name} in {self._folder} has other versions than constraints/{self._contents.versions}; {how}")
 
     async def _install(self, say: Say) -> None:
         began = time.monotonic()

@@ -33,8 +33,9 @@ class Choices:
     has_engine: bool = True
     workers: int = 1  # data planes that share the port
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
-    providers_python: str = ""  # of the provider host; empty: .venv-providers, which is set up where it is missing
-    vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm, which is set up where it is missing
+    providers_python: str = ""  # of the provider host; empty: .venv-providers
+    vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm
+    installs: bool = False  # whether pip may be run for those two where they are missing
     certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
 
     @property

@@ -1,11 +1,14 @@
 """`tollkeeper up`, `demo` and `doctor`: everything on this machine, with traffic or without, and what it lacks."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from backends.pieces import Pieces
+from contracts.errors import ConfigurationError
 from tollkeeper.demonstration import Demonstration, watchful
 from tollkeeper.doctor import Check, examine
 from tollkeeper.options import (
@@ -16,6 +19,7 @@ from tollkeeper.options import (
     Engine,
     EngineModel,
     Host,
+    Install,
     PortBase,
     ProvidersPython,
     StoreUrl,
@@ -40,6 +44,7 @@ def up_command(
     model: EngineModel = "",
     providers_python: ProvidersPython = "",
     vllm_python: VllmPython = "",
+    install: Install = False,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
@@ -47,6 +52,7 @@ def up_command(
             *(data, _ports(port_base), host, store_url, dashboard, engine, workers, model),
             providers_python=providers_python,
             vllm_python=vllm_python,
+            installs=install,
             certificate=gateway_certificate(),
         )
         status = run_up(choices, os.environ, Console())
@@ -78,15 +84,31 @@ def demo_command(
     raise typer.Exit(status)
 
 
-def doctor_command(data: Data = DEFAULT_DATA, port_base: PortBase = None, as_json: AsJson = False) -> None:
+def doctor_command(
+    data: Data = DEFAULT_DATA,
+    port_base: PortBase = None,
+    forget_losses: Annotated[
+        bool, typer.Option("--forget-losses", help="Stop reporting data that was missing at earlier starts.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say what this machine has, what it lacks and how to get it. Status 1 where Tollkeeper cannot run."""
     with one_line_errors():
+        if forget_losses:
+            _forget_losses(data)
         report = examine(data, _ports(port_base), os.environ)
     if as_json:
         print_json(report.as_json())
     else:
         _print_checks(report.checks)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _forget_losses(data: Path) -> None:
+    try:
+        Pieces(data).forget_losses()
+    except OSError as error:
+        raise ConfigurationError(f"{data / 'pieces'} cannot be written ({error.strerror}); fix its owner") from error
 
 
 def _ports(port_base: int | None) -> Ports:

@@ -1,27 +1,34 @@
-"""`tollkeeper secrets`: providers' keys, kept sealed in the control database, and the rotation of what seals them."""
+"""`tollkeeper secrets`: providers' keys, kept sealed in the control database, and the installation's own secrets."""
 
 import fcntl
+import getpass
 import os
 import secrets as random_secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from backends.control.changes import Author
+from backends.control.known_secrets import DEPENDS, accept_secrets
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.installation import Installation
+from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Providers' keys, and what seals them.", no_args_is_help=True)
+app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_args_is_help=True)
 
 _KEY_BYTES: Final = 32
+_MOST_REASON: Final = 500
 _KEYS_PATH: Final = "/v1/stored-keys"
 KeyName = Annotated[str, typer.Argument(help="Its name: a-z, 0-9 and -; targets say stored:NAME.")]
 
@@ -92,6 +99,42 @@ def rotate(
     else:
         told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
         typer.echo(f"sealed anew: {told}; older sealing keys are {'gone' if forget_old else 'kept, for backups'}")
+
+
+@app.command("accept")
+def accept(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Secrets to replace: {', '.join(DEPENDS)}.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why the secret was lost. Stays in the audit log.")],
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Replace secrets that are lost for good, with everything stopped; what depends on them has to be made again.
+
+    A secret that is missing is made; one that is there is taken as the installation's.
+    """
+    with one_line_errors():
+        if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():
+            raise ConfigurationError(f"give --reason, one line of at most {_MOST_REASON} characters: it stays for good")
+        if Installation(data).is_supervised():
+            raise ConfigurationError(f"`tollkeeper up` runs on {data}; stop it first")
+        with open_control(data, os.environ) as database:
+            if not database.is_there:
+                raise ConfigurationError(f"{database.url.database} is not there; there is nothing that knows secrets")
+            database.check_schema()
+            author = Author(_user(), datetime.now(UTC))
+            lost = accept_secrets(database, SecretFiles(data / "secrets"), names, author, reason.strip())
+    if as_json:
+        print_json(lost)
+    else:
+        for name, what in lost.items():
+            typer.echo(f"{name} accepted: {what}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return f"uid {os.getuid()}"
 
 
 @contextmanager

@@ -11,8 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
+from backends.control.database import ControlDatabase
+from backends.control.known_secrets import check_secrets
 from backends.secret_files import SecretFiles
-from contracts.errors import TollkeeperError
+from contracts.configuration import control_database_url
+from contracts.errors import ControlUnavailable, TollkeeperError
 from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
 from tollkeeper.installation import Installation
@@ -54,19 +57,20 @@ def up(
 ) -> int:
     """Run the installation until a signal; give the exit status. `after_ready` runs once everything answers.
 
-    Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start or a
-    port in use.
+    Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start, a port in
+    use, or secrets that are not those of the installation.
     """
     installation = Installation(choices.data)
     installation.prepare()
     stages = plan(choices, environment)
-    litellm = ProviderEnvironment(python=choices.providers_python)
+    litellm = ProviderEnvironment(python=choices.providers_python, installs=choices.installs)
     providers = provider_host(choices, environment, litellm.python)
-    vllm = VllmEnvironment(python=choices.vllm_python)
+    vllm = VllmEnvironment(python=choices.vllm_python, installs=choices.installs)
     engine = vllm_host(choices, environment, vllm.python)
     has_vllm = choices.has_engine and is_vllm(environment)
     others = {spec.name: spec.command for spec in ((providers, engine) if has_vllm else (providers,))}
     with installation.locked():
+        _require_secrets(installation, environment)
         for name in installation.end_leftovers({**_commands(stages), **others}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
         listening = choices.listening()
@@ -181,6 +185,21 @@ class _Session:
         await self.supervisor.stop(grace_seconds=grace_seconds)
         if self.providers is not None:
             await self.providers.stop(grace)
+
+
+def _require_secrets(installation: Installation, environment: Mapping[str, str]) -> None:
+    """Check the secrets before any process makes new ones. A database that does not answer is its processes' to name.
+
+    Raises ConfigurationError.
+    """
+    database = ControlDatabase(control_database_url(environment.get("TOLLKEEPER_DATABASE_URL", ""), installation.data))
+    try:
+        if database.is_there:
+            check_secrets(database, SecretFiles(installation.secrets))
+    except ControlUnavailable:
+        pass
+    finally:
+        database.close()
 
 
 def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -> list[Panel | Text]:

@@ -1,7 +1,4 @@
-"""vLLM's virtual environment: ten gigabytes, made where an engine host of that kind is wanted.
-
-`python -m tollkeeper.vllm_environment` makes it (make vllm).
-"""
+"""vLLM's virtual environment, ten gigabytes. `python -m tollkeeper.vllm_environment` installs it (make vllm)."""
 
 import sys
 from pathlib import Path
@@ -9,15 +6,15 @@ from typing import Final
 
 from tollkeeper.own_environment import ROOT, Contents, OwnEnvironment, main
 
-_VLLM: Final = Contents("vLLM", ".venv-vllm", "vllm.txt", "several minutes and ten gigabytes")
+_VLLM: Final = Contents("vLLM", ".venv-vllm", "vllm.txt", "several minutes and ten gigabytes", "make vllm")
 
 
 class VllmEnvironment(OwnEnvironment):
     """The folder `.venv-vllm` beside the code, or another Python that the operator names."""
 
-    def __init__(self, root: Path = ROOT, python: str = "") -> None:
-        super().__init__(_VLLM, root, python)
+    def __init__(self, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
+        super().__init__(_VLLM, root, python, installs=installs)
 
 
 if __name__ == "__main__":
-    sys.exit(main(VllmEnvironment()))
+    sys.exit(main(VllmEnvironment(installs=True)))

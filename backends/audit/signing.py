@@ -14,6 +14,8 @@ from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 KEY_FILE: Final = "audit_signing_key"
+FORMER_KEYS_FILE: Final = "audit_former_keys"  # public keys as PEM, of signing keys that were lost and replaced
+_PEM_END: Final = "-----END PUBLIC KEY-----"
 _KEY_ID_DIGITS: Final = 16
 
 
@@ -69,14 +71,18 @@ class AuditKeys:
 
 
 def own_keys(secrets: SecretFiles) -> AuditKeys:
-    """Trust the installation's own key. Raises ConfigurationError where it has none yet, or cannot be read."""
+    """Trust the installation's own key and former ones. Raise ConfigurationError if it has none or cannot read one."""
     found = secrets.get(KEY_FILE)
     if found is None:
         raise ConfigurationError(
             f"{secrets.directory / KEY_FILE} is not there: nothing was audited here yet, or it was removed; name the "
             "public key with --public-key"
         )
-    return AuditKeys([AuditSigner(_private_key(found)).public])
+    former = (secrets.get(FORMER_KEYS_FILE) or "").split(_PEM_END)[:-1]
+    place = secrets.directory / FORMER_KEYS_FILE
+    return AuditKeys(
+        [AuditSigner(_private_key(found)).public, *(_public_key(f"{pem}{_PEM_END}".encode(), place) for pem in former)]
+    )
 
 
 def read_public_keys(paths: Iterable[Path]) -> AuditKeys:
@@ -84,15 +90,21 @@ def read_public_keys(paths: Iterable[Path]) -> AuditKeys:
     keys = []
     for path in paths:
         try:
-            key = load_pem_public_key(path.read_bytes())
-        except (OSError, ValueError) as error:
+            pem = path.read_bytes()
+        except OSError as error:
             raise ConfigurationError(f"{path} holds no public key that can be read ({type(error).__name__})") from error
-        if not isinstance(key, Ed25519PublicKey):
-            raise ConfigurationError(
-                f"{path} holds another key than Ed25519; `tollkeeper audit key` prints the right one"
-            )
-        keys.append(AuditPublicKey(key))
+        keys.append(_public_key(pem, path))
     return AuditKeys(keys)
+
+
+def _public_key(pem: bytes, path: Path) -> AuditPublicKey:
+    try:
+        key = load_pem_public_key(pem)
+    except ValueError as error:
+        raise ConfigurationError(f"{path} holds no public key that can be read ({type(error).__name__})") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigurationError(f"{path} holds another key than Ed25519; `tollkeeper audit key` prints the right one")
+    return AuditPublicKey(key)
 
 
 def _private_key(text: str) -> Ed25519PrivateKey:

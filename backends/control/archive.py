@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from backends.control.database import ControlDatabase
+from backends.control.sound_rows import UNSOUND
 from contracts.errors import ConfigurationError, TollkeeperError
 
 _HISTORY: Final = "alembic_version"
@@ -127,7 +128,13 @@ def _tables(connection: Connection) -> list[Table]:
 
 
 def _lines(connection: Connection, table: Table) -> list[str]:
-    return sorted(_line(row) for row in connection.execute(select(table)))
+    try:
+        return sorted(_line(row) for row in connection.execute(select(table)))
+    except UNSOUND as error:
+        raise ConfigurationError(
+            f"a row of {table.name} in the control database cannot be read ({type(error).__name__}); repair or delete "
+            "it: `tollkeeper rows list`"
+        ) from error
 
 
 def _line(row: Row[Any]) -> str:

@@ -19,9 +19,17 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from backends.control.audit_chain import chain_pending, drop_pending
+from backends.control.unreadable_rows import begin_noting, leave_out_unreadable, refuse_missing
 from backends.private_files import make_database_file
 from contracts.control import SCHEMA_HEAD
-from contracts.errors import ConfigurationError, Conflict, ControlUnavailable, NewerSchema, TollkeeperError
+from contracts.errors import (
+    ConfigurationError,
+    Conflict,
+    ControlUnavailable,
+    NewerSchema,
+    NotFound,
+    TollkeeperError,
+)
 
 _CONNECT_SECONDS: Final = 5
 _BUSY_MILLISECONDS: Final = 5000
@@ -39,6 +47,7 @@ class ControlDatabase:
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
         event.listen(self._sessions, "before_commit", chain_pending)
         event.listen(self._sessions, "after_rollback", drop_pending)
+        event.listen(self._sessions, "do_orm_execute", leave_out_unreadable)
         self._is_closed = False
         event.listen(self.engine, "checkin", self._close_late)
 
@@ -46,12 +55,18 @@ class ControlDatabase:
     def session(self) -> Iterator[Session]:
         """Open a session that commits when the block ends and rolls back when it raises.
 
-        Raises ControlUnavailable where the database does not answer, and Conflict where it refuses the change
-        (a name taken, or something that still refers to a row).
+        Rows that cannot be read are left out of results, except for queries with the option READS_ALL.
+        Raises ControlUnavailable where the database does not answer, Conflict where it refuses the change (a name
+        taken, or something that still refers to a row), and RowUnreadable where the row asked for cannot be read.
         """
         try:
             with self._sessions.begin() as session:
-                yield session
+                begin_noting(session)
+                try:
+                    yield session
+                except NotFound as error:
+                    refuse_missing(session, error)
+                    raise
         except DBAPIError as error:
             raise self._translated(error) from error
 
@@ -91,6 +106,12 @@ class ControlDatabase:
                 return found
         except DBAPIError as error:
             raise self._translated(error) from error
+
+    @property
+    def is_there(self) -> bool:
+        """Say whether there may be a database: a file of SQLite's that is missing would be made by opening it."""
+        path = self.url.database
+        return self.url.get_backend_name() != "sqlite" or (path not in (None, "", ":memory:") and Path(path).exists())
 
     @property
     def shown_url(self) -> str:

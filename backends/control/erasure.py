@@ -13,6 +13,7 @@ from backends.control.audit_chain import ERASED, ERASED_ENTRIES
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from backends.control.saved_views import delete_views_of, views_about
+from backends.control.unreadable_rows import require_all_read
 from contracts.control import (
     Alert,
     AlertChannel,
@@ -61,6 +62,7 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
     _forget_in_audit(session, entry, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
         _forget_named_apart(session, entry, kind, tenant_id)
+    require_all_read(session)  # what was left out would stay
     session.flush()
     return rows
 
@@ -87,6 +89,7 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
     forget_callers(session, tenant_id)
     for rule in rules:
         _forget_in_audit(session, entry, AuditEntry.subject == f"{tenant_id}/{rule}")
+    require_all_read(session)
     session.flush()
     return rows
 

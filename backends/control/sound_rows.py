@@ -13,8 +13,12 @@ AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Name: TypeAlias = tuple[InstrumentedAttribute[str], ...]
 
 # What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields.
-_UNSOUND: Final = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError)
+UNSOUND: Final = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError)
+READS_ALL: Final = (
+    "reads_all_rows"  # an execution option: a row that cannot be read fails the query, for who counts them
+)
 _CHUNK_ROWS: Final = 500
+_ALL: Final = {READS_ALL: True}
 
 
 class SoundRows:
@@ -36,14 +40,14 @@ class SoundRows:
             values, named = row[: -len(name)], row[-len(name) :]
             try:
                 built.append(build(values))
-            except _UNSOUND as error:
+            except UNSOUND as error:
                 self._leave_out(what, named, error)
         return built
 
     def _rows(self, what: str, wanted: AnySelect, name: Name) -> list[Any]:
         try:
-            return list(self._session.execute(wanted))
-        except _UNSOUND:
+            return list(self._session.execute(wanted, execution_options=_ALL))
+        except UNSOUND:
             self._session.expunge_all()  # objects half read
         names = [tuple(row) for row in self._session.execute(wanted.with_only_columns(*name).order_by(*name))]
         rows: list[Any] = []
@@ -51,8 +55,8 @@ class SoundRows:
             chunk = names[start : start + _CHUNK_ROWS]
             within = tuple_(*name).between(tuple_(*chunk[0]), tuple_(*chunk[-1]))
             try:
-                rows += list(self._session.execute(wanted.where(within)))
-            except _UNSOUND:
+                rows += list(self._session.execute(wanted.where(within), execution_options=_ALL))
+            except UNSOUND:
                 rows += self._each(what, wanted, name, chunk)
         return rows
 
@@ -60,8 +64,10 @@ class SoundRows:
         rows: list[Any] = []
         for named in chunk:
             try:
-                rows += list(self._session.execute(wanted.where(tuple_(*name) == tuple_(*named))))
-            except _UNSOUND as error:
+                rows += list(
+                    self._session.execute(wanted.where(tuple_(*name) == tuple_(*named)), execution_options=_ALL)
+                )
+            except UNSOUND as error:
                 self._leave_out(what, named, error)
         return rows
 

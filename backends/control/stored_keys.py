@@ -8,7 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.known_secrets import note_sealing_key
 from backends.control.sealer import Sealer
+from backends.control.unreadable_rows import require_all_read
 from contracts.control import AlertChannel, Budget, StoredKey, Target
 from contracts.errors import Conflict, InvalidRequest, NotFound
 
@@ -66,7 +68,8 @@ def delete_key(session: Session, author: Author, name: str) -> None:
 def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, int]:
     """Seal everything anew by the sealer's first key; give how many, by what they are.
 
-    Raises ConfigurationError where something cannot be opened by any of its keys: nothing is changed then.
+    Raises ConfigurationError where something cannot be opened by any of its keys, and RowUnreadable: nothing is
+    changed then.
     """
     entry = begin_change(session, author, "stored_key.rotate", "all")
     counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0}
@@ -79,6 +82,8 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
     for budget in session.scalars(select(Budget).where(Budget.webhook_url != "")):
         budget.webhook_url = sealer.seal(sealer.open_address(budget.webhook_url))
         counts["budgets"] += 1
+    require_all_read(session)  # what is not sealed anew cannot be opened once the older keys are gone
+    note_sealing_key(session, sealer.key_id, author.at)
     entry.detail = dict(counts)
     session.flush()
     return counts

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from backends.pieces import STORE, STORED_ROWS, Pieces
 from backends.store.engine_files import StorePasswords, write_engine_files
 from backends.store.engine_pages import give_back_pages_of
 from backends.store.settings import StoreSettings
@@ -71,6 +72,7 @@ class EmbeddedStore:
             self._directory,
             time.monotonic() - started,
         )
+        Pieces(self._settings.data).note(STORE)
         file_name = Path(getattr(binding, "__file__", "")).name
         give_back_at = 0.0
         while engine.is_alive():
@@ -83,6 +85,7 @@ class EmbeddedStore:
         raise ConfigurationError(f"the engine ended by itself: {self._failure or 'no reason given'}")
 
     def _prepare(self) -> None:
+        Pieces(self._settings.data).find_loss(STORE, self._directory, counted_as=STORED_ROWS)
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._config.mkdir(parents=True, exist_ok=True, mode=0o700)

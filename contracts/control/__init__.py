@@ -5,6 +5,7 @@ from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, R
 from contracts.control.alerting import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, Lease
 from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.guardrails import Guardrail
+from contracts.control.known_secrets import KnownSecret
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
 from contracts.control.rates import CostRate
@@ -35,6 +36,7 @@ __all__ = [
     "FormerSecret",
     "Guardrail",
     "Issuer",
+    "KnownSecret",
     "Lease",
     "Limit",
     "Model",

@@ -24,6 +24,7 @@ from backends.control.bootstrap import (
 )
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.known_secrets import KEY_PEPPER, check_secrets, make_secrets, remember_secrets
 from backends.control.sealer import Sealer
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
@@ -63,6 +64,7 @@ from gateway.control import (
     teams,
     tenants,
     tokens,
+    unreadable_rows,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
 from gateway.control.audit_verification import AuditVerifier
@@ -87,20 +89,23 @@ Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 def create_app(settings: ControlSettings) -> FastAPI:
     """Build the control plane over its database.
 
-    Raises ConfigurationError where the database's schema is missing or newer, a secret cannot be written, or a trusted
-    proxy is no network.
+    Raises ConfigurationError where the database's schema is missing or newer, secrets are not those that it was made
+    with or cannot be written, or a trusted proxy is no network.
     """
     secrets = SecretFiles(settings.data / "secrets")
-    admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
-    key_pepper = secrets.get_or_create("key_pepper").encode()
-    webhook_secret = secrets.get_or_create("webhook_secret").encode()
-    sealer = Sealer.of(secrets)
-    signer = AuditSigner.of(secrets)
     dashboards = TrustedProxies(f"127.0.0.0/8,::1/128,{settings.trusted_proxies}")
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)
         database.check_schema()
+        check_secrets(database, secrets)
+        make_secrets(secrets)
+        remember_secrets(database, secrets)
+        admin_token = secrets.get_or_create("admin_token", prefix="tk-admin-")
+        key_pepper = secrets.get_or_create(KEY_PEPPER).encode()
+        webhook_secret = secrets.get_or_create("webhook_secret").encode()
+        sealer = Sealer.of(secrets)
+        signer = AuditSigner.of(secrets)
         witness = AuditWitness(database, audit_root(settings.data) / "control", signer, settings.audit_options)
         if_it_fails.callback(witness.close)
         with contextlib.suppress(TollkeeperError):  # its task tries again, and logs why
@@ -147,7 +152,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
         *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
-        audit_verification,
+        *(audit_verification, unreadable_rows),
         *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):
         app.include_router(noun.router)

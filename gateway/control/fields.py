@@ -9,7 +9,11 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from backends.control.database import ControlDatabase
+from backends.control.sound_rows import UNSOUND
+from backends.control.unreadable_rows import left_out, row_id, shown_reason
+from contracts.control import Base
 from contracts.control.organisation import SLUG_PATTERN
+from contracts.errors import TollkeeperError
 
 ItemT = TypeVar("ItemT")
 RowT = TypeVar("RowT")
@@ -27,12 +31,21 @@ class Resource(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
+class UnreadableOut(Resource):
+    """A row of the list that cannot be read or shown; `/v1/unreadable-rows` repairs and deletes it."""
+
+    table: str
+    id: str
+    reason: str
+
+
 class Page(BaseModel, Generic[ItemT]):
     """Part of a list. When `has_more`, ask again with `after` set to the last item's id."""
 
     object: str = "list"
     data: list[ItemT]
     has_more: bool = False
+    unreadable: list[UnreadableOut] = []
 
 
 class Deleted(BaseModel):
@@ -50,8 +63,26 @@ class PageQuery(BaseModel):
 
 
 def page_of(rows: Sequence[RowT], wanted: PageQuery, shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
-    """Make a page of rows that were asked for with one more than its limit."""
-    return Page(data=[shape(row) for row in rows[: wanted.limit]], has_more=len(rows) > wanted.limit)
+    """Make a page of rows that were asked for with one more than its limit. One that cannot be read is named apart."""
+    page = list_of(rows[: wanted.limit], shape)
+    return page.model_copy(update={"has_more": len(rows) > wanted.limit and bool(page.data)})
+
+
+def list_of(rows: Sequence[RowT], shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
+    """Make a whole list of rows. One that cannot be read or shown is named apart."""
+    data = []
+    faulty = [
+        UnreadableOut(table=row.table, id=row.id, reason=f"{row.column} {row.reason}".strip()) for row in left_out()
+    ]
+    for row in rows:
+        try:
+            data.append(shape(row))
+        except UNSOUND as error:
+            if isinstance(error, TollkeeperError) or not isinstance(row, Base):
+                raise
+            reason = f"cannot be shown: {shown_reason(error)}"
+            faulty.append(UnreadableOut(table=row.__tablename__, id=row_id(row), reason=reason))
+    return Page(data=data, unreadable=faulty)
 
 
 def _known_time_zone(name: str) -> str:

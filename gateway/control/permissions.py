@@ -60,6 +60,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/guardrails": Permission(_PLATFORM, _PLATFORM),
     "/v1/pools": Permission(_PLATFORM, _PLATFORM),
     "/v1/stored-keys": Permission(_PLATFORM, _PLATFORM),
+    "/v1/unreadable-rows": Permission(_PLATFORM, _PLATFORM),
     "/v1/playbooks": Permission(_PLATFORM, _PLATFORM),
     "/v1/prices": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),

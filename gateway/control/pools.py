@@ -13,7 +13,7 @@ from backends.control.serving import NewTarget
 from contracts.configuration import PolicyName
 from contracts.control import Pool
 from gateway.control.access import Admin
-from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
+from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, list_of, page_of
 from gateway.failure_fields import FailureFields
 from gateway.queue_fields import QueueFields
 
@@ -167,7 +167,7 @@ def create_target(pool: PoolPath, body: TargetBody, author: Admin, database: Dat
 @router.get("/{pool}/targets", summary="List a pool's targets")
 def list_targets(pool: PoolPath, author: Admin, database: Database) -> Page[TargetOut]:
     with database.session() as session:
-        return Page(data=[TargetOut.model_validate(target) for target in serving.list_targets(session, pool)])
+        return list_of(serving.list_targets(session, pool), TargetOut.model_validate)
 
 
 @router.delete("/{pool}/targets/{target}", summary="Remove a target from its pool")

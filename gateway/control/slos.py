@@ -12,7 +12,7 @@ from backends.control.slos import NewSlo
 from contracts.control.organisation import SLUG_PATTERN
 from contracts.objectives import Indicator, PromptClass
 from gateway.control.access import Admin
-from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
+from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, list_of, page_of
 
 router = APIRouter(tags=["objectives"])
 
@@ -124,4 +124,4 @@ def delete(slo_id: SloPath, author: Admin, database: Database) -> Deleted:
 def holds(author: Admin, database: Database) -> Page[HoldOut]:
     with database.session() as session:
         rows = slos.list_holds(session, author.at, tenant=author.tenant_id)
-        return Page(data=[HoldOut.model_validate(row) for row in rows])
+        return list_of(rows, HoldOut.model_validate)

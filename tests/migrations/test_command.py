@@ -64,3 +64,11 @@ def test_bad_settings_are_one_line(new_store: Any) -> None:
         assert refused.returncode == 2
         assert refused.stderr.startswith("migrations: ") and variable in refused.stderr
         assert refused.stderr.count("\n") == 1
+
+
+def test_a_control_database_that_is_gone_is_said_once(new_store: Any) -> None:
+    assert run(new_store, "--only", "control").returncode == 0
+    (new_store.data / "control.db").unlink()
+    again = run(new_store, "--only", "control")
+    assert again.returncode == 0 and "control.db was missing" in again.stderr
+    assert run(new_store, "--only", "control").stderr == ""

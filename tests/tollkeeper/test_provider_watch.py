@@ -8,14 +8,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from contracts.errors import ConfigurationError
+from tollkeeper import own_environment
 from tollkeeper.children import Backoff, Child, ChildSpec
-from tollkeeper.own_environment import run_installer
+from tollkeeper.cli import app
+from tollkeeper.own_environment import OwnEnvironment, run_installer
 from tollkeeper.plan import Choices, plan, provider_host
 from tollkeeper.ports import Ports
 from tollkeeper.provider_environment import ProviderEnvironment
 from tollkeeper.provider_watch import ProviderWatch, WatchTimes
+from tollkeeper.vllm_environment import VllmEnvironment
 
 TIMES = WatchTimes(poll_seconds=0.01, idle_seconds=0.1, retry_seconds=0.05)
 STAYS = "import signal; signal.pause()"
@@ -163,7 +167,52 @@ def test_an_environment_is_ready_once_it_holds_the_versions_that_are_listed(tmp_
 async def test_a_folder_that_cannot_be_written_is_a_fault_like_any_other(tmp_path: Path) -> None:
     (tmp_path / ".venv-providers" / ".installed").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="venv-providers"):
-        await ProviderEnvironment(tmp_path).set_up(lambda line: None)
+        await ProviderEnvironment(tmp_path, installs=True).set_up(lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "command"), [(ProviderEnvironment, "make providers"), (VllmEnvironment, "make vllm")]
+)
+async def test_nothing_is_installed_without_being_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: type[OwnEnvironment], command: str
+) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    async def note(*words: str, name: str = "") -> None:
+        ran.append(words)
+
+    monkeypatch.setattr(own_environment, "run_installer", note)
+    (tmp_path / "constraints").mkdir()
+    for name in ("providers.txt", "vllm.txt"):
+        (tmp_path / "constraints" / name).write_text("litellm==1\n")
+    with pytest.raises(ConfigurationError, match=f"is not installed in .*{command}.*--install"):
+        await environment(tmp_path).set_up(lambda line: None)
+    assert not ran and not list(tmp_path.glob(".venv*"))
+    said: list[str] = []
+    asked = environment(tmp_path, installs=True)
+    asked.python.parent.mkdir(parents=True)
+    await asked.set_up(said.append)
+    assert len(ran) == 2 and asked.is_ready
+
+    ran.clear()
+    said.clear()
+    for name in ("providers.txt", "vllm.txt"):
+        (tmp_path / "constraints" / name).write_text("litellm==2\n")
+    await environment(tmp_path).set_up(said.append)
+    assert not ran and command in said[0], "what was installed is used, with a warning"
+
+
+def test_up_runs_no_installer_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Choices] = []
+
+    def up(choices: Choices, *rest: object) -> int:
+        chosen.append(choices)
+        return 0
+
+    monkeypatch.setattr("tollkeeper.running.run_up", up)
+    for words in (["up"], ["up", "--install"], ["demo"]):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert [choices.installs for choices in chosen] == [False, True, False]
 
 
 async def test_an_installation_that_fails_says_the_last_line() -> None:

@@ -15,6 +15,7 @@ from backends.control.keys import KeyRequest
 from backends.control.prices import NewPrice, NewStandardCost
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
+from backends.control.unreadable_rows import left_out
 from contracts.configuration import Snapshot
 from contracts.keys import new_key
 from contracts.usage import Leaf
@@ -121,3 +122,17 @@ def test_of_cards_that_contradict_each_other_the_older_holds(database: ControlDa
     card = snapshot.prices.card_for("good", "", NOW)
     assert card is not None and card.version == "good/1"
     assert "price card 'bad/1' is left out" in snapshot.misconfigured[0]
+
+
+def test_a_list_leaves_an_unreadable_row_out_and_names_it(database: ControlDatabase) -> None:
+    broken(database, "UPDATE standard_costs SET output_usd_per_mtok = :text WHERE model = 'own-bad'", text="much")
+    with database.session() as session:
+        rows = prices.list_standard_costs(session)
+        assert [row.model for row in rows] == ["own-good"]
+        assert [(row.table, row.id, row.column) for row in left_out()] == [
+            ("standard_costs", "own-bad/1", "output_usd_per_mtok")
+        ]
+        assert left_out()[0].stored == "much"
+    with database.session() as session:
+        assert [tenant.id for tenant in organisation.list_tenants(session)] == ["acme"]
+        assert left_out() == []

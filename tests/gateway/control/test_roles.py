@@ -83,6 +83,8 @@ EXPECTED: Final = {
     "/v1/issuers/{issuer}": ("OA", "OA"),
     "/v1/audit": ("OAFaf", ""),
     "/v1/audit/verification": ("OAFaf", ""),
+    "/v1/unreadable-rows": ("OA", ""),
+    "/v1/unreadable-rows/{table}/{row}": ("", "OA"),
     "/v1/stored-keys": ("OA", ""),
     "/v1/stored-keys/{name}": ("", "OA"),
     "/v1/stored-keys/reseal": ("", "OA"),

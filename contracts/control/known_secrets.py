@@ -1,0 +1,19 @@
+"""Which secrets an installation was made with: fingerprints, so that others in their place are noticed."""
+
+from datetime import datetime
+
+from sqlalchemy import String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from contracts.control.base import Base, UtcDateTime
+
+
+class KnownSecret(Base):
+    """One file of the secrets directory. `public`: of the key that signs the audit, its public keys as PEM."""
+
+    __tablename__ = "known_secrets"
+
+    name: Mapped[str] = mapped_column(String(63), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    public: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

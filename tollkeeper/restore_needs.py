@@ -1,0 +1,123 @@
+"""What a backup does not hold, and what must be back in place before it is restored."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backends.audit.chain_end import find_end
+from backends.audit.options import audit_root
+from backends.audit.places import DirectoryPlace, chain_directories
+from backends.audit.signing import KEY_FILE as AUDIT_SIGNING_KEY
+from backends.audit.signing import AuditKeys, own_keys
+from backends.audit.verification import verify_chain
+from backends.control.archive import ArchivedControl
+from backends.control.audit_chain import WITNESS_BEGINS
+from backends.control.known_secrets import KEY_PEPPER, KNOWN_SECRETS, lacking_secrets
+from backends.control.sealer import KEY_FILE as SEALING_KEY
+from backends.secret_files import SecretFiles
+from contracts.errors import ConfigurationError
+
+_SETTING: Final = "TOLLKEEPER_"
+# Tables whose rows are of no use without a secret, for backups of a version that noted no fingerprints.
+_NEEDED: Final = {
+    KEY_PEPPER: ("api_keys", "admin_tokens"),
+    SEALING_KEY: ("alert_channels", "stored_keys"),
+}
+
+
+class NotIncluded(msgspec.Struct, frozen=True):
+    """A part of the installation that a backup does not hold, and what it is there for."""
+
+    what: str
+    why: str
+
+
+def not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str]) -> tuple[NotIncluded, ...]:
+    """Say what of an installation a backup does not hold.
+
+    `begun` are the audit chains that the control database names, `kept` those that are in the backup.
+    """
+    return tuple(_not_included(data, begun, kept))
+
+
+def _not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str]) -> Iterator[NotIncluded]:
+    secrets = data / "secrets"
+    names = sorted(path.name for path in secrets.iterdir() if path.is_file()) if secrets.is_dir() else []
+    yield NotIncluded(
+        str(secrets), f"{', '.join(names) or 'no files here'}: without them keys, sealed values and the audit are lost"
+    )
+    for chain in sorted(set(begun) - set(kept)):
+        yield NotIncluded(f"audit chain {chain}", f"not under {audit_root(data)}: copy audit/ of its control plane")
+    objects = data / "objects.db"
+    if objects.exists():
+        yield NotIncluded(str(objects), f"{objects.stat().st_size} bytes: files, batches, stored responses")
+    for name in ("journal", "spool", "sent-requests"):
+        if (data / name).exists():
+            yield NotIncluded(str(data / name), "records on their way to the store")
+    yield NotIncluded("settings", f"values of {_SETTING}* variables, .env, YAML files, certificates")
+
+
+def settings_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the names of the settings that are set, without their values."""
+    return tuple(sorted(name for name, value in environment.items() if name.startswith(_SETTING) and value))
+
+
+def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
+    """Say what must be put back before a restore: secrets, and chains that vouch for the control database's audit."""
+    secrets = SecretFiles(data / "secrets")
+    rows = {table: archived.rows for table, archived in control.tables.items()}
+    if rows.get(KNOWN_SECRETS):
+        known = {row["name"]: row["fingerprint"] for row in _rows(backup / "control" / f"{KNOWN_SECRETS}.jsonl")}
+        found = lacking_secrets(known, secrets, ())
+    else:
+        needed = {name for name, tables in _NEEDED.items() if any(rows.get(table) for table in tables)}
+        needed |= {AUDIT_SIGNING_KEY} if chain_directories(backup / "audit") else set()
+        found = lacking_secrets({}, secrets, needed)
+    if secrets.get(AUDIT_SIGNING_KEY) is not None:
+        found += _unverified(backup, own_keys(secrets))
+    here = chains_of(backup / "audit") | chains_of(audit_root(data))
+    gone = sorted(set(begun_in(backup)) - set(here))
+    return found + [
+        f"audit chain {chain}, which vouches for the control database's audit: put its folder into {audit_root(data)}"
+        for chain in gone
+    ]
+
+
+def begun_in(backup: Path) -> dict[str, str]:
+    """Give the audit chains that a backup's control database names, but those that were accepted to be gone."""
+    begun: dict[str, str] = {}
+    for row in sorted(_rows(backup / "control" / "audit.jsonl"), key=lambda row: int(row["id"])):
+        if row["action"] == WITNESS_BEGINS:
+            begun[row["subject"]] = row["action"]
+        elif row["action"] == "audit.accept_restore":
+            begun.clear()
+    return begun
+
+
+def chains_of(root: Path) -> dict[str, str]:
+    """Give the names of the chains in a directory, with their folders'. Raises ConfigurationError."""
+    return {find_end(directory, "", 0).chain: directory.name for directory in chain_directories(root)}
+
+
+def _unverified(backup: Path, keys: AuditKeys) -> Iterator[str]:
+    for directory in chain_directories(backup / "audit"):
+        fault = verify_chain(DirectoryPlace(directory), keys).fault
+        if fault is not None:
+            yield f"the {AUDIT_SIGNING_KEY} that signed {directory.name} of the backup's audit ({fault.what})"
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read ({error.strerror}): the backup is damaged") from error
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise ConfigurationError(f"{path} cannot be read: the backup is damaged") from error
