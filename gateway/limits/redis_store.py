@@ -183,9 +183,11 @@ class RedisStore:
             ]
             wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
             found = await self._ask(wanted)
-            if found is not None and found.is_content:
+            if found is None:
+                break
+            if found.is_content:
                 return None
-            if found is not None and not found.is_granted:
+            if not found.is_granted:
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)
 
@@ -249,11 +251,11 @@ class RedisStore:
             self._generation_moved_ns = now_ns
             self._idle_in_hand = 0
 
-    def on_granted_life(self) -> None:
-        """Use nothing more of what was granted under another life."""
+    def on_granted_life(self, *, keeps_lease: bool) -> None:
+        """Use nothing more of what was granted under another life, except of budgets where the lease goes on."""
         for counter in self._counters.values():
             for part in _parts(counter):
-                part.forget_grants()
+                part.forget_grants(keeps_lease=keeps_lease)
 
     def on_lost_data(self) -> None:
         """Tell Redis all that is known here."""
@@ -275,6 +277,7 @@ class RedisStore:
     def on_answer(self, answer: Answer) -> None:
         """Go on together."""
         self._link.usable_until_ns = self._courier.usable_until_ns
+        self._link.lease_until_ns = self._courier.lease_until_ns
         self._link.gateways = max(answer.alive, 1)
         if self._away_since_ns is not None:
             away_seconds = (self._wall_ns() - self._away_since_ns) / _SECOND_NS
