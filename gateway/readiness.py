@@ -96,6 +96,8 @@ class Readiness:
         if not books.admission.has_journal_room:
             problems.append("journal_full")
             problems += ["disk_full"] if books.journal.is_disk_full else []
+        if not books.counters.has_leases:
+            problems.append("leases_used_up")
         if self.directory.is_too_old:
             problems.append("control_unavailable")
         return problems

@@ -131,11 +131,11 @@ class Consumption:
 
     def is_resting(self, now_ns: int) -> bool:
         """Return whether nothing was taken for a minute."""
-        return now_ns - self.last_ns > _SPAN_SECONDS * _SECOND_NS
+        return not self.last_ns or now_ns - self.last_ns > _SPAN_SECONDS * _SECOND_NS
 
     def minute(self, level: int, now_ns: int) -> int:
         """Return what the next minute may need beyond what is in use, by what the last one has used."""
-        if not self.last_ns or self.is_resting(now_ns):
+        if self.is_resting(now_ns):
             return 0
         now = now_ns // (_STEP_SECONDS * _SECOND_NS)
         if now != self._step:

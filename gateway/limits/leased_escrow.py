@@ -48,6 +48,7 @@ class Grant:
         "counter",
         "granted",
         "is_fresh",
+        "is_refused",
         "is_short",
         "key",
         "ledger",
@@ -71,6 +72,7 @@ class Grant:
         self.alone: int | None = None  # what this gateway may use while Redis is away
         self.is_fresh = True  # Redis has not yet said what was settled under this name
         self.is_short = False
+        self.is_refused = False  # a request, for want of a lease, since Redis has been away
         self._told: tuple[int, int, int] | None = None
         self._told_ns = 0
         self.changed_ns = link.clock.now_ns()  # when anything was last reserved or settled (monotonic)
@@ -213,6 +215,12 @@ class Grant:
         if self._link.is_away and self.counter.rule.when_away == "share":
             return max(usable, self._share())
         return usable
+
+    def is_used_up(self, away_ns: int, now_ns: int) -> bool | None:
+        """Return whether requests are refused while Redis is away (since `away_ns`); `None` if there were none."""
+        if self.consumption.is_resting(away_ns) and not self.is_refused:
+            return None
+        return self.room(now_ns) < max(int(self.pace.portion), 1)
 
     def _share(self) -> int:
         """Give what is left of this gateway's share, set when Redis went away: of all slots, else of what remained."""

@@ -208,6 +208,12 @@ class MetricsPage:
                 "Requests that waited for a round trip.",
                 _number(status.get("requests_with_round_trip")),
             )
+            used_up = status.get("leases_used_up")
+            yield gauge(
+                "tollkeeper_budget_leases_used_up",
+                "Hard budgets in use that refuse requests because Redis is away and their lease is used up.",
+                len(used_up) if isinstance(used_up, list) else 0,
+            )
 
     def _record_families(self) -> Iterator[Family]:
         recorder, journal = self._sources.recorder, self._sources.journal
