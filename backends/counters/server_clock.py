@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from backends.boot_time import since_boot_ns
+
 _DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
 
 
@@ -17,7 +19,7 @@ class ServerClock:
     told_us = 0  # Redis is not told the time
 
     def __init__(
-        self, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
+        self, monotonic_ns: Callable[[], int] = since_boot_ns, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._low_ns = self._high_ns = wall_ns() - monotonic_ns()
