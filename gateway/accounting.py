@@ -30,6 +30,7 @@ class Accounting:
 
     def __init__(self, settings: GatewaySettings, first: Snapshot, clock: Clock) -> None:
         name = settings.name
+        self.clock = clock
         self.pieces = GatewayPieces(settings)  # before anything is made
         directory = settings.own("journal")
         self.journal = Journal(directory, max_bytes=settings.journal_max_bytes, when_full=settings.journal_when_full)
@@ -51,15 +52,16 @@ class Accounting:
         self.journal.before_release = self.ledger.flush
         self.pieces.watch(self.journal)
         self.watch = BudgetWatch(self.ledger, self.publisher.publish if self.publisher else None)
-        self.counters = counter_store(settings, name, self.watch)
-        self.ledger.restore(self.counters.open_budget, first.budgets, clock.wall_ns())
-        self._windows = window_file(settings, self.counters, first)
+        self.counters = counter_store(settings, name, self.watch, clock)
+        self.ledger.restore(self.counters.open_budget, first.budgets, clock.steady_ns())
+        self._windows = window_file(settings, self.counters, first, clock)
         self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock, self.watch.on_refused)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
         """Give what runs beside the requests, by name."""
         running = {
             "counters": self.counters.run(),
+            "clock": self.clock.watch(),
             "budgets": self.watch.run(),
             "audit": self.audit.run(),
             "requests under way": self.sent.run(),

@@ -101,7 +101,7 @@ class Admittance:
             usage = self._stages.settlement.usage_so_far(attempts, life)
             passage.place.leave(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         if passage.grant is not None:
-            passage.grant.reservation.free_slots(self._clock.wall_ns())
+            passage.grant.reservation.free_slots(self._clock.steady_ns())
         passage.earlier.append(EarlierAnswer(attempts, passage.grant))
         passage.grant = passage.allowance = passage.place = None
         for attempt in life.attempts:
@@ -121,7 +121,7 @@ class Admittance:
 
     def settle_earlier(self, life: Life, passage: Passage) -> None:
         """Charge the answers that were set aside, once the last is settled."""
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.steady_ns()
         for earlier in reversed(passage.earlier):
             self.open_grants -= earlier.grant is not None
             settle_earlier(life, earlier, *self._answer_of(earlier, life), now_ns)

@@ -1,6 +1,5 @@
 """The parts of a gateway that are others, or none at all, by its settings."""
 
-import time
 from collections.abc import Callable
 from random import random
 from typing import TYPE_CHECKING
@@ -91,10 +90,10 @@ def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
     return AbuseService(book, clock, IncidentPublisher(settings.database_address))
 
 
-def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "MemoryStore | RedisStore":
+def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, clock: Clock) -> "MemoryStore | RedisStore":
     """Give where limits and budgets are counted: in this process, or in Redis."""
     if not settings.redis_url:
-        return MemoryStore(watch.on_settled, watch.on_settled_late)
+        return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
 
     return RedisStore(
@@ -103,6 +102,7 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch) -> "
         on_settled=watch.on_settled,
         on_settled_late=watch.on_settled_late,
         expected_gateways=settings.workers,
+        wall_ns=clock.steady_ns,
     )
 
 
@@ -156,11 +156,13 @@ def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
     return open_sealed
 
 
-def window_file(settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot) -> WindowFile | None:
+def window_file(
+    settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot, clock: Clock
+) -> WindowFile | None:
     """Give the file of this process's windows, read in; none where Redis has them."""
     if not isinstance(store, MemoryStore):
         return None
-    file = WindowFile(settings.own("windows.msgpack"), store.windows, time.time_ns)
+    file = WindowFile(settings.own("windows.msgpack"), store.windows, clock.steady_ns)
     file.restore(store.open_window, first.limits)
     return file
 

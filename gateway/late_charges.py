@@ -17,10 +17,10 @@ async def reserve_late(used: Amounts, grant: Grant, store: CounterStore, clock: 
     """Reserve what a request that has ended used beyond a grant, all of it or nothing. Raises nothing."""
     reservation = grant.reservation
     lacking = reservation.lacking(used)
-    if not any(lacking) or reservation.extend(lacking, clock.wall_ns()):
+    if not any(lacking) or reservation.extend(lacking, clock.steady_ns()):
         return
     asked = [(counter, lacking[place]) for counter, place in reservation.lines.all if lacking[place]]
     # The client may leave meanwhile: it is charged what could be reserved without asking.
     with contextlib.suppress(asyncio.CancelledError, TimeoutError):
-        if await store.seek_room(asked, "", clock.wall_ns()) is None:
-            reservation.extend(lacking, clock.wall_ns())
+        if await store.seek_room(asked, "", clock.steady_ns()) is None:
+            reservation.extend(lacking, clock.steady_ns())

@@ -89,7 +89,7 @@ class Limiter:
         lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
         if lines.counts_gpu and not _is_ours(model, life):
             lines = lines.without(GPU)  # nobody measures what it runs on
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.steady_ns()
         tokens_in = 0
         if lines.counts_tokens:
             tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
@@ -137,7 +137,7 @@ class Limiter:
             lines = _without_money(lines, model.id, life.asked_tier)
         rates = Rates(request_pico_usd=pico_usd or 0)
         claimant = "" if retries == 0 else life.who.key_id
-        portion = take(lines, rates.at_start(0, 0), self._clock.wall_ns(), claimant)
+        portion = take(lines, rates.at_start(0, 0), self._clock.steady_ns(), claimant)
         if portion is None:
             return await self._take_slowly(life, lines, rates, 0, 0, retries)
         return Grant(Reservation(lines, [portion]), rates, 0, 0)
@@ -172,12 +172,12 @@ class Limiter:
     def headers_at_end(self, life: Life, grant: Grant | None) -> Headers:
         """Give the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
         if grant is not None:
-            return rate_headers(grant.reservation.lines, self._clock.wall_ns())
+            return rate_headers(grant.reservation.lines, self._clock.steady_ns())
         if life.model is None:
             return ()
         plan = self.plans.plan_for(life.who, life.model.id, life.snapshot)
         lines = plan.lines_for(self.store, life.who, life.model.id, life.conversation_id)
-        return rate_headers(lines, self._clock.wall_ns())
+        return rate_headers(lines, self._clock.steady_ns())
 
     def allowance(
         self,
@@ -206,11 +206,11 @@ class Limiter:
 
     def extend_now(self, grant: Grant, more_output: int) -> bool:
         """Get more output at once for a request that runs; say whether it was had."""
-        return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.wall_ns())
+        return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.steady_ns())
 
     def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
         """Name what has no more output to give: as an error for the caller, and the rule's id."""
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.steady_ns()
         wanted = grant.rates.of_more(1)
         lines = [(counter, wanted[place]) for counter, place in grant.reservation.lines.all if wanted[place]]
         counter, asked = min(lines, key=lambda line: line[0].room(now_ns) - line[1])
@@ -221,17 +221,17 @@ class Limiter:
         """Get more output for a request that runs; may ask the shared counters. Says whether it was had."""
         wanted = grant.rates.of_more(more_output)
         reservation = grant.reservation
-        if reservation.extend(wanted, self._clock.wall_ns()):
+        if reservation.extend(wanted, self._clock.steady_ns()):
             return True
         asked = _asked(reservation.lines, wanted)
-        if await self.store.seek_room(asked, "", self._clock.wall_ns()) is not None:
+        if await self.store.seek_room(asked, "", self._clock.steady_ns()) is not None:
             return False
-        return reservation.extend(wanted, self._clock.wall_ns())
+        return reservation.extend(wanted, self._clock.steady_ns())
 
     def release(self, grant: Grant | None) -> None:
         """Give back all that a request holds, as if it had not been: another model serves it."""
         if grant is not None:
-            grant.reservation.settle(NOTHING, self._clock.wall_ns())
+            grant.reservation.settle(NOTHING, self._clock.steady_ns())
 
     def settle(self, life: Life, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
@@ -244,7 +244,7 @@ class Limiter:
         reservation = grant.reservation
         life.limit = life.limit or grant.clipped_by
         used = used_by(life, grant)
-        charged = reservation.settle(used, self._clock.wall_ns())
+        charged = reservation.settle(used, self._clock.steady_ns())
         life.reserved_tokens = reservation.reserved(TOKENS)
         life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
         life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
@@ -253,8 +253,9 @@ class Limiter:
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
         elif life.cost.basis == "free":
             life.charged_pico_usd = 0
+        set_ns = self._clock.wall_ns() - self._clock.steady_ns()
         life.charges = [
-            (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
+            (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions
             if portion.charged_tokens
         ]
@@ -269,7 +270,7 @@ class Limiter:
         least = min(tokens_out, max(_LEAST_OUTPUT, choices))
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
-            now_ns = self._clock.wall_ns()
+            now_ns = self._clock.steady_ns()
             shortage = await self.store.seek_room(
                 _asked(lines, amounts),
                 life.who.key_id,
@@ -283,7 +284,7 @@ class Limiter:
                 if smaller is None or not least <= smaller < tokens_out:
                     break
                 tokens_out = smaller
-            now_ns = self._clock.wall_ns()
+            now_ns = self._clock.steady_ns()
             if shortage is None and claimant:
                 tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant)
             portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)

@@ -58,6 +58,7 @@ class Readiness:
             "collector": _collector_state(shipper),
             "in_flight": books.admission.in_flight,
             "counters": books.counters.status(),
+            "clock_set_seconds": round(books.clock.set_seconds(), 3),
             "queues": self.queues.state(),
             "budget_totals": "not_written" if books.ledger.is_broken else "written",
             "budget_states": "away" if books.watch.is_away else "published" if books.publisher else "kept",
@@ -97,6 +98,8 @@ class Readiness:
         if not books.admission.has_journal_room:
             problems.append("journal_full")
             problems += ["disk_full"] if books.journal.is_disk_full else []
+        if not books.counters.has_leases:
+            problems.append("leases_used_up")
         if self.directory.is_too_old:
             problems.append("control_unavailable")
         return problems
@@ -106,6 +109,7 @@ class Readiness:
         books = self.accounting
         faults = {
             "counters_away": books.counters.status().get("reachable") is False,
+            "clock_set": books.clock.is_set,
             "control_away": self.directory.is_source_away,
             "budget_totals_not_written": books.ledger.is_broken,
             "budget_states_away": books.watch.is_away,

@@ -1,6 +1,6 @@
 -- One batch of a gateway: ARGV[1], in msgpack, is { name, incarnation, sequence, life, data, lifetime in us, quiet in
--- us, told time in us, items }. It is done once however often it comes: what comes again gets the same answer, what
--- comes late gets none. An item is { seeks, claimant, lines }; where it seeks, all its lines have room or none does.
+-- us, told time in us, items, expected time in us, time since it first asked in us, lease on budgets in us }. It is done
+-- once however often it comes: what comes again gets the same answer, what comes late gets none. An item is { seeks, claimant, lines }; where it seeks, all its lines have room or none does.
 local WINDOW, ESCROW = 1, 2
 
 local function line_of(parts, item)
@@ -14,6 +14,7 @@ local function line_of(parts, item)
     return {
         kind = ESCROW, key = KEYS[parts[2]], amount = parts[4], keep_seconds = parts[5], is_fresh = parts[6] == 1,
         rested_us = parts[7], base = parts[8], own = parts[9], reserved = parts[10], need = parts[11], want = parts[12],
+        is_leased = parts[13] == 1,
     }
 end
 
@@ -150,10 +151,18 @@ local function finish_window(line, batch, item, is_granted)
     return { leases, { used_h, used_l }, newest, { room_h, room_l }, is_short and 1 or 0, line.alone_us or 0 }
 end
 
+-- Whether a request that finds too little could have it if all that others only hold were given back.
+local function is_held_back(line)
+    if not line.is_leased then return true end
+    local h, l = sub(line.amount[1], line.amount[2], line.theirs_h, line.theirs_l)
+    h, l = sub(h, l, line.used_h, line.used_l)
+    return not less(h, l, line.need[1], line.need[2])
+end
+
 local function finish_escrow(line, batch, item, is_granted)
     local escrow, old = line.counter, line.counter.granted[batch.name]
     local spare_h, spare_l = 0, 0
-    if old and old[3] == batch.life then
+    if old and (old[3] == batch.life or (line.is_leased and old[4] ~= nil and old[4] == batch.lease)) then
         -- Never less than it had and still wants: it goes on using that while this is under way.
         spare_h, spare_l = not_negative(sub(old[1], old[2], line.used_h, line.used_l))
         spare_h, spare_l = min(line.want[1], line.want[2], spare_h, spare_l)
@@ -163,7 +172,7 @@ local function finish_escrow(line, batch, item, is_granted)
     end
     if is_granted then
         escrow.promised = { add(escrow.promised[1], escrow.promised[2], line.need[1], line.need[2]) }
-    elseif item.seeks and not line.has_room then
+    elseif item.seeks and not line.has_room and is_held_back(line) then
         escrow.short, escrow.is_short = batch.now_us, true
     end
     if line.has_room and less(spare_h, spare_l, line.want[1], line.want[2]) then
@@ -173,13 +182,13 @@ local function finish_escrow(line, batch, item, is_granted)
         spare_h, spare_l = min(spare_h, spare_l, line.want[1], line.want[2])
     end
     local granted_h, granted_l = add(line.used_h, line.used_l, spare_h, spare_l)
-    escrow.granted[batch.name] = { granted_h, granted_l, batch.life }
+    escrow.granted[batch.name] = { granted_h, granted_l, batch.life, line.is_leased and batch.lease or nil }
     spare_h, spare_l = sub(granted_h, granted_l, line.sent_h, line.sent_l)
     save_escrow(escrow, batch.name, batch.life, line, batch.now_us - line.rested_us)
     escrow.is_short = false
     local all_h, all_l = add(line.theirs_h, line.theirs_l, line.base_h, line.base_l)
     all_h, all_l = add(all_h, all_l, line.own[1], line.own[2])
-    local is_short = batch.now_us - escrow.short < SHORT_US
+    local is_short = batch.now_us - escrow.short < (line.is_leased and SHORT_OF_LEASES_US or SHORT_US)
     return {
         { line.base_h, line.base_l }, { spare_h, spare_l }, { line.others_h, line.others_l }, { all_h, all_l },
         is_short and 1 or 0, line.has_room and 1 or 0,
@@ -309,26 +318,33 @@ end
 local function run()
     local sent = cmsgpack.unpack(ARGV[1])
     local batch = { name = sent[1], incarnation = sent[2], sequence = sent[3], life = sent[4], counters = {} }
-    batch.now_us = time_us(sent[8])
     local last = redis.call('HMGET', KEYS[1], 'incarnation', 'sequence', 'reply')
     if last[1] == batch.incarnation and tonumber(last[2]) >= batch.sequence then
         return tonumber(last[2]) == batch.sequence and last[3] or cmsgpack.pack({ 'late' })
     end
-    batch.gateways, batch.alive = known_gateways(batch.now_us)
+    local data = load_data()
+    local expected_us = sent[10] or 0
+    local clock = time_of(data, sent[8], expected_us)
+    if is_in_doubt(clock, batch.name, expected_us, sent[11] or 0) then return cmsgpack.pack({ 'in doubt' }) end
+    batch.now_us = clock.now_us
+    batch.gateways, batch.alive = known_gateways(data, clock)
     local me = batch.gateways[batch.name]
     if me and me.is_alive and me.incarnation ~= batch.incarnation then return cmsgpack.pack({ 'taken' }) end
-    local data
-    data, batch.quiet_us = data_of(sent[5], sent[7], batch.now_us)
+    local data_name
+    data_name, batch.quiet_us = data_of(data, sent[5], sent[7], batch.now_us)
+    batch.lease = renew_lease(data, batch, clock, sent[12] or 0)
     local status, results = 'done', {}
-    if sent[5] ~= data or not me or not me.is_alive or me.life ~= batch.life then
-        status = sent[5] == data and 'lapsed' or 'joined'
+    if sent[5] ~= data_name or not me or not me.is_alive or me.life ~= batch.life then
+        status = sent[5] == data_name and 'lapsed' or 'joined'
         batch.life = string.format('%.0f-', batch.now_us) .. batch.incarnation
         if not (me and me.is_alive) then batch.alive = batch.alive + 1 end
     else
         for i, item in ipairs(sent[9]) do results[i] = perform(item, batch) end
     end
     renew(batch.name, batch.life, batch.incarnation, batch.now_us + sent[6])
-    local reply = cmsgpack.pack({ status, batch.now_us, data, batch.life, batch.alive, batch.quiet_us, results })
+    local reply = cmsgpack.pack({
+        status, batch.now_us, data_name, batch.life, batch.alive, batch.quiet_us, results, batch.lease,
+    })
     redis.call('HSET', KEYS[1], 'incarnation', batch.incarnation, 'sequence', string.format('%.0f', batch.sequence),
         'reply', reply)
     redis.call('EXPIRE', KEYS[1], GATEWAY_SECONDS)

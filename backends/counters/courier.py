@@ -25,6 +25,8 @@ _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 _QUIET_SECONDS: Final = 2.0  # after Redis lost its data; longer than any pause, so that all have come back by then
 _USABLE_SHARE: Final = 0.8  # of a gateway's life, after which it stops using what it was granted under it
+_LEASE_SECONDS: Final = 90.0  # a gateway's lease on budgets, from its last batch on: longer than its life
+_USABLE_LEASE_SECONDS: Final = 75.0  # after this it stops using what it was granted of budgets
 _SECOND_NS: Final = 1_000_000_000
 
 
@@ -73,8 +75,11 @@ class Parcel(Protocol):
 class Recipient(Protocol):
     """Who is told how this gateway stands with Redis."""
 
-    def on_granted_life(self) -> None:
-        """This gateway lives under a new life: nothing that it was granted before counts."""
+    def on_granted_life(self, *, keeps_lease: bool) -> None:
+        """This gateway lives under a new life: nothing that it was granted before counts.
+
+        With `keeps_lease` what it was granted of budgets does.
+        """
 
     def on_lost_data(self) -> None:
         """Redis has other data than before: it knows nothing of what was leased or charged."""
@@ -89,7 +94,8 @@ class Recipient(Protocol):
 @dataclass(slots=True)
 class _Batch:
     keys: list[str]
-    payload: bytes
+    sequence: int
+    items: list[object]
     parcels: list[Parcel]
     sent_ns: int  # the first time: the answer may be that to the first sending
 
@@ -117,12 +123,17 @@ class Courier:
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
         self._life = ""
+        self._lease = ""
+        self._lease_seconds = max(_LEASE_SECONDS, 2 * expiry_seconds)
+        self._usable_lease_seconds = self._lease_seconds * _USABLE_LEASE_SECONDS / _LEASE_SECONDS
+        self._first_asked_ns = 0  # monotonic; 0: not yet
         self._data = ""
         self._queue: deque[Parcel] = deque()
         self._batch: _Batch | None = None
         self._beats = False
         self._pump: asyncio.Task[None] | None = None
         self.usable_until_ns = 0  # monotonic
+        self.lease_until_ns = 0  # monotonic; the same for what is granted of budgets
         self.answered_ns = 0  # monotonic
         self.round_trips = 0
         self.is_name_taken = False
@@ -145,9 +156,9 @@ class Courier:
                 if self._pump is not None:
                     await self._pump
                 if self.is_joined and not self.is_name_taken:
-                    self._expiry_us = 0
+                    self._expiry_us, self._lease_seconds = 0, 0.0
                     self._sequence += 1
-                    await self._connection.run_batch(self._keys, self._payload([]))
+                    await self._connection.run_batch(self._keys, self._payload(self._sequence, []))
         except (TimeoutError, CountersUnavailable):
             _log.warning("shared counters not told of leaving; what was leased there ages out")
         finally:
@@ -165,9 +176,10 @@ class Courier:
             if self._batch is None:
                 self._batch = self._next_batch()
             try:
-                reply = await self._connection.run_batch(self._batch.keys, self._batch.payload)
+                payload = self._payload(self._batch.sequence, self._batch.items)
+                reply = await self._connection.run_batch(self._batch.keys, payload)
                 self.round_trips += 1
-                self._take(self._batch, msgspec.msgpack.decode(reply))
+                is_taken = self._take(self._batch, msgspec.msgpack.decode(reply))
             except CountersUnavailable as error:
                 self._recipient.on_away(error.message)
                 await asyncio.sleep(pause_seconds)
@@ -175,6 +187,9 @@ class Courier:
             else:
                 pause_seconds = _FIRST_PAUSE_SECONDS
                 self._batch = None
+                if not is_taken:
+                    self._beats = True
+                    await asyncio.sleep(_LONGEST_PAUSE_SECONDS)
 
     def _next_batch(self) -> _Batch:
         self._beats = False
@@ -189,15 +204,24 @@ class Courier:
                 items.append(packed)
                 parcels.append(parcel)
                 lines += parcel.lines
-        return _Batch(keys.names, self._payload(items), parcels, self._clock.now_ns())
+        return _Batch(keys.names, self._sequence, items, parcels, self._clock.now_ns())
 
-    def _payload(self, items: Sequence[object]) -> bytes:
+    def _payload(self, sequence: int, items: Sequence[object]) -> bytes:
+        """Return a batch as it is sent now: what is sent again says again what time it is."""
+        now_ns = self._clock.now_ns()
+        self._first_asked_ns = self._first_asked_ns or now_ns
         quiet_us = round(_QUIET_SECONDS * 1_000_000)
-        head = (self._name, self._incarnation, self._sequence, self._life, self._data, self._expiry_us, quiet_us)
-        return msgspec.msgpack.encode((*head, self._clock.told_us, items))
+        head = (self._name, self._incarnation, sequence, self._life, self._data, self._expiry_us, quiet_us)
+        times = (self._clock.expected_us(now_ns), (now_ns - self._first_asked_ns) // 1000)
+        lease_us = round(self._lease_seconds * 1_000_000)
+        return msgspec.msgpack.encode((*head, self._clock.told_us, items, *times, lease_us))
 
-    def _take(self, batch: _Batch, reply: list[Any]) -> None:
+    def _take(self, batch: _Batch, reply: list[Any]) -> bool:
+        """Take an answer; return whether the batch was taken."""
         status = reply[0]
+        if status == "in doubt":  # what time it is: a gateway that has been there for longer is to tell first
+            self._put_back(batch)
+            return False
         if status in ("taken", "late"):
             self._put_back(batch)
             self.is_joined = False
@@ -205,11 +229,12 @@ class Courier:
             raise CountersUnavailable(
                 f"another gateway runs under the name {self._name!r}; give each one its own TOLLKEEPER_GATEWAY_NAME"
             )
-        _, now_us, data, life, alive, quiet_us, results = reply
+        _, now_us, data, life, alive, quiet_us, results, lease = reply
         self._clock.observe(batch.sent_ns, self._clock.now_ns(), now_us * 1000)
         self.is_name_taken = False
         self.answered_ns = self._clock.now_ns()
         self.usable_until_ns = batch.sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)
+        self.lease_until_ns = batch.sent_ns + int(self._usable_lease_seconds * _SECOND_NS)
         answer = Answer(now_us, alive, quiet_us / 1_000_000)
         if status == "done":
             for parcel, result in zip(batch.parcels, results, strict=True):
@@ -217,12 +242,14 @@ class Courier:
         else:
             self._put_back(batch)
             has_lost = self._data not in ("", data)
-            self._life, self._data, self.is_joined = life, data, True
-            self._recipient.on_granted_life()
+            keeps_lease = self._lease == lease and not has_lost
+            self._life, self._lease, self._data, self.is_joined = life, lease, data, True
+            self._recipient.on_granted_life(keeps_lease=keeps_lease)
             if has_lost:
                 _log.warning("the shared counters have lost their data; all gateways tell them what they know")
                 self._recipient.on_lost_data()
         self._recipient.on_answer(answer)
+        return True
 
     def _put_back(self, batch: _Batch) -> None:
         for parcel in batch.parcels:

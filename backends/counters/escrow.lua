@@ -1,7 +1,10 @@
 -- An amount that gateways draw on in advance: a hash with, by gateway, s<name>: what it settled in all, and g<name>:
 -- "life granted", all it may use, settled and reserved included. Both are absolute: to say them again changes
--- nothing. t: when anything was last in use, by the clock that counts.
--- Where the gateway no longer lives under that life, what it had settled is all that counts.
+-- nothing. v<name>: the lease that this was granted under, where it outlives the gateway's life. t: when anything was
+-- last in use, by the clock that counts.
+-- Where the gateway has neither that life nor that lease any more, what it had settled is all that counts.
+local SHORT_OF_LEASES_US = 12000000  -- longer than any gateway that holds a lease is silent about it
+
 local function load_escrow(key, keep_seconds, now_us)
     local escrow = { key = key, settled = {}, granted = {}, promised = { 0, 0 }, short = 0 }
     local used_us = tonumber(redis.call('HGET', key, 't') or '0')
@@ -10,6 +13,7 @@ local function load_escrow(key, keep_seconds, now_us)
         return escrow
     end
     escrow.is_known = used_us > 0
+    local leases = {}
     local flat = redis.call('HGETALL', key)
     for i = 1, #flat, 2 do
         local kind, name = string.sub(flat[i], 1, 1), string.sub(flat[i], 2)
@@ -21,8 +25,11 @@ local function load_escrow(key, keep_seconds, now_us)
             local life, amount = string.match(flat[i + 1], '^(%S+) (%d+)$')
             local high, low = parse(amount)
             escrow.granted[name] = { high, low, life }
+        elseif kind == 'v' then
+            leases[name] = flat[i + 1]
         end
     end
+    for name, grant in pairs(escrow.granted) do grant[4] = leases[name] end
     return escrow
 end
 
@@ -32,15 +39,13 @@ local function of_others(escrow, me, gateways)
     for name, value in pairs(escrow.settled) do
         if name ~= me then
             settled_h, settled_l = add(settled_h, settled_l, value[1], value[2])
-            local grant, gateway = escrow.granted[name], gateways[name]
-            if not (grant and gateway and gateway.is_alive and gateway.life == grant[3]) then
+            if not is_valid(escrow.granted[name], gateways[name]) then
                 h, l = add(h, l, value[1], value[2])
             end
         end
     end
     for name, grant in pairs(escrow.granted) do
-        local gateway = gateways[name]
-        if name ~= me and gateway and gateway.is_alive and gateway.life == grant[3] then
+        if name ~= me and is_valid(grant, gateways[name]) then
             h, l = add(h, l, grant[1], grant[2])
         end
     end
@@ -51,11 +56,12 @@ local function save_escrow(escrow, me, life, line, used_us)
     local settled, granted = escrow.settled[me], escrow.granted[me]
     redis.call('HSET', escrow.key, 's' .. me, digits(settled[1], settled[2]),
         'g' .. me, life .. ' ' .. digits(granted[1], granted[2]))
+    if granted[4] then redis.call('HSET', escrow.key, 'v' .. me, granted[4]) end
     if escrow.is_short then redis.call('HSET', escrow.key, 'x', string.format('%.0f', escrow.short)) end
     local is_in_use = granted[1] ~= settled[1] or granted[2] ~= settled[2]
     if is_in_use or line.has_settled or not escrow.is_known then
         escrow.is_known = true
         redis.call('HSET', escrow.key, 't', string.format('%.0f', used_us))
-        redis.call('EXPIRE', escrow.key, line.keep_seconds)
+        redis.call('EXPIRE', escrow.key, line.keep_seconds + SPARE_SECONDS)
     end
 end

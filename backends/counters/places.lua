@@ -26,7 +26,7 @@ local function save_places(key, claimant, places, line)
     local texts = {}
     for i, place in ipairs(places) do texts[i] = string.format('%.0f:', place[1]) .. digits(place[2], place[3]) end
     redis.call('HSET', key, claimant, table.concat(texts, ' '))
-    redis.call('EXPIRE', key, math.ceil(line.bucket_us * (line.hold + 2) / 1000000) + 130)
+    redis.call('EXPIRE', key, math.ceil(line.bucket_us * (line.hold + 2) / 1000000) + SPARE_SECONDS)
 end
 
 local function held_now(places, k)

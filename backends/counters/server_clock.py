@@ -4,19 +4,22 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from backends.boot_time import since_boot_ns
+
 _DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
 
 
 class ServerClock:
     """What time it is at Redis. Each answer says so at some moment between sending and receiving.
 
-    A clock that was set is noticed with the next answer. Until the first, this machine's clock is taken for Redis'.
+    The script keeps Redis' time steady where the server's clock is set, with the help of `expected_us`. Until the first
+    answer, this machine's clock is taken for Redis'.
     """
 
     told_us = 0  # Redis is not told the time
 
     def __init__(
-        self, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: Callable[[], int] = time.time_ns
+        self, monotonic_ns: Callable[[], int] = since_boot_ns, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._low_ns = self._high_ns = wall_ns() - monotonic_ns()
@@ -31,6 +34,10 @@ class ServerClock:
     def error_ns(self, now_ns: int) -> int:
         """Give how far `now_ns + offset_ns` may be from the time at Redis."""
         return (self._high_ns - self._low_ns) // 2 + (now_ns - self._seen_ns) // _DRIFT + 1
+
+    def expected_us(self, now_ns: int) -> int:
+        """Return the earliest time that Redis can have now; 0 before its first answer."""
+        return (now_ns + self._low_ns) // 1000 if self._is_known else 0
 
     def observe(self, sent_ns: int, received_ns: int, server_ns: int) -> None:
         """Take an answer's time, with the monotonic times around it."""

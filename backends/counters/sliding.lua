@@ -3,6 +3,7 @@
 -- places held from bucket j on, for `hold` buckets; counts in j to j + hold + B until claimed, and not at all after
 -- that time. x: when a request was last turned away. o<name>: what of c and l ends with a gateway (open.lua).
 local SHORT_US = 1000000
+local SPARE_SECONDS = 6 * 3600  -- a key is kept for longer than it counts: the server's clock may be set forward
 
 local function load_window(key)
     local window = { key = key, c = {}, l = {}, h = {}, o = {}, leased = {}, short = 0, changed = {} }
@@ -75,7 +76,7 @@ local function save_window(window, line)
     for i = 1, #set, 1000 do redis.call('HSET', window.key, unpack(set, i, math.min(i + 999, #set))) end
     if window.is_short then redis.call('HSET', window.key, 'x', string.format('%.0f', window.short)) end
     if #set > 0 or window.is_short then
-        local seconds = math.ceil(line.bucket_us * (line.buckets + line.hold + 2) / 1000000) + 130
+        local seconds = math.ceil(line.bucket_us * (line.buckets + line.hold + 2) / 1000000) + SPARE_SECONDS
         redis.call('EXPIRE', window.key, seconds)
     end
 end

@@ -1,6 +1,7 @@
 """A redis-server of the measurement's own on loopback, without persistence."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -47,6 +48,16 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def freeze(self) -> None:
+        """Let it take what comes and answer nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it answer again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:

@@ -378,7 +378,7 @@ class PlainStream(Sending):
     def _settle(self, sent: SentRequest, cost: int | None, tokens_in: int, tokens_out: int, duration_ns: int) -> bytes:
         """Charge what was used, and give the packed record."""
         lane, let_in, progress, exchange = self._lane, self._let_in, self.progress, self._exchange
-        now_ns = lane.wall_ns()
+        now_ns = lane.steady_ns()
         forecast, reason = self._open.forecast, sent.finish_reason
         lane.endings.learn(Lesson(forecast, now_ns, let_in.prompt_bytes, tokens_in, tokens_out, reason, 1))
         charged, reserved, overdraft = cost, None, None
@@ -391,7 +391,7 @@ class PlainStream(Sending):
             reserved, overdraft = reservation.reserved(TOKENS), reservation.overdraft[TOKENS]
             if reservation.lines.counts_money:
                 charged = paid[MONEY]
-            offsets, tokens = charges_of(reservation, self.started_at_ns)
+            offsets, tokens = charges_of(reservation)
         lane.stages.admission.settle(let_in.ticket)
         first_ns, gaps = progress.first_at_ns, progress.gaps_for(tokens_out)
         return self._to.stream_template.pack(

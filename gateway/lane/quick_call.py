@@ -288,10 +288,10 @@ class QuickCall(Following):
                 overdraft = 0
                 offsets, tokens = _AT_ONCE, [used[TOKENS]]
             else:
-                paid = reservation.settle(used, self._lane.wall_ns())
+                paid = reservation.settle(used, self._lane.steady_ns())
                 overdraft = reservation.overdraft[TOKENS]
                 charged = paid[MONEY] if reservation.lines.counts_money else charged
-                offsets, tokens = charges_of(reservation, self.started_at_ns)
+                offsets, tokens = charges_of(reservation)
             reserved = reservation.reserved(TOKENS)
         self._used = used
         admission_ns, bytes_in, bytes_out = self._admitted_ns - self.began_ns, len(self._exchange.body), len(self._body)
@@ -341,7 +341,7 @@ class QuickCall(Following):
     def conclude(self) -> None:
         """Charge what was used, give back what it held, and tell of it."""
         lane, let_in, used = self._lane, self._let_in, self._used
-        now_ns = lane.wall_ns()
+        now_ns = lane.steady_ns()
         try:
             if let_in.reservation is not None:
                 let_in.reservation.settle(used, now_ns)
@@ -376,7 +376,7 @@ class QuickCall(Following):
         reply = CHAT.reply(ReplyFacts(exchange, life.id, created_unix, lane.clock), self._request)
         passage = passage_of(opened, reply, let_in.ticket, let_in.reservation, let_in.tokens_in, let_in.tokens_out)
         if let_in.reservation is not None:
-            reply.add_headers(rate_headers(let_in.reservation.lines, lane.clock.wall_ns()))
+            reply.add_headers(rate_headers(let_in.reservation.lines, lane.steady_ns()))
         self._task = lane.start(self._carry_on(life, passage))
 
     async def _carry_on(self, life: Life, passage: Passage) -> None:
@@ -433,12 +433,13 @@ def exceeds_money(reservation: Reservation | None, cost: int | None) -> bool:
     return cost > reservation.reserved(MONEY)
 
 
-def charges_of(reservation: Reservation, started_at_ns: int) -> tuple[list[int], list[int]]:
+def charges_of(reservation: Reservation) -> tuple[list[int], list[int]]:
     """Give when tokens were charged, in nanoseconds from the start, and how many."""
     portions = reservation.portions
     if len(portions) == 1:
         tokens = portions[0].charged_tokens
         return (_AT_ONCE, [tokens]) if tokens else ([], [])
     charged = [portion for portion in portions if portion.charged_tokens]
-    offsets = [max(portion.at_ns - started_at_ns, 0) for portion in charged]
+    began_ns = portions[0].at_ns  # taken as the request began
+    offsets = [max(portion.at_ns - began_ns, 0) for portion in charged]
     return offsets, [portion.charged_tokens for portion in charged]

@@ -134,7 +134,7 @@ class QuickHits:
                 self._endings.answer(Ending(record, exchange, answer.end, lines))
         except BaseException:
             if paid.reservation is not None:
-                paid.reservation.settle(NOTHING, self._clock.wall_ns())
+                paid.reservation.settle(NOTHING, self._clock.steady_ns())
             raise
         return True
 
@@ -155,7 +155,7 @@ class QuickHits:
         charged, reserved, overdraft = cost.total_pico_usd, None, None
         if paid.reservation is not None:
             used = (1, 0, 0, 0, 0, 0, charged or 0)
-            settled = paid.reservation.settle(used, self._clock.wall_ns())
+            settled = paid.reservation.settle(used, self._clock.steady_ns())
             reserved, overdraft = 0, paid.reservation.overdraft[TOKENS]
             if paid.reservation.lines.counts_money:
                 charged = settled[MONEY]
@@ -199,7 +199,7 @@ class QuickHits:
         if counters is not None:
             if total is None and counters.counts_money:
                 return None
-            now_ns = self._clock.wall_ns()
+            now_ns = self._clock.steady_ns()
             portion = take_at_once(counters, Rates(request_pico_usd=total or 0).at_start(0, 0), now_ns)
             if portion is None:
                 return None

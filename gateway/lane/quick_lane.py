@@ -47,7 +47,7 @@ class QuickLane:
         self.stages = stages
         self.dispatcher = dispatcher
         self.clock = clock
-        self.wall_ns, self.monotonic_ns = clock.wall_ns, clock.monotonic_ns
+        self.wall_ns, self.monotonic_ns, self.steady_ns = clock.wall_ns, clock.monotonic_ns, clock.steady_ns
         self._directory, self._counters = stages.directory, stages.limiter.store
         self._admission = stages.admission
         self.start = start
@@ -99,7 +99,7 @@ class QuickLane:
             if prepared is None:
                 return None
         tokens_in = None if prepared is None else prepared.tokens_in
-        let_in = self._let_in(exchange.body, request, opened, limit, started_at_ns, tokens_in)
+        let_in = self._let_in(exchange.body, request, opened, limit, self.steady_ns(), tokens_in)
         if let_in is None:
             return None
         try:

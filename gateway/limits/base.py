@@ -163,3 +163,7 @@ class CounterStore(Protocol):
 
     def status(self) -> dict[str, object]:
         """Give what GET /ready shows of it."""
+
+    @property
+    def has_leases(self) -> bool:
+        """Return whether any hard budget in use may be charged. In memory: always."""

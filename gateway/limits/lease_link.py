@@ -9,6 +9,13 @@ from backends.counters.server_clock import ServerClock
 _SECOND_NS: Final = 1_000_000_000
 _LEARNING_SECONDS: Final = 0.5
 _SHORTEST_TURN_SECONDS: Final = 0.02
+_SPAN_SECONDS: Final = 60  # of the past, and of the time without Redis that a lease is to cover
+_STEP_SECONDS: Final = 5
+_STEPS: Final = _SPAN_SECONDS // _STEP_SECONDS
+_MARGIN: Final = 1.5  # the next minute may need more than the last
+_LATE_SECONDS: Final = 10  # a rise of so late counts as if it had lasted for the whole minute
+_RESTING_SECONDS: Final = 3600.0  # since the last use: for so long a little is kept leased
+_RESTING_PORTIONS: Final = 4
 
 
 class LeasedPart(Protocol):
@@ -29,8 +36,11 @@ class LeasedPart(Protocol):
     def is_settled(self) -> bool:
         """Say whether there is nothing to tell and nothing leased, so that it need not be looked at."""
 
-    def forget_grants(self) -> None:
-        """Take it that nothing of what was granted to this gateway's life counts any more."""
+    def forget_grants(self, *, keeps_lease: bool = False) -> None:
+        """Take it that nothing of what was granted to this gateway's life counts any more.
+
+        With `keeps_lease` what was granted under its lease does.
+        """
 
     def forget_data(self) -> None:
         """Take it that Redis knows nothing of this any more, and tell it anew."""
@@ -39,7 +49,17 @@ class LeasedPart(Protocol):
 class Link:
     """How this gateway stands with Redis, and its counters that are not at rest."""
 
-    __slots__ = ("active", "clock", "gateways", "is_away", "is_closing", "prefix", "takes", "usable_until_ns")
+    __slots__ = (
+        "active",
+        "clock",
+        "gateways",
+        "is_away",
+        "is_closing",
+        "lease_until_ns",
+        "prefix",
+        "takes",
+        "usable_until_ns",
+    )
 
     def __init__(self, clock: ServerClock, prefix: str) -> None:
         self.clock = clock
@@ -48,6 +68,7 @@ class Link:
         self.is_closing = False  # nothing more is leased
         self.gateways = 1  # alive, as last heard
         self.usable_until_ns = 0  # monotonic: until when what was granted to this gateway's life may be used
+        self.lease_until_ns = 0  # ... and what was granted to it of budgets
         self.active: dict[LeasedPart, None] = {}
         self.takes = 0
 
@@ -80,3 +101,63 @@ class Pace:
         if now_ns - self.last_ns > kept_seconds * _SECOND_NS:
             return 0
         return int(max(self._per_second * seconds, 2 * self.portion)) + 1
+
+
+class Consumption:
+    """What a budget has used in the last minute, and what the next may need.
+
+    `level` is what is settled and reserved: it rises with what is taken, and falls by what is given back.
+    """
+
+    __slots__ = ("_largest", "_levels", "_peak", "_peaks", "_step", "last_ns")
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, int]] = []  # at the first use within a step: when, and the level before it
+        self._peaks: list[tuple[int, int]] = []  # the most that was reserved within a step
+        self._step = -1
+        self._peak = 0
+        self._largest = 0  # of what single requests took
+        self.last_ns = 0  # when anything was last taken (monotonic); 0: never
+
+    def note(self, taken: int, level: int, reserved: int, now_ns: int) -> None:
+        """Note that an amount is about to be taken from a level, with so much reserved."""
+        step = now_ns // (_STEP_SECONDS * _SECOND_NS)
+        if step != self._step:
+            self._end_step(step)
+            self._levels.append((now_ns, level))
+        self._peak = max(self._peak, reserved + taken)
+        self._largest = max(self._largest, taken)
+        self.last_ns = now_ns
+
+    def is_resting(self, now_ns: int) -> bool:
+        """Return whether nothing was taken for a minute."""
+        return not self.last_ns or now_ns - self.last_ns > _SPAN_SECONDS * _SECOND_NS
+
+    def minute(self, level: int, now_ns: int) -> int:
+        """Return what the next minute may need beyond what is in use, by what the last one has used."""
+        if self.is_resting(now_ns):
+            return 0
+        now = now_ns // (_STEP_SECONDS * _SECOND_NS)
+        if now != self._step:
+            self._end_step(now)
+        most = 0.0
+        late_ns = now_ns - _LATE_SECONDS * _SECOND_NS
+        late = next((each for each in self._levels if each[0] >= late_ns), None)
+        for began_ns, before in (*self._levels[:1], *(() if late is None else (late,))):
+            most = max(most, (level - before) / max((now_ns - began_ns) / _SECOND_NS, _STEP_SECONDS))
+        peak = max([self._peak, *(peak for _, peak in self._peaks)])
+        return int(_MARGIN * most * _SPAN_SECONDS) + peak + 2 * self._largest
+
+    def resting(self, now_ns: int) -> int:
+        """Return what is kept for requests that come after a pause."""
+        if not self.last_ns or now_ns - self.last_ns > _RESTING_SECONDS * _SECOND_NS:
+            return 0
+        return _RESTING_PORTIONS * self._largest
+
+    def _end_step(self, now: int) -> None:
+        if self._step >= 0:
+            self._peaks.append((self._step, self._peak))
+        self._step, self._peak = now, 0
+        oldest = now - _STEPS
+        self._levels = [each for each in self._levels if each[0] >= oldest * _STEP_SECONDS * _SECOND_NS]
+        self._peaks = [each for each in self._peaks if each[0] >= oldest]

@@ -13,7 +13,7 @@ from contracts.limits import BudgetSpec, LimitSpec
 from gateway.limits.base import CounterState, Mark
 from gateway.limits.budget import UNLIMITED, BudgetCounter, OnSettled, OnSettledLate, PeriodLedger
 from gateway.limits.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter, Ledger
-from gateway.limits.lease_link import Link, Pace
+from gateway.limits.lease_link import Consumption, Link, Pace
 
 _SECOND_NS: Final = 1_000_000_000
 _ESCROW: Final = 2  # what the script calls this kind of line
@@ -22,6 +22,10 @@ _KEPT_SECONDS: Final = 1.0  # what is granted without demand is given back after
 _EVERY_SECONDS: Final = 0.1
 _LEAST_SECONDS: Final = 0.05
 _WATCHED_SECONDS: Final = 2.0  # what is granted or counted for others is looked at this often
+_LEASE_WATCHED_SECONDS: Final = 1.0  # a lease that others may be short of
+_RESTING_WATCHED_SECONDS: Final = 10.0  # a small one, of a budget that nobody uses now
+_LEASED_PART: Final = 4  # a lease is at most this part of what is left of a budget,
+_RESTING_PART: Final = 100  # and of one that nobody uses now this part
 _DAY_SECONDS: Final = 86_400
 _KEEP_SLOTS_SECONDS: Final = 3600
 _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
@@ -39,10 +43,12 @@ class Grant:
         "_told_ns",
         "alone",
         "changed_ns",
+        "consumption",
         "base",
         "counter",
         "granted",
         "is_fresh",
+        "is_refused",
         "is_short",
         "key",
         "ledger",
@@ -58,6 +64,7 @@ class Grant:
         self._link = link
         self._clock = link.clock
         self.pace = Pace()
+        self.consumption = Consumption()
         self.granted = 0  # of what is reserved and settled since this process began to count
         self.base = 0  # settled under this gateway's name before
         self.others = 0  # all that others may use
@@ -65,6 +72,7 @@ class Grant:
         self.alone: int | None = None  # what this gateway may use while Redis is away
         self.is_fresh = True  # Redis has not yet said what was settled under this name
         self.is_short = False
+        self.is_refused = False  # a request, for want of a lease, since Redis has been away
         self._told: tuple[int, int, int] | None = None
         self._told_ns = 0
         self.changed_ns = link.clock.now_ns()  # when anything was last reserved or settled (monotonic)
@@ -98,11 +106,10 @@ class Grant:
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
         """Give the line to send. From this moment on no more is used than will surely be left."""
         mono_ns = self._clock.now_ns()
-        target = self.target(mono_ns)
-        if is_seek or self.counter.is_counting_only:
-            target = max(need, 0)
+        ahead = 0 if self.counter.is_counting_only else self.target(mono_ns)
         own, reserved = self.own, self.ledger.reserved
-        self.granted = own + reserved + min(self.spare, target)
+        kept = max(need, ahead) if is_seek and self.counter.is_leased else max(need, 0) if is_seek else ahead
+        self.granted = own + reserved + min(self.spare, kept)
         self._own_sent, self._reserved_sent = own, reserved
         self._told_ns = mono_ns
         self._told = (own, reserved, self.settled_before)
@@ -118,7 +125,8 @@ class Grant:
             split(own),
             split(reserved),
             split(need),
-            split(target if not is_seek or self.is_short else target + self.target(mono_ns)),
+            split(max(need, 0) + ahead if is_seek else ahead),
+            int(self.counter.is_leased),
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
@@ -148,7 +156,12 @@ class Grant:
         """Give how much should be granted and not in use."""
         if self.is_short or self._link.is_closing:
             return 0
-        return min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
+        soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
+        if not self.counter.is_leased:
+            return soon
+        left = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
+        minute = min(self.consumption.minute(self.own + self.ledger.reserved, now_ns), left // _LEASED_PART)
+        return max(soon, minute, min(self.consumption.resting(now_ns), left // _RESTING_PART))
 
     def is_due(self, now_ns: int) -> bool:
         """Say whether grants run low or are too many, or uses have waited long enough to be told."""
@@ -157,7 +170,7 @@ class Grant:
             return False
         if self._told != (self.own, self.ledger.reserved, self.settled_before) and passed >= _EVERY_SECONDS:
             return True
-        if passed >= _WATCHED_SECONDS or self._told is None:
+        if passed >= self._watched_seconds(now_ns) or self._told is None:
             return True
         if self.counter.is_counting_only:
             return False
@@ -166,13 +179,19 @@ class Grant:
             return self.spare > 0 or passed >= 1.0
         return 2 * self.spare < target or self.spare > 3 * target
 
+    def _watched_seconds(self, now_ns: int) -> float:
+        if not self.counter.is_leased or self.counter.is_counting_only:
+            return _WATCHED_SECONDS
+        return _RESTING_WATCHED_SECONDS if self.consumption.is_resting(now_ns) else _LEASE_WATCHED_SECONDS
+
     def is_settled(self) -> bool:
         """Say whether nothing is granted beyond what was settled, and all of that told."""
         return not self.ledger.reserved and self.spare <= 0 and self._told == (self.own, 0, self.settled_before)
 
-    def forget_grants(self) -> None:
+    def forget_grants(self, *, keeps_lease: bool = False) -> None:
         """Use no more of what was granted until it is granted anew."""
-        self.granted = self.own + self.ledger.reserved
+        if not (keeps_lease and self.counter.is_leased):
+            self.granted = self.own + self.ledger.reserved
         self._told = None
         self._link.active[self] = None
 
@@ -189,14 +208,19 @@ class Grant:
 
     def room(self, mono_ns: int) -> int:
         """Give how much may be used now."""
-        if mono_ns < self._link.usable_until_ns:
+        if not self._link.is_away:
             self.alone = None
-            if not (self._link.is_away and self.counter.rule.when_away == "share"):
-                return self.spare
-            return max(self.spare, self._share())
-        if self.counter.rule.when_away != "share" or not self._link.is_away:
-            return min(self.spare, 0)
-        return self._share()
+        until_ns = self._link.lease_until_ns if self.counter.is_leased else self._link.usable_until_ns
+        usable = self.spare if mono_ns < until_ns else min(self.spare, 0)
+        if self._link.is_away and self.counter.rule.when_away == "share":
+            return max(usable, self._share())
+        return usable
+
+    def is_used_up(self, away_ns: int, now_ns: int) -> bool | None:
+        """Return whether requests are refused while Redis is away (since `away_ns`); `None` if there were none."""
+        if self.consumption.is_resting(away_ns) and not self.is_refused:
+            return None
+        return self.room(now_ns) < max(int(self.pace.portion), 1)
 
     def _share(self) -> int:
         """Give what is left of this gateway's share, set when Redis went away: of all slots, else of what remained."""
@@ -215,6 +239,7 @@ class LeasedEscrow(EscrowCounter):
 
     takes_at_once = False
     has_slots = False
+    is_leased = False  # what is granted outlasts this gateway's life, so that it covers a minute without Redis
     keep_seconds = _DAY_SECONDS
     _link: Link
     _grants: dict[int, Grant]  # by the identity of its ledger, which it holds
@@ -233,10 +258,11 @@ class LeasedEscrow(EscrowCounter):
         return grant
 
     def adopt(self, rule: Any, now_ns: int) -> None:
-        """Go on under a changed rule. What was granted under the old one and is not in use is given back."""
+        """Go on under a changed rule. If less is allowed now, what is granted and not in use is given back."""
+        before = {grant: self.amount_of(grant.ledger) for grant in self._grants.values()}
         super().adopt(rule, now_ns)  # type: ignore[misc]  # the counter in memory that stands beside this base
-        for grant in self._grants.values():
-            grant.forget_grants()
+        for grant, amount in before.items():
+            grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
     def grants(self) -> list[Grant]:
         """Give the grants of all stretches of time that may still move."""
@@ -267,6 +293,9 @@ class LeasedEscrow(EscrowCounter):
         grant = self.grant
         grant.changed_ns = self._link.clock.now_ns(now_ns)
         grant.pace.take(amount, grant.changed_ns)
+        if self.is_leased:
+            reserved = grant.ledger.reserved - amount
+            grant.consumption.note(amount, grant.own + reserved, reserved, grant.changed_ns)
         self._link.active[grant] = None
         self._link.takes += 1
         return mark
@@ -337,6 +366,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
 
     __slots__ = ("_grants", "_link", "_tell_total")
 
+    is_leased = True
     keep_seconds = _KEEP_BUDGET_SECONDS
 
     def __init__(

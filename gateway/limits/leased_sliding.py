@@ -287,7 +287,7 @@ class LeasedSliding:
         """Say whether there is nothing to report, nothing leased and nothing expected."""
         return not self._pool and self._is_reported() and not self._target(self._clock.now_ns())
 
-    def forget_grants(self) -> None:
+    def forget_grants(self, *, keeps_lease: bool = False) -> None:
         """Use no lease of a life that has ended, and report what Redis took back with it: what still runs counts."""
         self._reduce_to(0)
         for told, moved in zip(self._open.forget_told(), self._moved, strict=True):

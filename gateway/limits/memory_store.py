@@ -37,6 +37,7 @@ class MemoryStore:
     """
 
     is_shared = False
+    has_leases = True  # nothing is leased
 
     def __init__(
         self,

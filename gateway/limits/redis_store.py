@@ -41,6 +41,7 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _AWAY: Final = "the shared counters are away"
 _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
+_LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is away
 _LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
 
 
@@ -107,6 +108,9 @@ class RedisStore:
         self._seekers: set[SeekParcel] = set()
         self._away_since_ns: int | None = None  # Unix
         self._away_reason = ""
+        self._away_mono_ns = 0
+        self._leases_seen_ns = 0
+        self._has_leases = True  # as last looked at
         self._seeks = 0
 
     async def start(self) -> None:
@@ -183,9 +187,11 @@ class RedisStore:
             ]
             wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
             found = await self._ask(wanted)
-            if found is not None and found.is_content:
+            if found is None:
+                break
+            if found.is_content:
                 return None
-            if found is not None and not found.is_granted:
+            if not found.is_granted:
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)
 
@@ -193,6 +199,7 @@ class RedisStore:
         """Lease ahead, give back, report, and forget idle counters, until cancelled."""
         while True:
             self._tell_due()
+            self._watch_leases()
             turns = max(_ROUND_SECONDS / _TURN_SECONDS, 1.0)
             self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) / turns) + 1))
             await asyncio.sleep(_TURN_SECONDS)
@@ -226,7 +233,31 @@ class RedisStore:
             rules = {counter.rule.id: counter.rule.when_away for counter in self._counters.values()}
             status["on_shares"] = sorted(name for name, way in rules.items() if way == "share")
             status["refusing"] = sorted(name for name, way in rules.items() if way == "refuse")
+            used_up = self.leases_used_up()
+            status["leases_used_up"] = sorted(name for name, is_used_up in used_up.items() if is_used_up)
         return status
+
+    @property
+    def has_leases(self) -> bool:
+        """Return whether any hard budget in use may be charged: always, unless Redis is away."""
+        used_up = self.leases_used_up()
+        return not used_up or not all(used_up.values())
+
+    def leases_used_up(self) -> dict[str, bool]:
+        """Return, by id, whether the lease on a hard budget is used up: of those in use since Redis has been away.
+
+        One with a counter for each subject is used up if all of those in use are. Empty unless Redis is away.
+        """
+        found: dict[str, bool] = {}
+        if self._away_since_ns is None:
+            return found
+        now_ns = self._clock.now_ns()
+        for counter in self.budgets():
+            if counter.rule.when_away == "refuse" and not counter.is_counting_only:
+                is_used_up = counter.grant.is_used_up(self._away_mono_ns, now_ns)
+                if is_used_up is not None:
+                    found[counter.rule.id] = found.get(counter.rule.id, True) and is_used_up
+        return found
 
     def budgets(self) -> Iterator[LeasedBudget]:
         """Give the counters of budgets, for whoever keeps their totals."""
@@ -249,11 +280,11 @@ class RedisStore:
             self._generation_moved_ns = now_ns
             self._idle_in_hand = 0
 
-    def on_granted_life(self) -> None:
-        """Use nothing more of what was granted under another life."""
+    def on_granted_life(self, *, keeps_lease: bool) -> None:
+        """Use nothing more of what was granted under another life, except of budgets where the lease goes on."""
         for counter in self._counters.values():
             for part in _parts(counter):
-                part.forget_grants()
+                part.forget_grants(keeps_lease=keeps_lease)
 
     def on_lost_data(self) -> None:
         """Tell Redis all that is known here."""
@@ -266,7 +297,10 @@ class RedisStore:
         self._away_reason = reason
         if self._away_since_ns is None:
             self._away_since_ns = self._wall_ns()
+            self._away_mono_ns = self._clock.now_ns()
             self._link.is_away = True
+            for counter in self.budgets():
+                counter.grant.is_refused = False
             _log.warning("shared counters are away", extra={"reason": reason})
         for seeker in self._seekers:
             if not seeker.found.done():
@@ -275,12 +309,14 @@ class RedisStore:
     def on_answer(self, answer: Answer) -> None:
         """Go on together."""
         self._link.usable_until_ns = self._courier.usable_until_ns
+        self._link.lease_until_ns = self._courier.lease_until_ns
         self._link.gateways = max(answer.alive, 1)
         if self._away_since_ns is not None:
             away_seconds = (self._wall_ns() - self._away_since_ns) / _SECOND_NS
             _log.warning("shared counters are back", extra={"away_seconds": round(away_seconds, 3)})
             self._away_since_ns = None
             self._link.is_away = False
+            self._has_leases = True
 
     async def _ask(self, parcel: SeekParcel) -> Found | None:
         self._seekers.add(parcel)
@@ -307,6 +343,16 @@ class RedisStore:
                     del self._link.active[part]
         if mono_ns - self._courier.answered_ns > self._expiry_seconds * _SECOND_NS / _BEATS_PER_LIFE:
             self._courier.beat()
+
+    def _watch_leases(self) -> None:
+        """Log once for each time that Redis is away that budgets have no lease left."""
+        mono_ns = self._clock.now_ns()
+        if self._away_since_ns is None or mono_ns - self._leases_seen_ns < _LEASES_LOOKED_AT_SECONDS * _SECOND_NS:
+            return
+        self._leases_seen_ns = mono_ns
+        if self._has_leases and not self.has_leases:
+            self._has_leases = False
+            _log.warning("leases on budgets are used up", extra={"budgets": sorted(self.leases_used_up())})
 
     def _made(self, rule: Rule, subject: str) -> _Leased:
         if isinstance(rule, BudgetSpec):
@@ -347,6 +393,8 @@ class RedisStore:
                 if alone_seconds is not None:
                     share = counter.rule.amount // self._link.gateways
                     return Shortage(counter, amount, state, _whole_milliseconds(alone_seconds), share=share)
+            if self._link.is_away and isinstance(counter, LeasedBudget):
+                counter.grant.is_refused = True
             return Shortage(counter, amount, state, _RECONNECT_SECONDS, reason=_AWAY if self._link.is_away else _LATE)
         return None
 

@@ -158,10 +158,12 @@ class SlidingCounter:
         return found
 
     def restore(self, charges: list[tuple[int, int]], now_ns: int) -> None:
-        """Charge a fresh counter with what `charges` gave before a restart; what is reserved in it stays charged."""
+        """Charge a fresh counter with what `charges` gave before a restart; what is reserved in it stays charged.
+
+        What was charged later than now was so by another clock: it counts as charged now.
+        """
         for bucket, amount in sorted(charges):
-            if bucket <= now_ns // self._width_ns:
-                self.take(amount, bucket * self._width_ns)
+            self.take(amount, min(bucket * self._width_ns, now_ns))
         cell = self._first
         while cell is not None:
             cell.settled = cell.amount

@@ -155,7 +155,7 @@ class MetricsPage:
         if not self._max_budgets:
             return []
         ratios: dict[str, float] = {}
-        now_ns = self._sources.clock.wall_ns()
+        now_ns = self._sources.clock.steady_ns()
         for number, found in enumerate(self._sources.counters.budgets(), start=1):
             ratio = found.state(now_ns).used / found.rule.amount
             ratios[found.rule.id] = max(ratio, ratios.get(found.rule.id, 0.0))
@@ -194,6 +194,11 @@ class MetricsPage:
         )
 
     def _counter_families(self) -> Iterator[Family]:
+        yield gauge(
+            "tollkeeper_clock_set_seconds",
+            "By how much the machine's clock was set since the gateway started; limits and budgets do not follow.",
+            round(self._sources.clock.set_seconds(), 3),
+        )
         status = self._sources.counters.status()
         where = {"store": str(status["kind"])}
         reachable = int(bool(status.get("reachable", True)))
@@ -207,6 +212,12 @@ class MetricsPage:
                 "tollkeeper_counters_waits_total",
                 "Requests that waited for a round trip.",
                 _number(status.get("requests_with_round_trip")),
+            )
+            used_up = status.get("leases_used_up")
+            yield gauge(
+                "tollkeeper_budget_leases_used_up",
+                "Hard budgets in use that refuse requests because Redis is away and their lease is used up.",
+                len(used_up) if isinstance(used_up, list) else 0,
             )
 
     def _record_families(self) -> Iterator[Family]:

@@ -1,7 +1,7 @@
 """Several gateways in one process against one Redis, in the time of a loop that leaps over what nobody waits for."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
+from contracts.errors import CountersUnavailable
 from gateway.limits.base import Line, Mark, Shortage
 from gateway.limits.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
@@ -17,6 +18,7 @@ from tests.gateway.limits.leaping_loop import LeapingLoop
 _MONOTONIC_START_NS = 86_400_000_000_000
 _UNIX_START_NS = 1_773_480_413_589_793_238  # 2026-03-14 09:26:53.6 UTC, in the midst of every window
 _TOLD_TIME = 7  # its place in a batch
+_TIMEOUT_SECONDS = 0.25
 
 
 def now_ns() -> int:
@@ -36,18 +38,45 @@ def monotonic_ns() -> int:
 class TellingConnection:
     """A connection to a Redis that is told with each batch what time it is when the batch arrives."""
 
-    def __init__(self, connection: CountersConnection) -> None:
+    def __init__(self, connection: CountersConnection, redis: "FrozenRedis") -> None:
         self._connection = connection
+        self._redis = redis
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
+        if self._redis.is_frozen:
+            self._redis.waiting.append(lambda: self._send(keys, payload))
+            await asyncio.sleep(_TIMEOUT_SECONDS)
+            raise CountersUnavailable("Redis does not answer")
+        return await self._send(keys, payload)
+
+    async def _send(self, keys: Sequence[str], payload: bytes) -> bytes:
         batch = msgspec.msgpack.decode(payload)
-        batch[_TOLD_TIME] = now_ns() // 1000
+        batch[_TOLD_TIME] = now_ns() // 1000 + round(self._redis.set_seconds * 1e6)
         with LeapingLoop.running().in_real_time():
             return await self._connection.run_batch(keys, msgspec.msgpack.encode(batch))
 
     async def close(self) -> None:
         with LeapingLoop.running().in_real_time():
             await self._connection.close()
+
+
+class FrozenRedis:
+    """A Redis that takes what comes, answers nothing, and does all of it when it goes on, as after SIGSTOP.
+
+    The time in which it stands still passes in no time.
+    """
+
+    def __init__(self) -> None:
+        self.is_frozen = False
+        self.set_seconds = 0.0  # by how much its own clock was set
+        self.waiting: list[Callable[[], Awaitable[bytes]]] = []
+
+    async def go_on(self) -> None:
+        """Do what has come meanwhile, for nobody, before anything else."""
+        waiting, self.waiting = self.waiting, []
+        for send in waiting:
+            await send()
+        self.is_frozen = False
 
 
 class Gateways:
@@ -58,11 +87,12 @@ class Gateways:
         self._url = server.url
         self._settings = {"namespace": server.namespace(), "expiry_seconds": 4.0, "timeout_seconds": 1.0, **settings}
         self._running: dict[RedisStore, asyncio.Task[None]] = {}
+        self.redis = FrozenRedis()
 
     async def start(self, name: str, **settings: Any) -> RedisStore:
         clock = ServerClock(monotonic_ns, now_ns)
         store = RedisStore(self._url, name, **{"clock": clock, "wall_ns": now_ns, **self._settings, **settings})
-        store._courier._connection = TellingConnection(store._courier._connection)  # type: ignore[assignment]
+        store._courier._connection = TellingConnection(store._courier._connection, self.redis)  # type: ignore[assignment]
         try:
             await store.start()
         except BaseException:

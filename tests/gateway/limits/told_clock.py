@@ -19,5 +19,8 @@ class ToldClock(ServerClock):
     def error_ns(self, now_ns: int) -> int:
         return 0
 
+    def expected_us(self, now_ns: int) -> int:
+        return now_ns // 1000
+
     def observe(self, sent_ns: int, received_ns: int, server_ns: int) -> None:
         """There is one clock."""
