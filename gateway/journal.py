@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from backends.segment_frames import HEADER_BYTES
 from backends.segments import Entry, LogFull, Position, SegmentLog
 
 _log = logging.getLogger(__name__)
 
 _TIME_BYTES: Final = 8
 _pack_time: Final = struct.Struct("<Q").pack  # under its own name: every record's way leads through it
-_FRAME_BYTES: Final = 8  # the log's header of an entry
+_FRAME_BYTES: Final = HEADER_BYTES
 # What one request's records may need at most: 10,000 gaps of five bytes, and attempts.
 RECORD_ROOM_BYTES: Final = 64 * 1024
 _ASK_DISK_EVERY_SECONDS: Final = 0.1
