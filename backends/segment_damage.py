@@ -66,6 +66,17 @@ class Missing(msgspec.Struct, frozen=True):
     from_ns: int | None = None
     to_ns: int | None = None
 
+    @property
+    def is_any(self) -> bool:
+        """Return whether anything is missing."""
+        return bool(self.entries or self.unknown)
+
+    def line(self) -> str:
+        """Return it as a phrase."""
+        uncounted = f" and {self.unknown} losses of unknown size" if self.unknown else ""
+        between = f", from {_iso(self.from_ns)} to {_iso(self.to_ns)}" if self.from_ns and self.to_ns else ""
+        return f"{self.entries} entries{uncounted} lost to damage on disk{between}; see {FOLDER}/{_LOSSES}"
+
     def as_json(self) -> dict[str, object]:
         """Return it for machines, times in ISO 8601."""
         return {

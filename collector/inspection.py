@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.segment_damage import Missing
 from backends.segment_reader import SegmentReader
 from collector.spool import SpooledBatch
 
@@ -39,6 +40,7 @@ class SpoolContents:
     oldest_received_at_ns: int | None = None
     newest_received_at_ns: int | None = None
     damaged_stretches: int = 0
+    missing: Missing = field(default_factory=Missing)
 
 
 def inspect_spool(directory: Path) -> SpoolContents:
@@ -57,7 +59,7 @@ def inspect_spool(directory: Path) -> SpoolContents:
         at_ns = batch.received_at_ns
         found.oldest_received_at_ns = min(at_ns, found.oldest_received_at_ns or at_ns)
         found.newest_received_at_ns = max(at_ns, found.newest_received_at_ns or at_ns)
-    found.damaged_stretches = reader.damaged_stretches
+    found.damaged_stretches, found.missing = reader.damaged_stretches, reader.missing
     return found
 
 
