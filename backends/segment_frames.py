@@ -93,6 +93,38 @@ def frames(
         offset = end
 
 
+def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
+    """Return the number of the last entry if all from `start` on are sound and numbered without a hole, else 0.
+
+    It says no more than `frames`, and is several times as fast.
+    """
+    last, offset = 0, start
+    while offset < size:
+        chunk = memoryview(read_at(descriptor, min(_CHUNK_BYTES, size - offset), offset))
+        at, available = 0, len(chunk)
+        while available - at >= HEADER_BYTES:
+            first, second, number, tag, length, checksum = HEADER.unpack_from(chunk, at)
+            end = at + HEADER_BYTES + (length & ~_IS_ADLER)
+            if end > available:
+                break
+            is_next = number == last + 1 or not last
+            if first != _FIRST or second != _SECOND or number ^ tag != marker or not is_next or not length & _IS_ADLER:
+                return 0
+            if _adler32(chunk[at + HEADER_BYTES : end], length & ~_IS_ADLER) != checksum:
+                return 0
+            last, at = number, end
+        if not at:  # it is larger than a chunk, or cut short
+            number, found, head, length = _head_at(bytes(chunk[:HEADER_BYTES]), 0)
+            is_next = number == last + 1 or not last
+            if found != marker or not is_next or length < 0 or offset + head + length > size:
+                return 0
+            if not _holds_in_pieces(descriptor, offset, head, length):
+                return 0
+            last, at = number, head + length
+        offset += at
+    return last
+
+
 def is_torn(descriptor: int, offset: int, size: int) -> bool:
     """Return whether the entry at `offset` is cut short, as opposed to complete and damaged."""
     _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - offset), offset), 0)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from backends.disk_room import DISK_FULL
 from backends.segment_damage import DamageBook, Loss, Missing, TimeOf, survey
 from backends.segment_file import SegmentFile
-from backends.segment_frames import HEADER_BYTES, frame, frames, is_torn, marker_of, number_at
+from backends.segment_frames import HEADER_BYTES, frame, frames, is_torn, last_number, marker_of, number_at
 from backends.segment_numbers import SegmentNumbers
 from backends.slot_file import SlotFile
 from contracts.errors import ConfigurationError
@@ -41,8 +41,6 @@ Fsync = Literal["never", "always"]
 _CURSOR: Final = struct.Struct("<QQ")  # segment, offset
 _MAX_PAYLOAD_BYTES: Final = (1 << 31) - 1  # one write() moves at most this much on Linux
 _SUFFIX: Final = ".segment"
-_LOOK_ENTRIES: Final = 4096
-_LOOK_BYTES: Final = 8 << 20
 
 
 class LogFull(Exception):
@@ -334,9 +332,17 @@ class SegmentLog:
 
     def look_for_damage(self) -> None:
         """Read everything that is not released, and write down what is missing of it. Raises OSError."""
-        after = self._cursor
-        while entries := self.read(after, max_entries=_LOOK_ENTRIES, max_bytes=_LOOK_BYTES):
-            after = entries[-1].end
+        with self._lock:
+            sizes, cursor, beyond = dict(self._sizes_now()), self._cursor, self._numbers.next
+        for number, size in sizes.items():
+            start = cursor.offset if number == cursor.segment else 0
+            if number < cursor.segment or start >= size:
+                continue
+            with open(self._path(number), "rb", buffering=0) as file:
+                last = last_number(file.fileno(), start, size, self._marker)
+            high = beyond if number == self._number else self._numbers.range_of(number)[1]
+            if not last or (high and last + 1 < high):
+                self._look_at(number, -1, size, beyond)
 
     def _look_at(self, number: int, begin: int = -1, size: int = 0, beyond: int = 0) -> None:
         """Write down what is missing of a segment, if that was not done for the damage at `begin` before.

@@ -64,7 +64,7 @@ def inspect_spool(directory: Path) -> SpoolContents:
 
 
 def read_letters(directory: Path) -> Iterator[Letter]:
-    """Give the dead letters that are kept, the oldest first; a line that is cut short is passed over."""
+    """Yield the dead letters that are kept, the oldest first. A line that cannot be read has the cause `unreadable`."""
     for name in _LETTER_FILES:
         try:
             file = open(directory / name, "rb")
@@ -72,12 +72,10 @@ def read_letters(directory: Path) -> Iterator[Letter]:
             continue
         with file:
             for line in file:
-                letter = _letter(line)
-                if letter is not None:
-                    yield letter
+                yield _letter(line)
 
 
-def _letter(line: bytes) -> Letter | None:
+def _letter(line: bytes) -> Letter:
     try:
         found: dict[str, Any] = json.loads(line)
         payload = base64.b64decode(found["payload"])
@@ -89,5 +87,5 @@ def _letter(line: bytes) -> Letter | None:
             int(found["index"]),
             payload,
         )
-    except (ValueError, LookupError, TypeError):
-        return None
+    except (ValueError, LookupError, TypeError):  # damaged, or cut short
+        return Letter(0, "unreadable", "this line of the file is damaged or cut short", "", 0, line)
