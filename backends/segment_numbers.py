@@ -85,9 +85,9 @@ class SegmentNumbers:
         found = {}
         for word in range(_TABLE, _TABLE + _ROWS * _ROW_WORDS, _ROW_WORDS):
             for at in (_PAGE_WORDS + word, word):
-                first = _opened(self._words[at + 1])
-                if self._words[at] and first:
-                    found[self._words[at] - 1] = (first, self._words[at + 2])
+                segment, first, at_ns = self._words[at], _opened(self._words[at + 1]), self._words[at + 2]
+                if segment and first and self._words[at] == segment:  # else another thread is writing it
+                    found[segment - 1] = (first, at_ns)
         return [(segment, *found[segment]) for segment in sorted(found)]
 
     def range_of(self, segment: int) -> tuple[int, int, int, int]:
@@ -107,8 +107,8 @@ class SegmentNumbers:
         """Close the file. Calling it again does nothing."""
         if self._map is not None:
             self._words[_PAGE_WORDS + _NEXT] = self._words[_NEXT]
-        self._words.release()
-        if self._map is not None:
+            mapped, self._words = self._words, memoryview(bytearray(self._words)).cast("Q")  # a late reader asks it
+            mapped.release()
             self._map.close()
             self._map = None
         if self._descriptor >= 0:

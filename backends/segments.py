@@ -93,6 +93,7 @@ class SegmentLog:
         self._take_lock, self._give_lock = self._lock.acquire, self._lock.release
         self._time_of = time_of
         self._counted_upto = Position(0, 0)
+        self._looking = threading.Lock()
         self._looked_at: set[Position] = set()  # damage whose losses are written down
         self._open_files = ExitStack()
         self._is_reserving = False
@@ -267,7 +268,7 @@ class SegmentLog:
         with self._lock:
             limit = self._end
             sizes = list(self._sizes_now().items())
-            beyond = self._numbers.next
+            written, following = self._number, self._numbers.next
         if until is not None:
             limit = min(limit, until)
         found: list[Entry] = []
@@ -275,7 +276,7 @@ class SegmentLog:
             if not after.segment <= number <= limit.segment:
                 continue
             start = after.offset if number == after.segment else 0
-            bounds = limit, max_entries, max_bytes
+            bounds, beyond = (limit, max_entries, max_bytes), following if number == written else 0
             if start < size and not self._read_segment(number, start, size, beyond, bounds, found):
                 break
         return found
@@ -312,7 +313,7 @@ class SegmentLog:
                     return False
                 last = counted
                 found.append(entry)
-        if last and number != self._number:
+        if last and not beyond:
             high = self._numbers.range_of(number)[1]
             if high > last + 1:
                 self._look_at(number, size, size, beyond)
@@ -333,33 +334,42 @@ class SegmentLog:
     def look_for_damage(self) -> None:
         """Read everything that is not released, and write down what is missing of it. Raises OSError."""
         with self._lock:
-            sizes, cursor, beyond = dict(self._sizes_now()), self._cursor, self._numbers.next
+            sizes, cursor = dict(self._sizes_now()), self._cursor
+            written, following = self._number, self._numbers.next
         for number, size in sizes.items():
             start = cursor.offset if number == cursor.segment else 0
             if number < cursor.segment or start >= size:
                 continue
             with open(self._path(number), "rb", buffering=0) as file:
                 last = last_number(file.fileno(), start, size, self._marker)
-            high = beyond if number == self._number else self._numbers.range_of(number)[1]
+            beyond = following if number == written else 0
+            high = beyond or self._numbers.range_of(number)[1]
             if not last or (high and last + 1 < high):
                 self._look_at(number, -1, size, beyond)
 
     def _look_at(self, number: int, begin: int = -1, size: int = 0, beyond: int = 0) -> None:
         """Write down what is missing of a segment, if that was not done for the damage at `begin` before.
 
-        `size` and `beyond` (the number that followed its last entry) are of the moment when it was read.
+        `size` and `beyond` are of the moment when it was read: `beyond` is the number that the next entry then had, if
+        this segment was the one being written, else 0.
         """
-        place = Position(number, begin)
+        with self._looking:
+            place = Position(number, begin)
+            if place not in self._looked_at and number >= self._cursor.segment:
+                self._looked_at.add(place)
+                self._write_down(number, size, beyond)
+
+    def _write_down(self, number: int, size: int, beyond: int) -> None:
         cursor = self._cursor
-        if place in self._looked_at or number < cursor.segment:
-            return
-        self._looked_at.add(place)
         low, high, begun_ns, ended_ns = self._numbers.range_of(number)
-        bounds = low, beyond if number == self._number else high, begun_ns, ended_ns
+        bounds = (low, beyond, begun_ns, 0) if beyond else (low, high, begun_ns, ended_ns)
         path = self._path(number)
-        with open(path, "rb", buffering=0) as file:
-            size = size or os.fstat(file.fileno()).st_size
-            losses = survey(file.fileno(), number, size, (self._marker,), bounds, self._time_of)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                size = size or os.fstat(file.fileno()).st_size
+                losses = survey(file.fileno(), number, size, (self._marker,), bounds, self._time_of)
+        except FileNotFoundError:
+            return  # released by another thread
         if number == cursor.segment:
             parts = [_not_released(loss, cursor, self._numbers.cursor) for loss in losses]
             losses = [loss for loss in parts if loss is not None]

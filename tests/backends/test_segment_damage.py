@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import struct
+import threading
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -374,3 +375,37 @@ def test_a_file_of_numbers_that_is_a_directory_is_named(tmp_path):
     (tmp_path / "numbers").mkdir()
     with pytest.raises(ConfigurationError, match="cannot be written"):
         opened(tmp_path)
+
+
+def test_damage_that_is_met_while_another_thread_appends_loses_nothing_else(tmp_path):
+    log = opened(tmp_path)
+    total, stop = 0, threading.Event()
+
+    def write() -> None:
+        nonlocal total
+        while not stop.is_set():
+            log.append(b"%d" % total + bytes(200))
+            total += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen: list[int] = []
+    hit = 0
+    try:
+        while hit < 6:
+            found = log.read(log.cursor, max_entries=40, max_bytes=PLENTY)
+            seen += [int(entry.payload.rstrip(b"\0")) for entry in found]
+            if not found:
+                continue
+            log.release(found[-1].end)
+            waiting = [path for path in segments(tmp_path) if path.stat().st_size > 2 * SECTOR]
+            if len(waiting) > 1 and int(waiting[-1].stem) > log.cursor.segment:
+                damage(waiting[-1], SECTOR)
+                hit += 1
+    finally:
+        stop.set()
+        writer.join()
+    seen += [int(payload.rstrip(b"\0")) for payload in payloads(log)]
+    log.close()
+    assert sorted(set(range(total)) - set(seen)) == [number - 1 for number in sorted(named(tmp_path))]
+    assert seen == sorted(seen) and log.missing.entries == total - len(seen) > 0
