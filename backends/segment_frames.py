@@ -1,77 +1,249 @@
-"""Entries as they stand in a segment file: a header of length and checksum, and the payload.
+"""Entries as they stand in a segment file: a number that only this log can have written, a checksum, the payload.
+
+An entry is found again behind damage by the constant its header begins with, and believed only if its number and tag
+agree: the tag is the number XOR the log's marker, 62 random bits that no payload can know. So bytes in a payload are
+never taken for an entry. Without the first 24 bytes it is an entry as releases before wrote it, which are read too.
+To those releases the 24 bytes are an entry whose checksum does not hold; they pass over it and read the entry.
 
 The checksum is Adler-32, begun with the length. CRC-32, which entries had before, walks through 8 KiB of tables: where
 requests are few these are cold, and cost one more than all else of its record's way (decision 0071).
 """
 
+import errno
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-HEADER: Final = struct.Struct("<II")  # payload length and kind of checksum, checksum
-_IS_ADLER: Final = 1 << 31  # in the first; without it the checksum is a CRC-32 of length and payload
+HEADER: Final = struct.Struct("<IIQQII")  # two constants, number, tag, payload length and kind of checksum, checksum
+HEADER_BYTES: Final = HEADER.size
+_PLAIN: Final = struct.Struct("<II")  # the last two, which were the whole header
+_PLAIN_BYTES: Final = _PLAIN.size
+_NUMBER_BYTES: Final = HEADER_BYTES - _PLAIN_BYTES
+_IS_ADLER: Final = 1 << 31  # in the length; without it the checksum is a CRC-32 of length and payload
+# As an entry of before: 16 bytes follow. Their Adler-32 is at most 16 + 16 * 255 in its lower half, never 0xB7F3.
+_FIRST: Final = 16 | _IS_ADLER
+_SECOND: Final = 0x9D4E_B7F3
+_MAGIC: Final = _PLAIN.pack(_FIRST, _SECOND)
 _CHUNK_BYTES: Final = 1 << 20
+_SECTOR_BYTES: Final = 4096
 # Under their own names: every record's way leads through them.
 _pack: Final = HEADER.pack
 _adler32: Final = zlib.adler32
 
 
-def frame(payload: bytes) -> bytes:
-    """Give an entry as it is written."""
+class Frame(NamedTuple):
+    """A stretch of a segment: an entry, or what cannot be read, which has no payload. Number 0: it has none."""
+
+    begin: int
+    end: int
+    payload: bytes | None
+    number: int
+
+
+def frame(payload: bytes, number: int, marker: int) -> bytes:
+    """Return an entry as it is written."""
     length = len(payload)
-    return _pack(length | _IS_ADLER, _adler32(payload, length)) + payload
+    return _pack(_FIRST, _SECOND, number, number ^ marker, length | _IS_ADLER, _adler32(payload, length)) + payload
 
 
-def frames(descriptor: int, start: int, size: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Walk a segment: (start, end, payload) of each entry, with payload `None` for a damaged stretch."""
-    offset, base, chunk = start, start, b""
+def frames(
+    descriptor: int, start: int, size: int, markers: Sequence[int] = (), after_number: int = 0
+) -> Iterator[Frame]:
+    """Walk a segment from the boundary of an entry on. Every byte up to `size` belongs to one of the frames.
+
+    `markers` are those that the log has had. Entries behind damage are believed with one of them alone, or with one
+    that two entries in a row have had before. Memory is bounded by the largest sound entry.
+    """
+    known = [marker for marker in markers if marker]
+    last, offset, base, chunk = after_number, start, start, b""
     while offset < size:
-        head = chunk[offset - base : offset - base + HEADER.size]
-        end = offset + HEADER.size + _length_in(head)
-        if base + len(chunk) < min(end, size):
-            wanted = min(max(_CHUNK_BYTES, end - offset), size - offset)
-            base, chunk = offset, os.pread(descriptor, wanted, offset)
+        at = offset - base
+        if at + HEADER_BYTES > len(chunk) and base + len(chunk) < size:
+            wanted = min(_CHUNK_BYTES, size - offset)
+            base, chunk, at = offset, read_at(descriptor, wanted, offset), 0
             if len(chunk) < wanted:
                 size = offset + len(chunk)  # someone cut the file: judge what is left of it
-            continue
-        payload = chunk[offset - base + HEADER.size : end - base]
-        if end <= size and _holds(head, payload):
-            yield offset, end, payload
-        else:
-            end = end if end < size and _is_sound(descriptor, end, size) else size
-            yield offset, end, None
+        number, marker, head, length = _head_at(chunk, at)
+        end = offset + head + length
+        payload: bytes | None = None
+        if length >= 0 and end <= size:
+            if end - base <= len(chunk):
+                payload = chunk[at + head : end - base]
+            elif length <= _CHUNK_BYTES or _holds_in_pieces(descriptor, offset, head, length):
+                payload = read_at(descriptor, length, offset + head)
+            if payload is not None and not _holds(chunk, at + head - _PLAIN_BYTES, payload):
+                payload = None
+        if payload is not None and number and marker not in known:
+            if not marker:
+                payload = None
+            elif (end >= size and not known) or marker == _marker_at(descriptor, end, size):
+                known.append(marker)
+            else:
+                payload = None
+        if payload is not None and number and number <= last:
+            payload = None  # an old one, where it should not be
+        if payload is None:
+            end = _next_sound(descriptor, offset, size, known, last)
+            number = 0
+        elif number:
+            last = number
+        yield Frame(offset, end, payload, number)
         offset = end
 
 
-def _is_sound(descriptor: int, offset: int, size: int) -> bool:
-    head = os.pread(descriptor, HEADER.size, offset)
-    length = _length_in(head)
-    if offset + HEADER.size + length > size:
-        return False
-    return _holds(head, os.pread(descriptor, length, offset + HEADER.size))
+def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
+    """Return the number of the last entry if all from `start` on are sound and numbered without a hole, else 0.
+
+    It says no more than `frames`, and is several times as fast.
+    """
+    last, offset = 0, start
+    while offset < size:
+        chunk = memoryview(read_at(descriptor, min(_CHUNK_BYTES, size - offset), offset))
+        at, available = 0, len(chunk)
+        while available - at >= HEADER_BYTES:
+            first, second, number, tag, length, checksum = HEADER.unpack_from(chunk, at)
+            end = at + HEADER_BYTES + (length & ~_IS_ADLER)
+            if end > available:
+                break
+            is_next = number == last + 1 or not last
+            if first != _FIRST or second != _SECOND or number ^ tag != marker or not is_next or not length & _IS_ADLER:
+                return 0
+            if _adler32(chunk[at + HEADER_BYTES : end], length & ~_IS_ADLER) != checksum:
+                return 0
+            last, at = number, end
+        if not at:  # it is larger than a chunk, or cut short
+            number, found, head, length = _head_at(bytes(chunk[:HEADER_BYTES]), 0)
+            is_next = number == last + 1 or not last
+            if found != marker or not is_next or length < 0 or offset + head + length > size:
+                return 0
+            if not _holds_in_pieces(descriptor, offset, head, length):
+                return 0
+            last, at = number, head + length
+        offset += at
+    return last
 
 
 def is_torn(descriptor: int, offset: int, size: int) -> bool:
-    """Whether the entry at `offset` is cut short, as opposed to complete and damaged."""
-    head = os.pread(descriptor, min(HEADER.size, size - offset), offset)
-    return len(head) < HEADER.size or offset + HEADER.size + _length_in(head) > size
+    """Return whether the entry at `offset` is cut short, as opposed to complete and damaged."""
+    _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - offset), offset), 0)
+    return length < 0 or offset + head + length > size
 
 
-def _length_in(head: bytes) -> int:
-    """Give the payload's length as a header says it; 0 where the header is cut short."""
-    if len(head) < HEADER.size:
+def marker_of(descriptor: int, size: int) -> int:
+    """Return the marker that the first two entries of a segment agree on, or its only one has; 0 if there is none."""
+    _, marker, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size), 0), 0)
+    end = head + length
+    if not marker or length < 0 or end > size or not _holds_in_pieces(descriptor, 0, head, length):
         return 0
-    length: int = HEADER.unpack(head)[0]
-    return length & ~_IS_ADLER
+    return marker if end == size or marker == _marker_at(descriptor, end, size) else 0
 
 
-def _holds(head: bytes, payload: bytes) -> bool:
-    """Say whether an entry's checksum is its payload's."""
-    if len(head) < HEADER.size:
-        return False
-    length, checksum = HEADER.unpack(head)
+def number_at(descriptor: int, offset: int, markers: Sequence[int]) -> int:
+    """Return the number in the header at an offset; 0 if there is none of this log."""
+    number, marker, _, _ = _head_at(read_at(descriptor, HEADER_BYTES, offset), 0)
+    return number if marker in markers else 0
+
+
+def read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """Read bytes, fewer at the end of the file. Sectors that the disk cannot read are zeros."""
+    try:
+        return os.pread(descriptor, length, offset)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    pieces, end = list[bytes](), min(offset + length, os.fstat(descriptor).st_size)
+    while offset < end:
+        upto = min((offset // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
+        try:
+            piece = os.pread(descriptor, upto - offset, offset)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            piece = bytes(upto - offset)
+        pieces.append(piece)
+        if len(piece) < upto - offset:
+            break
+        offset = upto
+    return b"".join(pieces)
+
+
+def _head_at(chunk: bytes, at: int) -> tuple[int, int, int, int]:
+    """Return number and marker (0: it has none), the header's size and the payload's; -1 if the header is cut short.
+
+    A number of -1 is no number: the first there is is 1.
+    """
+    if len(chunk) - at < _PLAIN_BYTES:
+        return 0, 0, 0, -1
+    first, second = _PLAIN.unpack_from(chunk, at)
+    if first != _FIRST or second != _SECOND:
+        return 0, 0, _PLAIN_BYTES, first & ~_IS_ADLER
+    if len(chunk) - at < HEADER_BYTES:
+        return 0, 0, 0, -1
+    _, _, number, tag, length, _ = HEADER.unpack_from(chunk, at)
+    if not number:
+        return -1, 0, HEADER_BYTES, length & ~_IS_ADLER
+    return number, number ^ tag, HEADER_BYTES, length & ~_IS_ADLER
+
+
+def _marker_at(descriptor: int, offset: int, size: int) -> int:
+    _, marker, _, _ = _head_at(read_at(descriptor, min(HEADER_BYTES, size - offset), offset), 0)
+    return marker
+
+
+def _next_sound(descriptor: int, damaged: int, size: int, markers: Sequence[int], last: int) -> int:
+    """Return where the first sound entry behind damage begins; the end if there is none."""
+    for offset, header in _headers(descriptor, damaged + 1, size):
+        number, marker, head, length = _head_at(header, 0)
+        is_ours = marker in markers and number > last and offset + head + length <= size
+        if is_ours and _holds_in_pieces(descriptor, offset, head, length):
+            return offset
+    # None has a number: as before there were numbers, by the length that the damaged one says.
+    _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - damaged), damaged), 0)
+    end = damaged + head + length
+    if length < 0 or head != _PLAIN_BYTES or end + _PLAIN_BYTES > size:
+        return size
+    _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - end), end), 0)
+    is_sound = head == _PLAIN_BYTES and length >= 0 and end + head + length <= size
+    return end if is_sound and _holds_in_pieces(descriptor, end, head, length) else size
+
+
+def _headers(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Find what may be headers of numbered entries, and their offsets."""
+    while size - start >= HEADER_BYTES:
+        chunk = read_at(descriptor, min(_CHUNK_BYTES, size - start), start)
+        at = chunk.find(_MAGIC)
+        while 0 <= at <= len(chunk) - HEADER_BYTES:
+            yield start + at, chunk[at : at + HEADER_BYTES]
+            at = chunk.find(_MAGIC, at + 1)
+        if len(chunk) < HEADER_BYTES:
+            return  # someone cut the file
+        start += len(chunk) - HEADER_BYTES + 1
+
+
+def _holds(chunk: bytes, at: int, payload: bytes) -> bool:
+    """Return whether the checksum in the last part of a header, at `at`, is the payload's."""
+    length, checksum = _PLAIN.unpack_from(chunk, at)
     if length & _IS_ADLER:
         return bool(checksum == zlib.adler32(payload, length & ~_IS_ADLER))
-    return bool(checksum == zlib.crc32(payload, zlib.crc32(head[:4])))
+    return bool(checksum == zlib.crc32(payload, zlib.crc32(chunk[at : at + 4])))
+
+
+def _holds_in_pieces(descriptor: int, offset: int, head: int, length: int) -> bool:
+    """Return whether an entry's checksum is its payload's, without reading it whole."""
+    at = offset + head
+    plain = read_at(descriptor, _PLAIN_BYTES, at - _PLAIN_BYTES)
+    if len(plain) < _PLAIN_BYTES:
+        return False
+    stated, checksum = _PLAIN.unpack(plain)
+    is_adler = bool(stated & _IS_ADLER)
+    found = stated & ~_IS_ADLER if is_adler else zlib.crc32(plain[:4])
+    while length > 0:
+        piece = read_at(descriptor, min(length, _CHUNK_BYTES), at)
+        if not piece:
+            return False
+        found = zlib.adler32(piece, found) if is_adler else zlib.crc32(piece, found)
+        at += len(piece)
+        length -= len(piece)
+    return bool(found == checksum)

@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from backends.segment_damage import read_losses, sum_up
 from backends.segment_frames import frames
+from backends.segment_numbers import read_marker
 from backends.segments import Entry, Position, decode_cursor, segment_path, segment_sizes
 from backends.slot_file import read_slots
 from contracts.errors import ConfigurationError
@@ -16,11 +18,13 @@ class SegmentReader:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.damaged_stretches = 0  # met while reading; the entry being written counts as one
+        self.missing = sum_up(read_losses(directory))  # as its owner has written down
         try:
             if not directory.is_dir():
                 raise ConfigurationError(f"{directory} is not there; name the data directory with --data")
             self._sizes = segment_sizes(directory)
             self.cursor = decode_cursor(read_slots(directory / "cursor"))
+            self._markers = (read_marker(directory / "numbers"),)
         except OSError as error:
             raise ConfigurationError(f"{directory} cannot be read ({error.strerror})") from error
 
@@ -45,7 +49,7 @@ class SegmentReader:
                 continue
             try:
                 start = self.cursor.offset if number == self.cursor.segment else 0
-                for begin, end, payload in frames(descriptor, start, size):
+                for begin, end, payload, _ in frames(descriptor, start, size, self._markers):
                     if payload is None:
                         self.damaged_stretches += 1
                     else:

@@ -7,6 +7,7 @@ import uvloop
 from pydantic import ValidationError
 
 from backends.private_files import keep_private
+from backends.process import FieldFormatter
 from collector.app import Collector
 from collector.settings import CollectorSettings
 from contracts.errors import TollkeeperError
@@ -14,7 +15,9 @@ from contracts.errors import TollkeeperError
 
 def main() -> int:
     """Run the collector. Exit code 2 and one line on stderr where it cannot start."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FieldFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
     try:
         settings = CollectorSettings()

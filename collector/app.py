@@ -22,7 +22,7 @@ from collector.health import Health
 from collector.receiving import Receiving
 from collector.servers import Listener, bind, serve_until_signal
 from collector.settings import CollectorSettings
-from collector.spool import Spool
+from collector.spool import Spool, received_at_ns
 from collector.state import CollectorState
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Collector:
             max_bytes=settings.spool_max_bytes,
             fsync=settings.spool_fsync,
             retain_bytes=settings.spool_retain_bytes,
+            time_of=received_at_ns,
         )
         self._spool = Spool(log)
         dead_letters = DeadLetters(

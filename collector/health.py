@@ -10,7 +10,7 @@ from starlette.routing import Route
 from collector.metrics import CollectorMetrics
 from collector.state import CollectorState
 
-Status = Literal["ok", "store_unreachable", "spool_nearly_full", "spool_full"]
+Status = Literal["ok", "store_unreachable", "spool_nearly_full", "spool_full", "spool_damaged"]
 NEARLY_FULL: Final = 0.8
 
 
@@ -39,6 +39,8 @@ class Health:
             return "spool_nearly_full"
         if self._state.exporter.store_reachable is False:
             return "store_unreachable"
+        if self._state.spool.missing.is_any:
+            return "spool_damaged"
         return "ok"
 
     def report(self) -> dict[str, object]:
@@ -63,6 +65,7 @@ class Health:
             "dead_letters": self._state.dead_letters.written,
             "corrupt_entries": self._state.spool.corrupt_entries,
             "missing_pieces": self._state.missing,
+            "missing": self._state.spool.missing.as_json(),
         }
 
     async def _health(self, _: Request) -> JSONResponse:

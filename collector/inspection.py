@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.segment_damage import Missing
 from backends.segment_reader import SegmentReader
 from collector.spool import SpooledBatch
 
@@ -39,6 +40,7 @@ class SpoolContents:
     oldest_received_at_ns: int | None = None
     newest_received_at_ns: int | None = None
     damaged_stretches: int = 0
+    missing: Missing = field(default_factory=Missing)
 
 
 def inspect_spool(directory: Path) -> SpoolContents:
@@ -57,12 +59,12 @@ def inspect_spool(directory: Path) -> SpoolContents:
         at_ns = batch.received_at_ns
         found.oldest_received_at_ns = min(at_ns, found.oldest_received_at_ns or at_ns)
         found.newest_received_at_ns = max(at_ns, found.newest_received_at_ns or at_ns)
-    found.damaged_stretches = reader.damaged_stretches
+    found.damaged_stretches, found.missing = reader.damaged_stretches, reader.missing
     return found
 
 
 def read_letters(directory: Path) -> Iterator[Letter]:
-    """Give the dead letters that are kept, the oldest first; a line that is cut short is passed over."""
+    """Yield the dead letters that are kept, the oldest first. A line that cannot be read has the cause `unreadable`."""
     for name in _LETTER_FILES:
         try:
             file = open(directory / name, "rb")
@@ -70,12 +72,10 @@ def read_letters(directory: Path) -> Iterator[Letter]:
             continue
         with file:
             for line in file:
-                letter = _letter(line)
-                if letter is not None:
-                    yield letter
+                yield _letter(line)
 
 
-def _letter(line: bytes) -> Letter | None:
+def _letter(line: bytes) -> Letter:
     try:
         found: dict[str, Any] = json.loads(line)
         payload = base64.b64decode(found["payload"])
@@ -87,5 +87,5 @@ def _letter(line: bytes) -> Letter | None:
             int(found["index"]),
             payload,
         )
-    except (ValueError, LookupError, TypeError):
-        return None
+    except (ValueError, LookupError, TypeError):  # damaged, or cut short
+        return Letter(0, "unreadable", "this line of the file is damaged or cut short", "", 0, line)

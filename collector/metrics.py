@@ -63,8 +63,13 @@ class CollectorMetrics(Collector):
         yield _total("dead_letters", "Records set aside since the start.", state.dead_letters.written)
         yield _total(
             "spool_corrupt_entries",
-            "Batches lost to damage on disk, found since the start.",
+            "Stretches of the spool that could not be read, found since the start.",
             state.spool.corrupt_entries,
+        )
+        yield _gauge(
+            "spool_missing_entries",
+            "Batches lost to damage on disk, until the spool's directory damaged/ is removed.",
+            state.spool.missing.entries,
         )
 
 

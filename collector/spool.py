@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from backends.segment_damage import Missing
 from backends.segments import Entry, LogFull, Position, SegmentLog
 from contracts.errors import LimitExceeded, Unavailable
 from contracts.ids import bounded_id
@@ -131,8 +132,13 @@ class Spool:
 
     @property
     def corrupt_entries(self) -> int:
-        """Entries lost to damage on disk, found so far."""
+        """Stretches that could not be read since this process began."""
         return self._log.corrupt_entries
+
+    @property
+    def missing(self) -> Missing:
+        """What damage on disk has taken of batches that the store does not have, until `damaged/` is removed."""
+        return self._log.missing
 
     def oldest_received_at_ns(self) -> int | None:
         """When the oldest waiting batch came; `None` when nothing waits."""
@@ -161,3 +167,11 @@ class Spool:
         self._recent[bounded_id(batch_id)] = None
         if len(self._recent) > self._recent_ids:
             self._recent.popitem(last=False)
+
+
+def received_at_ns(payload: bytes) -> int | None:
+    """Return when the batch of a spool entry was received; `None` if it is unreadable."""
+    try:
+        return msgspec.msgpack.decode(payload, type=SpooledBatch).received_at_ns
+    except msgspec.MsgspecError:
+        return None

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from backends.segment_damage import Missing
+from backends.segment_frames import HEADER_BYTES
 from backends.segments import Entry, LogFull, Position, SegmentLog
 
 _log = logging.getLogger(__name__)
 
 _TIME_BYTES: Final = 8
 _pack_time: Final = struct.Struct("<Q").pack  # under its own name: every record's way leads through it
-_FRAME_BYTES: Final = 8  # the log's header of an entry
+_FRAME_BYTES: Final = HEADER_BYTES
 # What one request's records may need at most: 10,000 gaps of five bytes, and attempts.
 RECORD_ROOM_BYTES: Final = 64 * 1024
 _ASK_DISK_EVERY_SECONDS: Final = 0.1
@@ -30,7 +32,8 @@ class Journal:
     """
 
     def __init__(self, directory: Path, *, max_bytes: int, when_full: WhenFull = "refuse") -> None:
-        self._log = SegmentLog(directory, max_bytes=max_bytes + max_bytes // 2)
+        self._log = SegmentLog(directory, max_bytes=max_bytes + max_bytes // 2, time_of=_time_of)
+        self._log.look_for_damage()
         self._max_bytes = max_bytes
         self._when_full = when_full
         self._room_bytes = 0  # that was there when it was last looked for, less what was written since
@@ -174,12 +177,21 @@ class Journal:
 
     @property
     def corrupt_entries(self) -> int:
-        """Entries whose checksum did not hold."""
+        """Stretches that could not be read since this process began."""
         return self._log.corrupt_entries
+
+    @property
+    def missing(self) -> Missing:
+        """What damage on disk has taken of records that were not shipped, until `damaged/` is removed."""
+        return self._log.missing
 
     def close(self) -> None:
         """Close the log's files."""
         self._log.close()
+
+
+def _time_of(payload: bytes) -> int | None:
+    return int.from_bytes(payload[:_TIME_BYTES], "little") if len(payload) >= _TIME_BYTES else None
 
 
 def unpack_entry(entry: Entry) -> tuple[int, bytes]:

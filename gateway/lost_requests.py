@@ -42,6 +42,11 @@ def record_lost(
     sent: SentRequests, journal: Journal, recorder: Recorder, settlement: Settlement, snapshot: Snapshot
 ) -> int:
     """Write the records of requests that the process before has left; return how many those are."""
+    if sent.damaged:
+        _log.error(
+            "file of requests under way is damaged: no record is made of some that the crash has ended",
+            extra={"requests": sent.damaged},
+        )
     if not sent.found:
         return 0
     recorded = _recorded_ids(journal)

@@ -61,6 +61,11 @@ class SentRequests:
         return [] if self._table is None else self._table.found
 
     @property
+    def damaged(self) -> int:
+        """Return how many entries the process before has left that cannot be read."""
+        return 0 if self._table is None else self._table.damaged
+
+    @property
     def last_alive_ns(self) -> int:
         """Return when that process was last known to run (Unix nanoseconds)."""
         return 0 if self._table is None else self._table.last_alive_ns

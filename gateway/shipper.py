@@ -190,9 +190,11 @@ class Shipper:
         self.shipped_records += sent - rejected
 
     def _new_plan(self) -> BatchPlan | None:
-        start = self._journal.cursor
+        start, upto = self._journal.cursor, self._journal.end
         entries = self._journal.read(start, max_entries=_MAX_BATCH_ENTRIES, max_bytes=_MAX_BATCH_BYTES)
         if not entries:
+            if start < upto:  # all that waits is damaged
+                self._journal.release(upto)
             return None
         end = entries[-1].end
         plan = BatchPlan(str(self._new_id()), (start.segment, start.offset), (end.segment, end.offset))

@@ -37,7 +37,7 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 HOT: Final = tuple(
     """
     backends/asker backends/chunk_taker backends/http_connection backends/http_head backends/http_pool
-    backends/segment_frames backends/slot_table
+    backends/segment_frames backends/segment_numbers backends/slot_table
     backends/llm/answer_reader backends/llm/http_reply backends/llm/known_shapes backends/llm/openai_http
     backends/llm/quick_target backends/llm/sent_stream backends/llm/sse backends/llm/text_shape
     contracts/gaps contracts/ids contracts/leaf_counts contracts/openai_usage contracts/plain_counts

@@ -47,6 +47,7 @@ class Inspection:
             "oldest_received_at": _iso(contents.oldest_received_at_ns),
             "newest_received_at": _iso(contents.newest_received_at_ns),
             "damaged_stretches": contents.damaged_stretches,
+            "missing": contents.missing.as_json(),
             "dead_letters": dict(self.causes),
             "last_dead_letters": [
                 {
@@ -113,6 +114,8 @@ def _print(found: Inspection) -> None:
         lines.append(
             f"damaged: {contents.damaged_stretches} stretches cannot be read (one may be a batch being written)"
         )
+    if contents.missing.is_any:
+        lines.append(f"missing: {contents.missing.line()}")
     lines.append("dead letters: " + (_counts(found.causes) or "none"))
     lines.append("set aside by the gateway: " + (_counts(found.set_aside) or "none"))
     Console().print(Text("\n".join(lines)))

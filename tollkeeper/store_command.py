@@ -28,13 +28,14 @@ def check(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look for damage, holes in numbers, rollups that are not their base, and tokens on nobody's account.
+    """Look for damage, also to journals and spools, holes in numbers, rollups that are not their base, and tokens on
+    nobody's account.
 
     One named line for each finding, and status 1 where there is one.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         say = say_nothing if as_json else _remark
-        report = check_store(opened.store, opened.turns, hours, say)
+        report = check_store(opened.store, opened.turns, hours, say, data)
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:

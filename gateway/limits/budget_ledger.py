@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from backends.segment_damage import Missing
 from backends.segments import LogFull, Position, SegmentLog
 from contracts.errors import InvalidRecord
 from contracts.limits import BudgetSpec
@@ -89,6 +90,11 @@ class BudgetLedger:
         self.before_flush: Callable[[], None] | None = None  # lets counters and journal tell of the same requests
         self.is_broken = False  # the disk refused the last write
         self._read()
+
+    @property
+    def missing(self) -> Missing:
+        """What damage on disk has taken of the totals, until `damaged/` is removed."""
+        return self._file.missing
 
     def restore(
         self, open_budget: Callable[[BudgetSpec, str], BudgetCounter], budgets: Iterable[BudgetSpec], now_ns: int

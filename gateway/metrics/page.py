@@ -241,7 +241,14 @@ class MetricsPage:
         yield gauge("tollkeeper_journal_bytes", "Bytes of records not yet with a collector.", journal.pending_bytes)
         yield gauge("tollkeeper_journal_max_bytes", "Where admission stops.", journal.max_bytes)
         yield counter(
-            "tollkeeper_journal_corrupt_entries_total", "Entries that were damaged on disk.", journal.corrupt_entries
+            "tollkeeper_journal_corrupt_entries_total",
+            "Stretches of the journal that could not be read.",
+            journal.corrupt_entries,
+        )
+        yield gauge(
+            "tollkeeper_journal_missing_entries",
+            "Records lost to damage on disk, until the journal's directory damaged/ is removed.",
+            journal.missing.entries,
         )
 
     def _shipping_families(self) -> Iterator[Family]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.slot_file import SLOT_BYTES, SlotFile
+from backends.slot_file import SLOT_BYTES, SlotFile, read_slots
 
 MAX = SlotFile.MAX_BYTES
 
@@ -41,7 +41,7 @@ def test_a_value_fits_up_to_its_bound_and_not_beyond(tmp_path: Path) -> None:
 def test_the_file_has_its_blocks_from_the_beginning_and_keeps_its_size(tmp_path: Path) -> None:
     file = SlotFile(tmp_path / "slots")
     before = os.stat(tmp_path / "slots")
-    assert before.st_size == 2 * SLOT_BYTES and before.st_blocks * 512 >= 2 * SLOT_BYTES
+    assert before.st_size == 4 * SLOT_BYTES and before.st_blocks * 512 >= 4 * SLOT_BYTES
     for _ in range(5):
         file.write(b"x" * MAX)
     assert os.stat(tmp_path / "slots").st_size == before.st_size
@@ -131,3 +131,48 @@ def test_a_torn_write_leaves_the_value_before_it_or_the_whole_new_one(
     again.write(b"next")
     again.close()
     assert reopened(path) == b"next"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    writes=st.lists(st.binary(max_size=60), min_size=1, max_size=6),
+    sector=st.integers(0, 3),
+    damage=st.none() | st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES),
+)
+def test_no_damaged_sector_brings_an_older_value_back(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[bytes], sector: int, damage: bytes | None
+) -> None:
+    path = tmp_path_factory.mktemp("slots") / "slots"
+    file = SlotFile(path)
+    for value in writes:
+        file.write(value)
+    file.close()
+    content = bytearray(path.read_bytes())
+    content[sector * SLOT_BYTES : (sector + 1) * SLOT_BYTES] = damage or bytes(SLOT_BYTES)
+    path.write_bytes(content)
+    assert reopened(path) == read_slots(path) == writes[-1]
+
+
+def test_a_file_of_the_release_before_is_read_and_used_on_a_full_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "slots"
+    file = SlotFile(path)
+    file.write(b"old")
+    file.close()
+    os.truncate(path, 2 * SLOT_BYTES)
+    really_write = os.pwrite
+
+    def full(descriptor: int, block: bytes, offset: int) -> int:
+        if offset >= 2 * SLOT_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really_write(descriptor, block, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        file = SlotFile(path)
+        assert file.value == b"old"
+        file.write(b"new")
+        file.close()
+    assert reopened(path) == b"new"
+    assert path.stat().st_size == 4 * SLOT_BYTES

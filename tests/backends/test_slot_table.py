@@ -102,3 +102,55 @@ def test_all_blocks_of_the_file_are_on_disk(tmp_path):
     SlotTable(tmp_path / "slots").close()
     found = (tmp_path / "slots").stat()
     assert found.st_blocks * 512 >= found.st_size
+
+
+@pytest.mark.parametrize("damage", [bytes(4096), os.urandom(4096)])
+def test_a_damaged_sector_costs_the_values_in_it_and_they_are_counted(tmp_path, damage):
+    def write(table):
+        for number in range(40):
+            put(table, b"%d" % number * 3000, number)
+        table.clear(5)
+        table.note_alive(77)
+
+    in_a_killed_process(tmp_path / "slots", write)
+    whole = (tmp_path / "slots").read_bytes()
+    expected = {b"%d" % number * 3000: (number, 0) for number in range(40) if number != 4}
+    for sector in range(len(whole) // 4096):
+        path = tmp_path / f"slots{sector}"
+        path.write_bytes(whole[: sector * 4096] + damage + whole[(sector + 1) * 4096 :])
+        slot, part = divmod(sector, 4)
+        is_lost = slot not in (0, 5) and slot <= 40 and part * 4096 < 32 + len(b"%d" % (slot - 1)) * 3000
+        left = {value: kept for value, kept in expected.items() if not is_lost or kept[0] != slot - 1}
+        table = SlotTable(path)
+        assert values(table) == left, sector
+        assert (table.damaged, table.last_alive_ns) == (int(is_lost), 77), sector
+        assert table.used == len(left)
+        table.close()
+        path.unlink()
+
+
+def test_a_table_as_releases_before_wrote_it_is_read(tmp_path):
+    in_a_killed_process(tmp_path / "slots", lambda table: [put(table, b"one", 1), put(table, b"two")])
+    content = bytearray((tmp_path / "slots").read_bytes())
+    content[4096:16384] = bytes(12288)  # no marks, no copy of the head
+    for slot in (1, 2):
+        content[slot * SLOT_BYTES + 24 : slot * SLOT_BYTES + 32] = bytes(8)  # no checksum
+    (tmp_path / "slots").write_bytes(content)
+    table = SlotTable(tmp_path / "slots")
+    assert values(table) == {b"one": (1, 0), b"two": (None, 0)} and not table.damaged
+    table.close()
+
+
+def test_what_a_release_before_cleared_is_not_taken_for_damage(tmp_path):
+    def write(table):
+        put(table, b"one")
+        table.note_alive(5)
+
+    in_a_killed_process(tmp_path / "slots", write)
+    content = bytearray((tmp_path / "slots").read_bytes())
+    content[SLOT_BYTES : SLOT_BYTES + 8] = bytes(8)
+    content[8:16] = (9).to_bytes(8, "little")  # it keeps neither marks nor the head's copy
+    (tmp_path / "slots").write_bytes(content)
+    table = SlotTable(tmp_path / "slots")
+    assert (table.found, table.damaged, table.last_alive_ns) == ([], 0, 9)
+    table.close()

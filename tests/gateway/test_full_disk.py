@@ -120,7 +120,7 @@ def test_what_was_admitted_before_the_disk_filled_up_has_its_room(journal, disk)
     assert 10 < admission.in_flight < 100
     assert not journal.append_all([(1, b"a refusal")])
     for _ in range(admission.in_flight):
-        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 16))
+        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 40))
     assert journal.dropped_records == 0
     disk.is_full = False
     journal.release(journal.end)
@@ -131,10 +131,10 @@ def test_room_is_kept_when_a_segment_ends(journal, disk):
     journal._log._segment_bytes = 100_000
     assert journal.promise(20 * RECORD_ROOM_BYTES)
     for _ in range(10):
-        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 16))
+        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 40))
     disk.is_full = True
     for _ in range(10):
-        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 16))
+        assert journal.append(1, b"x" * (RECORD_ROOM_BYTES - 40))
     assert len(journal.read(journal.cursor, max_entries=99, max_bytes=1 << 30)) == 20
 
 

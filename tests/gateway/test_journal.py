@@ -41,10 +41,10 @@ def test_admission_stops_exactly_at_the_bound(new_journal):
     left = MEBIBYTE - journal.pending_bytes
     assert journal.has_room(left) and not journal.has_room(left + 1)
     assert not journal.is_over_bound
-    journal.append(1, b"x" * (left - 16 - 1))  # 8 bytes of header and 8 of time an entry
+    journal.append(1, b"x" * (left - 40 - 1))  # 32 bytes of header and 8 of time an entry
     assert journal.pending_bytes == MEBIBYTE - 1 and not journal.is_over_bound
     journal.release(journal.end)
-    journal.append(1, b"x" * (MEBIBYTE - 16))
+    journal.append(1, b"x" * (MEBIBYTE - 40))
     assert journal.pending_bytes == MEBIBYTE and journal.is_over_bound and journal.has_room(0)
 
 

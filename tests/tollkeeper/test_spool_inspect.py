@@ -97,3 +97,21 @@ def test_an_empty_spool_says_that_nothing_waits(tmp_path: Path) -> None:
     assert (found["waiting_bytes"], found["waiting_batches"], found["oldest_received_at"]) == (0, {}, None)
     shown = CliRunner().invoke(app, ["spool", "inspect", "--data", str(tmp_path)]).output
     assert "batches: none" in shown
+
+
+def test_a_damaged_line_of_dead_letters_is_counted(data: Path) -> None:
+    path = data / "spool" / "letters.jsonl"
+    path.write_bytes(bytes(100) + path.read_bytes()[100:])
+    assert inspect(data)["dead_letters"] == {"unreadable": 1, "undecodable_record": 1}
+
+
+def test_what_the_collector_has_found_missing_is_shown(tmp_path: Path) -> None:
+    log = SegmentLog(tmp_path / "spool", max_bytes=1 << 20)
+    log.append_many([bytes(5000), b"after"])
+    log.close()
+    (path,) = (tmp_path / "spool").glob("*.segment")
+    path.write_bytes(bytes(4096) + path.read_bytes()[4096:])
+    SegmentLog(tmp_path / "spool", max_bytes=1 << 20).close()
+    assert inspect(tmp_path)["missing"]["entries"] == 1  # type: ignore[index]
+    shown = CliRunner().invoke(app, ["spool", "inspect", "--data", str(tmp_path)]).output
+    assert "missing: 1 entries lost to damage on disk" in " ".join(shown.split())

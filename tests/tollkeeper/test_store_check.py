@@ -1,6 +1,7 @@
 """`tollkeeper store check`: a sound store passes, and every kind of damage is named."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from backends.segments import SegmentLog
 from backends.store.columns import arrow_batch
 from contracts.gaps import pack_gaps
 from contracts.identity import Identity
@@ -204,3 +206,26 @@ def test_gpu_time_that_is_not_what_the_steps_say_is_a_finding(
     status, report = check(other_store, monkeypatch, tmp_path)
     [finding] = report["findings"]
     assert status == 1 and finding["kind"] == "gpu_time_differs" and "difference 1, 1 requests" in finding["detail"]
+
+
+def test_what_damage_took_of_a_journal_is_a_finding(
+    other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("journal", "spool"):
+        directory = other_store.data / name
+        log = SegmentLog(directory, max_bytes=1 << 20)
+        log.append_many([bytes(5000), b"after"])
+        log.close()
+        (path,) = directory.glob("*.segment")
+        path.write_bytes(b"\xff" * 4096 + path.read_bytes()[4096:])
+        SegmentLog(directory, max_bytes=1 << 20).close()
+    status, report = check(other_store, monkeypatch, tmp_path)
+    for name in ("journal", "spool"):
+        shutil.rmtree(other_store.data / name)
+    assert status == 1
+    assert [(finding["kind"], finding["where"]) for finding in report["findings"]] == [
+        ("entries_missing", "journal"),
+        ("entries_missing", "spool"),
+    ]
+    assert report["findings"][0]["detail"].startswith("1 entry (number 1) written")
+    assert report["findings"][0]["detail"].endswith("the segment is kept as damaged/000000000001.segment")

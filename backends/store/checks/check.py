@@ -1,11 +1,13 @@
 """Everything that can be asked of a store's contents, of one moment, while the store is in use."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from backends.store.checks.finding import Finding
+from backends.store.checks.logs import missing_entries
 from backends.store.checks.parts import damaged_parts
 from backends.store.checks.rollups import differing_rollups
 from backends.store.checks.sequences import missing_numbers
@@ -27,8 +29,12 @@ class CheckReport(msgspec.Struct, frozen=True):
     gpu: list[GpuLines] = []
 
 
-def check_store(client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None]) -> CheckReport:
+def check_store(
+    client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None], data: Path | None = None
+) -> CheckReport:
     """Check parts, numbers, rollups, and the tokens of the last hours. Raises as `snapshot_of` does.
+
+    With a data directory: what damage has taken of the journals and spools in it, too.
 
     A damaged table is named and not asked further: what it would answer is no finding of its own.
     """
@@ -41,6 +47,8 @@ def check_store(client: StoreClient, turns: StoreTurns, hours: int, say: Callabl
     views = [view for view in list_views(client) if {view.source, view.target} <= names]
     rules = list_rules(client) if "retention" in names else []
     findings, lines, gpu = list(damaged), list[TokenLines](), list[GpuLines]()
+    if data is not None:
+        findings += missing_entries(data)
     with snapshot_of(client, turns, sound, is_copied=False) as snapshot:
         if {"requests", "attempts"} <= names:
             say("numbers of engines, hosts and tries")

@@ -6,6 +6,7 @@ import msgspec
 
 Kind = Literal[
     "damaged_part",
+    "entries_missing",
     "sequence_gap",
     "sequence_doubled",
     "attempts_missing",

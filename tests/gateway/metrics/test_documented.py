@@ -12,6 +12,7 @@ import pytest
 
 from analytics.autoscaling.exposition import signal_page
 from analytics.autoscaling.signals import ModelSignals
+from backends.segment_damage import Missing
 from collector.metrics import CollectorMetrics
 from gateway.metrics import engine_families
 from gateway.metrics.page import MetricsPage
@@ -86,7 +87,7 @@ def test_every_metric_of_the_collector_is_documented_and_no_other() -> None:
     by_tenant = {"rejected": {("full", "acme"): 1}, "noticed": {("duplicate", "acme"): 1}}
     state: Any = SimpleNamespace(
         counters=SimpleNamespace(snapshot=lambda: counts, by_tenant=lambda: by_tenant),
-        spool=SimpleNamespace(pending_bytes=1, max_bytes=2, corrupt_entries=0),
+        spool=SimpleNamespace(pending_bytes=1, max_bytes=2, corrupt_entries=0, missing=Missing()),
         exporter=SimpleNamespace(lag_seconds=0.1, store_reachable=True),
         dead_letters=SimpleNamespace(written=0),
         queue_age_seconds=lambda: None,
