@@ -139,8 +139,8 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
             stack.enter_context(turns.held())
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error.message}. What is to be applied copies rows, and would count that batch twice. If this is an "
-                "upgrade, start the collector of the version before, without migrating"
+                f"{error.message}. The migration copies rows and would count that batch twice. Run "
+                "`python -m collector --settle` first, with the collector's settings: it finishes that batch and ends"
             ) from error
         yield
 

@@ -36,6 +36,7 @@ class Choices:
     providers_python: str = ""  # of the provider host; empty: .venv-providers, which is set up where it is missing
     vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm, which is set up where it is missing
     certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
+    settles: bool = False  # a collector was killed in the middle of an insert, which is finished before migrations
 
     @property
     def shows_dashboard_to_others(self) -> bool:
@@ -104,6 +105,9 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         Stage(standing),
         Stage(tuple(serving)),
     ]
+    if choices.settles:
+        settling = ChildSpec("settle", (*module("collector"), "--settle"), inside)
+        stages.insert(0, Stage((settling,), runs_once=True))
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)

@@ -110,6 +110,24 @@ class ClickHouseExporter:
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
+    def settle(self, timeout_seconds: float) -> bool:
+        """Finish the insert that a collector before this one may have left half-way, in this thread and alone.
+
+        Returns whether none is left. Not to be used after `start`.
+        """
+        timer = threading.Timer(timeout_seconds, self._stopping.set)
+        timer.daemon = True
+        timer.start()
+        while self._planner.is_in_doubt() and self._insert_next():
+            pass
+        timer.cancel()
+        self._ahead.drop()
+        if self._planner.is_in_doubt():
+            return False
+        with self._turns.turn() as settle:
+            settle()  # of a collector that ended after its release
+        return True
+
     def _run(self) -> None:
         while not self._is_over():
             if self._spool.pending_bytes:
