@@ -15,12 +15,17 @@ from typing import Final
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.snapshot import has_rows
+from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
 SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+_MADE: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+)\b")
+_DERIVED: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS \w+ TO (\w+) AS\b")
+_FILLED: Final = re.compile(r"^INSERT INTO (\w+)\b")
 _POLL_SECONDS: Final = 0.1
 _STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
 _RECORD: Final = (
@@ -92,7 +97,7 @@ def migrate_store(
 
     `turns` are those of the installation whose collector writes to this store. A file that copies rows keeps it
     waiting, and is refused while one of its batches may be stored and will come again: that would be copied, and then
-    derived as well.
+    derived as well. A rollup that a file makes and does not fill is filled from the rows that are there.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
     (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
@@ -113,9 +118,11 @@ def migrate_store(
             if migration not in missing:
                 continue
             # A store that was empty has nothing to copy, and what is in doubt is of another.
-            with _held(turns) if applied and _copies_rows(migration) else nullcontext():
+            new_rollups = _new_rollups(migration) if applied and not cluster else []
+            with _held(turns) if applied and (_copies_rows(migration) or new_rollups) else nullcontext():
                 for statement in statements:
                     client.command(statement)
+                _fill(client, new_rollups)
                 facts = {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
                 client.command(_RECORD, facts)
             say(f"store: applied {migration.label}")
@@ -127,6 +134,30 @@ def migrate_store(
 
 def _copies_rows(migration: StoreMigration) -> bool:
     return any(statement.startswith("INSERT INTO ") for statement in migration.statements())
+
+
+def _new_rollups(migration: StoreMigration) -> list[str]:
+    """Return the tables that a file makes and fills by a view alone, which takes only what comes from then on."""
+    statements = list(migration.statements())
+    made = {found[1] for statement in statements if (found := _MADE.match(statement))}
+    filled = {found[1] for statement in statements if (found := _FILLED.match(statement))}
+    derived = [found[1] for statement in statements if (found := _DERIVED.match(statement))]
+    return [table for table in derived if table in made - filled]
+
+
+def _fill(client: StoreClient, rollups: Sequence[str]) -> None:
+    """Fill rollups from the rows that are there. Their own rollups follow, through their views."""
+    views = [view for view in list_views(client) if view.target in rollups]
+    for view in views:
+        client.command(f"TRUNCATE TABLE {quoted(view.target)}")  # of a file that was cut here
+    columns = {table.name: ", ".join(quoted(name) for name in table.columns) for table in list_tables(client)}
+    for view in views:
+        if view.source not in rollups and has_rows(client, view.source):
+            names = columns[view.target]
+            client.command(
+                f"INSERT INTO {quoted(view.target)} ({names}) SELECT {names} FROM ({view.select})",
+                settings={"max_partitions_per_insert_block": 500},
+            )
 
 
 @contextmanager
