@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from backends.disk_room import WatchedDisk
 from backends.secret_files import SecretFiles
 from backends.segments import SegmentLog
 from backends.store.address import StoreAddress
@@ -52,7 +53,8 @@ class Collector:
         self._exporter = make_exporter(
             settings, self._spool, self._receiving.pipeline.process, store, dead_letters, counters
         )
-        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters))
+        disks = (WatchedDisk("spool", "TOLLKEEPER_DATA", settings.spool_directory),)
+        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters, disks))
         self._listeners = [
             Listener(bound, app)
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)

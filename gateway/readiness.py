@@ -1,8 +1,9 @@
 """What GET /ready shows: is usage safe, are keys fresh, what waits, what is not as it should be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from backends.disk_room import WatchedDisk, shown_disks
 from backends.llm.engine_hosts import EngineHosts
 from gateway.accounting import Accounting
 from gateway.answer_cache.answer_cache import AnswerCache
@@ -44,6 +45,7 @@ class Readiness:
     shipper: Callable[[], Shipper | None]
     connection_count: Callable[[], int]
     is_draining: Callable[[], bool]
+    disks: Sequence[WatchedDisk]
 
     def page(self) -> dict[str, object]:
         """Give all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
@@ -67,6 +69,7 @@ class Readiness:
             "journal_bytes": books.journal.pending_bytes,
             "journal_max_bytes": books.journal.max_bytes,
             "journal_corrupt_entries": books.journal.corrupt_entries,
+            "disks": shown_disks(self.disks),
             "recorded_requests": books.recorder.recorded_requests,
             "unauthenticated_requests": books.recorder.unauthenticated_requests,
             **self.authenticator.status(),
@@ -103,7 +106,10 @@ class Readiness:
     def _degraded(self) -> list[str]:
         """Give what is not as it should be and keeps nobody from being served."""
         books = self.accounting
+        disks = {disk.state for disk in self.disks}
         faults = {
+            "disk_full": "full" in disks,
+            "disk_low": "low" in disks,
             "counters_away": books.counters.status().get("reachable") is False,
             "control_away": self.directory.is_source_away,
             "budget_totals_not_written": books.ledger.is_broken,

@@ -88,8 +88,9 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
     # when the collector takes the gateway's last records.
     standing: tuple[ChildSpec, ...] = (
-        ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
-        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
+        # Not /ready: it has to start while the disk or its spool is full, because it is what drains them.
+        ChildSpec("collector", module("collector"), inside, f"{health}/health"),
+        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/health"),
     )
     serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
     # Among the last to start and the first to end: it watches the others and nobody waits for it.

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from backends.disk_room import WatchedDisk
 from backends.store.engine_files import StorePasswords, write_engine_files
 from backends.store.engine_pages import give_back_pages_of
 from backends.store.settings import StoreSettings
@@ -76,10 +77,15 @@ class EmbeddedStore:
         )
         file_name = Path(getattr(binding, "__file__", "")).name
         give_back_at = 0.0
+        disk = WatchedDisk("store", "TOLLKEEPER_DATA", self._directory)
+        is_full = False
         while engine.is_alive():
             if time.monotonic() >= give_back_at:
                 give_back_pages_of(file_name)
                 give_back_at = time.monotonic() + _GIVE_BACK_SECONDS
+            if (disk.state == "full") is not is_full:
+                is_full = not is_full
+                _log.warning("disk %s holds=store setting=TOLLKEEPER_DATA", "full" if is_full else "has room again")
             if self._stop_requested.wait(_POLL_SECONDS):
                 self._stop(engine, holder)
                 return

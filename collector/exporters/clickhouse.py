@@ -89,6 +89,7 @@ class ClickHouseExporter:
         self._deadline = 0.0
         self._gather_until = 0.0
         self._store_reachable: bool | None = None
+        self.failure_code = ""  # of that error
         self.failure = ""  # why the last try failed, as its error says it; empty after one that did not
         self.lag_seconds: float | None = None  # from receipt to store, of the last insert's oldest batch
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
@@ -201,7 +202,7 @@ class ClickHouseExporter:
                 self._export(planned, prepared, store, is_last_try=failures == _MAX_FAILURES - 1)
             except TollkeeperError as error:
                 self._note_reachable(False)
-                self.failure = error.message
+                self.failure, self.failure_code = error.message, error.error_code
                 self._planner.forget_store()
                 self._counters.noticed("export_retries")
                 _log.warning("export waits code=%s reason=%s", error.error_code, error.message)
@@ -216,7 +217,7 @@ class ClickHouseExporter:
                     return planned
             else:
                 self._backoff.reset()
-                self.failure = ""
+                self.failure = self.failure_code = ""
                 return planned
             if self._stopping.is_set() or self._stopping.wait(self._backoff.next_seconds()):
                 return None
