@@ -32,6 +32,7 @@ _RECORD: Final = (
     "INSERT INTO schema_migrations (version, name, checksum) "
     "VALUES ({version:UInt32}, {name:String}, {checksum:String})"
 )
+_HAS_RECORD: Final = "database = {database:String} AND name = 'schema_migrations'"
 _RECORD_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
@@ -108,8 +109,7 @@ def migrate_store(
     client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
     try:
         client.command(rendering.record_table if rendering else _RECORD_TABLE)
-        rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
-        applied = {int(str(row["version"])): row for row in rows}
+        applied = _applied(client)
         _check_history(migrations, applied)
         missing = [migration for migration in migrations if migration.version not in applied]
         for migration in migrations:
@@ -130,6 +130,36 @@ def migrate_store(
             say(f"store: at head ({migrations[-1].label})" if migrations else "store: nothing to apply")
     finally:
         client.close()
+
+
+def check_store(address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float) -> None:
+    """Make sure that a store can be migrated by this code, and change nothing. Raises as `migrate_store` does."""
+    server = StoreClient(replace(address, database="default"))
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while True:
+            try:
+                named = {"database": address.database}
+                found = server.query("SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD, named)
+                break
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+    finally:
+        server.close()
+    if not found[0]["n"]:
+        return
+    client = StoreClient(address)
+    try:
+        _check_history(migrations, _applied(client))
+    finally:
+        client.close()
+
+
+def _applied(client: StoreClient) -> dict[int, dict[str, object]]:
+    rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
+    return {int(str(row["version"])): row for row in rows}
 
 
 def _copies_rows(migration: StoreMigration) -> bool:

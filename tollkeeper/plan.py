@@ -107,8 +107,10 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         Stage(tuple(serving)),
     ]
     if choices.settles:
+        # First, because settling writes to the store: one of a newer release is to be left alone.
+        checking = ChildSpec("migrations", (*module("migrations"), "--check"), inside)
         settling = ChildSpec("settle", (*module("collector"), "--settle"), inside)
-        stages.insert(0, Stage((settling,), runs_once=True))
+        stages[:0] = [Stage((checking,), runs_once=True), Stage((settling,), runs_once=True)]
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)

@@ -39,7 +39,7 @@ class Plant:
     def __init__(self, source: random.Random, *, lost_answers: float) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tollkeeper-crash-")
         home = Path(self._folder.name)
-        first = _ports_for_long(3 + 2 * COLLECTORS, source)
+        first = ports_for_long(3 + 2 * COLLECTORS, source)
         self.gateway_port, http, native = first, first + 1, first + 2
         ports = [first + 3 + 2 * number for number in range(COLLECTORS)]
         self._signing_key = source.randbytes(16).hex()  # all data directories are apart, and share it all the same
@@ -131,7 +131,7 @@ class Plant:
         return Service("gateway", "gateway", home, f"http://127.0.0.1:{self.gateway_port}/ready", environment)
 
 
-def _ports_for_long(count: int, source: random.Random) -> int:
+def ports_for_long(count: int, source: random.Random) -> int:
     """Give the first of consecutive free ports that the kernel gives to nobody while a process of ours is dead."""
     for _ in range(_TRIES):
         first = source.randrange(20_000, _FIRST_EPHEMERAL - count)

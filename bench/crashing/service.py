@@ -30,15 +30,19 @@ class Service:
         self.ready_url = ready_url
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
         own = {"PYTHONPATH": str(_ROOT), "TOLLKEEPER_DATA": str(self.data), "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0"}
-        self._environment = {**kept, **own, **environment}
+        self.environment = {**kept, **own, **environment}
         self._log = self.data.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
+
+    def run_from(self, root: Path) -> None:
+        """Run the code of another checkout from the next start on."""
+        self.environment["PYTHONPATH"] = str(root)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises RuntimeError with the end of its log where it is not."""
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", self._module]
-            self._process = subprocess.Popen(command, env=self._environment, cwd=self.data, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, env=self.environment, cwd=self.data, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
         while not self.is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
