@@ -1,18 +1,56 @@
-"""Room on disk that is ours before it is needed: blocks reserved behind a file's end, without changing its size."""
+"""Room on disk: blocks reserved before they are needed, and whether the disk of a directory is full."""
 
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE, linux/falloc.h; os.posix_fallocate would move the end of the file
 _SPARE_BYTES: Final = 16 << 20  # left to others where nothing can be reserved
 
+FULL_BYTES: Final = 4 << 20  # free; with less, the next file or its growth is about to fail
+LOW_BYTES: Final = 256 << 20
+
 _Fallocate = Callable[[int, int, int, int], int]
+DiskState = Literal["ok", "low", "full", "unknown"]
+
+
+def disk_state(free_bytes: int) -> DiskState:
+    """Judge a disk by the bytes that are free on it."""
+    return "full" if free_bytes < FULL_BYTES else "low" if free_bytes < LOW_BYTES else "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedDisk:
+    """The disk under a directory: what of ours it holds, and which setting names the place. Its path is not shown."""
+
+    holds: str
+    setting: str
+    directory: Path
+
+    @property
+    def state(self) -> DiskState:
+        """How much is free now; "unknown" if the system does not say."""
+        try:
+            disk = os.statvfs(self.directory)
+        except OSError:
+            return "unknown"
+        return disk_state(disk.f_bavail * disk.f_frsize)
+
+    def shown(self) -> dict[str, str]:
+        """Return it as `GET /ready` shows it."""
+        return {"holds": self.holds, "setting": self.setting, "state": self.state}
+
+
+def shown_disks(disks: Sequence[WatchedDisk]) -> list[dict[str, str]]:
+    """Return all of them as `GET /ready` shows them."""
+    return [disk.shown() for disk in disks]
 
 
 def reserve_blocks(descriptor: int, offset: int, length: int) -> bool:

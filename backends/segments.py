@@ -47,6 +47,10 @@ class LogFull(Exception):
     """The log's bound, or the disk's, is reached; nothing of the refused append was kept."""
 
 
+class DiskFull(LogFull):
+    """The disk under the log is full; nothing of the refused append was kept."""
+
+
 class Position(NamedTuple):
     """A place between entries: the segment's number and a byte offset in it."""
 
@@ -173,7 +177,7 @@ class SegmentLog:
                 self._paid_with_what_is_released(self._put, block)
             except OSError as error:
                 if error.errno in DISK_FULL:
-                    raise LogFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
+                    raise DiskFull(f"log {self.directory} cannot grow: {os.strerror(error.errno)}") from error
                 raise
             self._numbers.note_next(number + len(payloads))
             self._pending += size

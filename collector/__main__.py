@@ -1,20 +1,32 @@
-"""`python -m collector`: load the settings, build, run."""
+"""`python -m collector`: load the settings, build, run.
 
+`python -m collector --settle` finishes the insert that a killed collector left half-way, and ends.
+"""
+
+import argparse
 import logging
 import sys
+from collections.abc import Sequence
 
 import uvloop
 from pydantic import ValidationError
 
 from backends.private_files import keep_private
 from backends.process import FieldFormatter
-from collector.app import Collector
+from collector.app import SETTLE_SECONDS, Collector, settle
 from collector.settings import CollectorSettings
 from contracts.errors import TollkeeperError
 
 
-def main() -> int:
-    """Run the collector. Exit code 2 and one line on stderr where it cannot start."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the collector. Exit code 2 and one line on stderr where it cannot start, or cannot settle."""
+    parser = argparse.ArgumentParser(prog="python -m collector", description="Run the collector.")
+    parser.add_argument(
+        "--settle",
+        action="store_true",
+        help="finish the insert that a killed collector left half-way, and exit; run it before a migration",
+    )
+    given = parser.parse_args(arguments)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FieldFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -22,6 +34,15 @@ def main() -> int:
     try:
         settings = CollectorSettings()
         keep_private(settings.data)
+        if given.settle:
+            if settle(settings):
+                return 0
+            print(
+                f"collector: the insert under way when a collector was killed is not settled after "
+                f"{SETTLE_SECONDS:.0f} s; the log above says why",
+                file=sys.stderr,
+            )
+            return 2
         collector = Collector(settings)
     except ValidationError as error:
         first = error.errors()[0]

@@ -2,32 +2,38 @@
 
 import logging
 import random
+from collections.abc import Callable
 from typing import Final
 
+from backends.disk_room import WatchedDisk
 from backends.pieces import STORED_ROWS, Pieces, PieceWatch
 from backends.secret_files import SecretFiles
 from backends.segments import SegmentLog
 from backends.store.address import StoreAddress
 from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
+from backends.store.known_columns import KnownColumns
 from backends.store.location import FollowingStore, StoreLocation
 from backends.store.turns import StoreTurns
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
 from collector.exporters.insert_plan import PlanFile
+from collector.exporters.inserts import RowStore
 from collector.exporters.planner import InsertPlanner
 from collector.exporters.token_window import TokenWindow
 from collector.health import Health
-from collector.receiving import Receiving
+from collector.receiving import Receiving, make_pipeline
+from collector.rows import Processed
 from collector.servers import Listener, bind, serve_until_signal
 from collector.settings import CollectorSettings
-from collector.spool import Spool, received_at_ns
+from collector.spool import Spool, SpooledBatch, received_at_ns
 from collector.state import CollectorState
 
 _log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
 SPOOL: Final = "spool"
+SETTLE_SECONDS: Final = 60.0
 
 
 class Collector:
@@ -43,37 +49,20 @@ class Collector:
         self._pieces = Pieces(settings.data)
         self._loss = self._pieces.find_loss(SPOOL, settings.spool_directory)
         self._watch = PieceWatch(self._note_pieces)
-        log = SegmentLog(
-            settings.spool_directory,
-            max_bytes=settings.spool_max_bytes,
-            fsync=settings.spool_fsync,
-            retain_bytes=settings.spool_retain_bytes,
-            time_of=received_at_ns,
-        )
-        self._spool = Spool(log)
+        self._spool = open_spool(settings)
         dead_letters = DeadLetters(
             settings.spool_directory, max_bytes=settings.dead_letter_max_bytes, counters=counters
         )
         self._receiving = Receiving(settings, self._spool, counters)
         store = FollowingStore(address, StoreLocation(settings.data))
-        is_synced = settings.spool_fsync == "always"
-        plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=is_synced)
-        window = TokenWindow(store, settings.spool_directory / "insert.window", is_synced=is_synced)
-        self._exporter = ClickHouseExporter(
-            self._spool,
-            InsertPlanner(self._spool, plan_file, BatchClaims(store), counters, window),
-            self._receiving.pipeline.process,
-            store,
-            arrow_batch,
-            dead_letters,
-            counters,
-            random.Random(),
-            StoreTurns(settings.data),
+        self._exporter = make_exporter(
+            settings, self._spool, self._receiving.pipeline.process, store, dead_letters, counters
         )
         self._noted_rows = self._pieces.held(STORED_ROWS)  # by those that ran here before
         self._has_noted_rows = bool(self._noted_rows)
         missing = () if self._loss is None else (self._loss.facts,)
-        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters, missing))
+        disks = (WatchedDisk("spool", "TOLLKEEPER_DATA", settings.spool_directory),)
+        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters, missing, disks))
         self._listeners = [
             Listener(bound, app)
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)
@@ -116,6 +105,63 @@ class Collector:
     def waiting(self) -> int:
         """Bytes in the spool that the store does not have."""
         return self._spool.pending_bytes
+
+
+def settle(settings: CollectorSettings) -> bool:
+    """Finish the insert that a collector of this data directory was killed in, into tables as they are; no more.
+
+    For an upgrade, before the store is migrated: the store knows this insert by its token only until then. Returns
+    whether none is left. Raises ConfigurationError where the spool, say, is in use.
+    """
+    counters = Counters()
+    spool = open_spool(settings)
+    dead_letters = DeadLetters(settings.spool_directory, max_bytes=settings.dead_letter_max_bytes, counters=counters)
+    process = make_pipeline(settings, spool, counters).process
+    store = FollowingStore(store_address(settings), StoreLocation(settings.data))
+    exporter = make_exporter(settings, spool, process, KnownColumns(store), dead_letters, counters)
+    try:
+        return exporter.settle(SETTLE_SECONDS)
+    finally:
+        store.close()
+        spool.close()
+
+
+def open_spool(settings: CollectorSettings) -> Spool:
+    """Open the spool of a data directory, which is then this process's alone."""
+    return Spool(
+        SegmentLog(
+            settings.spool_directory,
+            max_bytes=settings.spool_max_bytes,
+            fsync=settings.spool_fsync,
+            retain_bytes=settings.spool_retain_bytes,
+            time_of=received_at_ns,
+        )
+    )
+
+
+def make_exporter(
+    settings: CollectorSettings,
+    spool: Spool,
+    process: Callable[[SpooledBatch], Processed],
+    store: RowStore,
+    dead_letters: DeadLetters,
+    counters: Counters,
+) -> ClickHouseExporter:
+    """Wire the exporter, with its files beside the spool."""
+    is_synced = settings.spool_fsync == "always"
+    plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=is_synced)
+    window = TokenWindow(store, settings.spool_directory / "insert.window", is_synced=is_synced)
+    return ClickHouseExporter(
+        spool,
+        InsertPlanner(spool, plan_file, BatchClaims(store), counters, window),
+        process,
+        store,
+        arrow_batch,
+        dead_letters,
+        counters,
+        random.Random(),
+        StoreTurns(settings.data),
+    )
 
 
 def store_address(settings: CollectorSettings) -> StoreAddress:

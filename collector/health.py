@@ -7,15 +7,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from backends.disk_room import shown_disks
+from backends.store.client import STORE_DISK_FULL
 from collector.metrics import CollectorMetrics
 from collector.state import CollectorState
 
-Status = Literal["ok", "store_unreachable", "spool_nearly_full", "spool_full", "spool_damaged"]
+Status = Literal[
+    "ok", "store_unreachable", "store_disk_full", "spool_nearly_full", "spool_full", "spool_damaged", "disk_full"
+]
+_TAKES_NOTHING: Final = frozenset({"spool_full", "disk_full"})
 NEARLY_FULL: Final = 0.8
 
 
 class Health:
-    """Reads the collector's state. /health is 200 while the process lives; /ready is 503 when the spool is full."""
+    """Reads the collector's state. /health is 200 while the process lives; /ready is 503 if it takes nothing more."""
 
     def __init__(self, state: CollectorState) -> None:
         self._state = state
@@ -33,10 +38,14 @@ class Health:
 
     def status(self) -> Status:
         """Name the worst that is wrong."""
+        if self._state.is_disk_full:
+            return "disk_full"
         if self._state.spool.is_full:
             return "spool_full"
         if self._state.spool.pending_bytes >= NEARLY_FULL * self._state.spool.max_bytes:
             return "spool_nearly_full"
+        if self._state.exporter.failure_code == STORE_DISK_FULL:
+            return "store_disk_full"
         if self._state.exporter.store_reachable is False:
             return "store_unreachable"
         if self._state.spool.missing.is_any:
@@ -53,6 +62,7 @@ class Health:
             "status": self.status(),
             "store_reachable": self._state.exporter.store_reachable,
             "store_failure": self._state.exporter.failure,
+            "disks": shown_disks(self._state.disks),
             "spool_bytes": self._state.spool.pending_bytes,
             "spool_max_bytes": self._state.spool.max_bytes,
             "oldest_age_seconds": self._state.queue_age_seconds(),
@@ -72,4 +82,4 @@ class Health:
         return JSONResponse(self.report())
 
     async def _ready(self, _: Request) -> JSONResponse:
-        return JSONResponse(self.report(), status_code=503 if self.status() == "spool_full" else 200)
+        return JSONResponse(self.report(), status_code=503 if self.status() in _TAKES_NOTHING else 200)

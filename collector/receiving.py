@@ -1,5 +1,6 @@
 """The ways in, wired: receivers, the steps before the spool, and the pipeline they lead to."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +29,22 @@ from collector.settings import CollectorSettings
 from collector.spool import Signal, Spool
 
 
+def make_pipeline(
+    settings: CollectorSettings, spool: Spool, counters: Counters, arrival_steps: Sequence[ArrivalStep] = ()
+) -> Pipeline:
+    """Wire what makes rows of batches, behind the steps that batches pass before they are in the spool."""
+    processors: dict[Signal, SignalProcessor[Any]] = {
+        "logs": LogsProcessor(),
+        "traces": SpansProcessor(),
+        "metrics": MetricsProcessor(),
+    }
+    rows = (
+        Redaction(settings.redacted),
+        CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
+    )
+    return Pipeline(processors, spool, counters, arrival_steps=arrival_steps, row_steps=rows)
+
+
 class Receiving:
     """Everything before the spool. Raises ConfigurationError where the gRPC port is unusable."""
 
@@ -42,16 +59,7 @@ class Receiving:
             TenantQuotas(settings.collector_tenant_records_per_second, quotas, counters),
             self._sampler,
         )
-        processors: dict[Signal, SignalProcessor[Any]] = {
-            "logs": LogsProcessor(),
-            "traces": SpansProcessor(),
-            "metrics": MetricsProcessor(),
-        }
-        rows = (
-            Redaction(settings.redacted),
-            CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
-        )
-        self.pipeline = Pipeline(processors, spool, counters, arrival_steps=steps, row_steps=rows)
+        self.pipeline = make_pipeline(settings, spool, counters, steps)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="receiver")
         memory = MemoryLimiter(settings.collector_max_memory_bytes)
         inflight = InflightBytes(settings.collector_max_inflight_bytes)

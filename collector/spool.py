@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from backends.segment_damage import Missing
-from backends.segments import Entry, LogFull, Position, SegmentLog
+from backends.segments import DiskFull, Entry, LogFull, Position, SegmentLog
 from contracts.errors import LimitExceeded, Unavailable
 from contracts.ids import bounded_id
 
@@ -18,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 Signal = Literal["logs", "traces", "metrics"]
 _RETRY_SECONDS: Final = 5.0
+_REFUSAL_SECONDS: Final = 10.0  # for which a refusal of the disk counts; senders try again before
 MAX_READ_ENTRIES: Final = 256
 
 
@@ -65,6 +67,7 @@ class Spool:
         self._decoder = msgspec.msgpack.Decoder(SpooledBatch)
         self._recent: OrderedDict[str, None] = OrderedDict()
         self._recent_ids = recent_ids
+        self._disk_refused_at: float | None = None  # monotonic, of the last append, if the disk had no room for it
         self.arrived = threading.Event()  # set by `put`, cleared by the reader
         for entry in self._scan(log.start):
             if entry.batch is not None:
@@ -80,10 +83,18 @@ class Spool:
             return 0
         try:
             self._log.append_many([self._encoder.encode(batch) for batch in fresh.values()])
+        except DiskFull as error:
+            self._disk_refused_at = time.monotonic()
+            raise LimitExceeded(
+                "the disk that holds the collector's spool (in TOLLKEEPER_DATA) is full; make room there. The "
+                "collector goes on by itself then",
+                code="spool_full",
+                retry_after_seconds=_RETRY_SECONDS,
+            ) from error
         except LogFull as error:
             raise LimitExceeded(
-                f"the collector's spool is full: {error}. It drains when the store answers; "
-                "TOLLKEEPER_SPOOL_MAX_BYTES sets its bound",
+                f"the collector's spool is full: {self._log.pending_bytes} of {self._log.max_bytes} bytes wait. It "
+                "drains when the store answers; TOLLKEEPER_SPOOL_MAX_BYTES sets its bound",
                 code="spool_full",
                 retry_after_seconds=_RETRY_SECONDS,
             ) from error
@@ -91,6 +102,7 @@ class Spool:
             raise Unavailable(
                 f"the collector's spool cannot be written: {error.strerror}", retry_after_seconds=_RETRY_SECONDS
             ) from error
+        self._disk_refused_at = None
         for batch_id in fresh:
             self._remember(batch_id)
         self.arrived.set()
@@ -129,6 +141,12 @@ class Spool:
     def is_full(self) -> bool:
         """Whether nothing more is taken until the store has some of it."""
         return self._log.is_full
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk has refused a batch within the last seconds, and taken none since."""
+        at = self._disk_refused_at
+        return at is not None and time.monotonic() - at < _REFUSAL_SECONDS
 
     @property
     def corrupt_entries(self) -> int:

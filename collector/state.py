@@ -1,9 +1,10 @@
 """The parts of a collector that its health and its metrics tell of."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from backends.disk_room import WatchedDisk
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
@@ -19,7 +20,13 @@ class CollectorState:
     dead_letters: DeadLetters
     counters: Counters
     missing: tuple[dict[str, object], ...] = ()  # what was gone at the start
+    disks: Sequence[WatchedDisk] = ()
     clock_ns: Callable[[], int] = time.time_ns
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the spool's disk has no room for what may come."""
+        return self.spool.is_disk_full or any(disk.state == "full" for disk in self.disks)
 
     def queue_age_seconds(self) -> float | None:
         """Give the age of the oldest batch that the store does not have; `None` where nothing waits."""

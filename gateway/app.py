@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from backends.channels.inward import read_networks
+from backends.disk_room import WatchedDisk
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
@@ -334,6 +335,7 @@ class Gateway:
             shipper=lambda: self._shipper,
             connection_count=lambda: self._server.connection_count,
             is_draining=lambda: self._endpoints.is_draining,
+            disks=(WatchedDisk("journal", "TOLLKEEPER_DATA", self._settings.data),),
         )
 
     def _metrics_service(self, counts: RequestCounts) -> MetricsService:

@@ -1,8 +1,9 @@
 """What GET /ready shows: is usage safe, are keys fresh, what waits, what is not as it should be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from backends.disk_room import WatchedDisk, shown_disks
 from backends.llm.engine_hosts import EngineHosts
 from gateway.accounting import Accounting
 from gateway.answer_cache.answer_cache import AnswerCache
@@ -44,6 +45,7 @@ class Readiness:
     shipper: Callable[[], Shipper | None]
     connection_count: Callable[[], int]
     is_draining: Callable[[], bool]
+    disks: Sequence[WatchedDisk]
 
     def page(self) -> dict[str, object]:
         """Give all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
@@ -71,6 +73,7 @@ class Readiness:
             "journal_missing": books.journal.missing.as_json(),
             "sent_requests_damaged": books.sent.damaged,
             "budget_totals_missing": books.ledger.missing.as_json(),
+            "disks": shown_disks(self.disks),
             "recorded_requests": books.recorder.recorded_requests,
             "unauthenticated_requests": books.recorder.unauthenticated_requests,
             **self.authenticator.status(),
@@ -110,7 +113,10 @@ class Readiness:
     def _degraded(self) -> list[str]:
         """Give what is not as it should be and keeps nobody from being served."""
         books = self.accounting
+        disks = {disk.state for disk in self.disks}
         faults = {
+            "disk_full": "full" in disks,
+            "disk_low": "low" in disks,
             "counters_away": books.counters.status().get("reachable") is False,
             "clock_set": books.clock.is_set,
             "control_away": self.directory.is_source_away,

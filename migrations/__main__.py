@@ -1,6 +1,8 @@
 """`python -m migrations`: bring database and store to head, one line per thing done.
 
-With `--only control` or `--only store` the other is left alone; with `--cluster NAME` the store is of several nodes.
+Both are checked before either is changed: those of a newer release are refused with nothing written. With `--check`
+nothing else is done. With `--only control` or `--only store` the other is left alone; with `--cluster NAME` the store
+is of several nodes.
 """
 
 import argparse
@@ -15,9 +17,9 @@ from backends.private_files import keep_private
 from backends.store.turns import StoreTurns
 from contracts.configuration import control_database_url
 from contracts.errors import TollkeeperError
-from migrations.database import migrate_database
+from migrations.database import check_database, migrate_database
 from migrations.settings import MigrationSettings
-from migrations.store import migrate_store, read_migrations
+from migrations.store import check_store, migrate_store, read_migrations
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
@@ -25,12 +27,19 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
     parser = argparse.ArgumentParser(prog="python -m migrations", description=__doc__)
     parser.add_argument("--only", choices=("control", "store"), help="leave the other one alone")
     parser.add_argument("--cluster", metavar="NAME", help="the store's cluster, over whose nodes tables are spread")
+    parser.add_argument("--check", action="store_true", help="only check that both can be migrated; change nothing")
     given = parser.parse_args(arguments)
     only: str | None = given.only
     try:
         settings = MigrationSettings()
         keep_private(settings.data)
         cluster: str = given.cluster or settings.store_cluster
+        if only != "store":
+            check_database(settings.database_address)
+        if only != "control":
+            check_store(settings.store_address, read_migrations(), wait_seconds=settings.store_wait_seconds)
+        if given.check:
+            return 0
         if only != "store":
             pieces, file = Pieces(settings.data), control_file(settings)
             if file is not None:

@@ -38,11 +38,7 @@ def migrate_database(
     try:
         _make_directory(database)
         config = alembic_config()
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        before = database.revision()
-        if before is not None and before not in known:
-            database.check_schema()
-            raise NewerSchema(f"the control database {database.shown_url} is at the unknown revision {before}")
+        before = _require_known(database)
         if before == SCHEMA_HEAD:
             say(f"control: at head ({SCHEMA_HEAD})")
             return
@@ -57,6 +53,30 @@ def migrate_database(
         ) from error
     finally:
         database.close()
+
+
+def check_database(url: str) -> None:
+    """Make sure that the database is at a revision that this code knows, and change nothing.
+
+    Raises as `migrate_database` does. A database of SQLite that is not there is not made.
+    """
+    database = ControlDatabase(url)
+    try:
+        if database.url.get_backend_name() == "sqlite" and not Path(str(database.url.database)).exists():
+            return
+        _require_known(database)
+    finally:
+        database.close()
+
+
+def _require_known(database: ControlDatabase) -> str | None:
+    """Return the revision that the database is at. Raises NewerSchema where this code does not know it."""
+    known = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
+    before = database.revision()
+    if before is not None and before not in known:
+        database.check_schema()
+        raise NewerSchema(f"the control database {database.shown_url} is at the unknown revision {before}")
+    return before
 
 
 def _make_directory(database: ControlDatabase) -> None:

@@ -15,18 +15,24 @@ from typing import Final
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.snapshot import has_rows
+from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
 SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+_MADE: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+)\b")
+_DERIVED: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS \w+ TO (\w+) AS\b")
+_FILLED: Final = re.compile(r"^INSERT INTO (\w+)\b")
 _POLL_SECONDS: Final = 0.1
 _STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
 _RECORD: Final = (
     "INSERT INTO schema_migrations (version, name, checksum) "
     "VALUES ({version:UInt32}, {name:String}, {checksum:String})"
 )
+_HAS_RECORD: Final = "database = {database:String} AND name = 'schema_migrations'"
 _RECORD_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
@@ -92,7 +98,7 @@ def migrate_store(
 
     `turns` are those of the installation whose collector writes to this store. A file that copies rows keeps it
     waiting, and is refused while one of its batches may be stored and will come again: that would be copied, and then
-    derived as well.
+    derived as well. A rollup that a file makes and does not fill is filled from the rows that are there.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
     (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
@@ -103,8 +109,7 @@ def migrate_store(
     client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
     try:
         client.command(rendering.record_table if rendering else _RECORD_TABLE)
-        rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
-        applied = {int(str(row["version"])): row for row in rows}
+        applied = _applied(client)
         _check_history(migrations, applied)
         missing = [migration for migration in migrations if migration.version not in applied]
         for migration in migrations:
@@ -113,9 +118,11 @@ def migrate_store(
             if migration not in missing:
                 continue
             # A store that was empty has nothing to copy, and what is in doubt is of another.
-            with _held(turns) if applied and _copies_rows(migration) else nullcontext():
+            new_rollups = _new_rollups(migration) if applied and not cluster else []
+            with _held(turns) if applied and (_copies_rows(migration) or new_rollups) else nullcontext():
                 for statement in statements:
                     client.command(statement)
+                _fill(client, new_rollups)
                 facts = {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
                 client.command(_RECORD, facts)
             say(f"store: applied {migration.label}")
@@ -125,8 +132,62 @@ def migrate_store(
         client.close()
 
 
+def check_store(address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float) -> None:
+    """Make sure that a store can be migrated by this code, and change nothing. Raises as `migrate_store` does."""
+    server = StoreClient(replace(address, database="default"))
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while True:
+            try:
+                named = {"database": address.database}
+                found = server.query("SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD, named)
+                break
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+    finally:
+        server.close()
+    if not found[0]["n"]:
+        return
+    client = StoreClient(address)
+    try:
+        _check_history(migrations, _applied(client))
+    finally:
+        client.close()
+
+
+def _applied(client: StoreClient) -> dict[int, dict[str, object]]:
+    rows = client.query("SELECT version, name, checksum FROM schema_migrations FINAL ORDER BY version")
+    return {int(str(row["version"])): row for row in rows}
+
+
 def _copies_rows(migration: StoreMigration) -> bool:
     return any(statement.startswith("INSERT INTO ") for statement in migration.statements())
+
+
+def _new_rollups(migration: StoreMigration) -> list[str]:
+    """Return the tables that a file makes and fills by a view alone, which takes only what comes from then on."""
+    statements = list(migration.statements())
+    made = {found[1] for statement in statements if (found := _MADE.match(statement))}
+    filled = {found[1] for statement in statements if (found := _FILLED.match(statement))}
+    derived = [found[1] for statement in statements if (found := _DERIVED.match(statement))]
+    return [table for table in derived if table in made - filled]
+
+
+def _fill(client: StoreClient, rollups: Sequence[str]) -> None:
+    """Fill rollups from the rows that are there. Their own rollups follow, through their views."""
+    views = [view for view in list_views(client) if view.target in rollups]
+    for view in views:
+        client.command(f"TRUNCATE TABLE {quoted(view.target)}")  # of a file that was cut here
+    columns = {table.name: ", ".join(quoted(name) for name in table.columns) for table in list_tables(client)}
+    for view in views:
+        if view.source not in rollups and has_rows(client, view.source):
+            names = columns[view.target]
+            client.command(
+                f"INSERT INTO {quoted(view.target)} ({names}) SELECT {names} FROM ({view.select})",
+                settings={"max_partitions_per_insert_block": 500},
+            )
 
 
 @contextmanager
@@ -139,8 +200,8 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
             stack.enter_context(turns.held())
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error.message}. What is to be applied copies rows, and would count that batch twice. If this is an "
-                "upgrade, start the collector of the version before, without migrating"
+                f"{error.message}. The migration copies rows and would count that batch twice. Run "
+                "`python -m collector --settle` first, with the collector's settings: it finishes that batch and ends"
             ) from error
         yield
 

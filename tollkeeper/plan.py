@@ -37,6 +37,7 @@ class Choices:
     vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm
     installs: bool = False  # whether pip may be run for those two where they are missing
     certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
+    settles: bool = False  # a collector was killed in the middle of an insert, which is finished before migrations
 
     @property
     def shows_dashboard_to_others(self) -> bool:
@@ -88,8 +89,9 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
     # when the collector takes the gateway's last records.
     standing: tuple[ChildSpec, ...] = (
-        ChildSpec("collector", module("collector"), inside, f"{health}/ready"),
-        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/ready"),
+        # Not /ready: it has to start while the disk or its spool is full, because it is what drains them.
+        ChildSpec("collector", module("collector"), inside, f"{health}/health"),
+        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/health"),
     )
     serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
     # Among the last to start and the first to end: it watches the others and nobody waits for it.
@@ -105,6 +107,11 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         Stage(standing),
         Stage(tuple(serving)),
     ]
+    if choices.settles:
+        # First, because settling writes to the store: one of a newer release is to be left alone.
+        checking = ChildSpec("migrations", (*module("migrations"), "--check"), inside)
+        settling = ChildSpec("settle", (*module("collector"), "--settle"), inside)
+        stages[:0] = [Stage((checking,), runs_once=True), Stage((settling,), runs_once=True)]
     if not choices.store_url:
         stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
     return tuple(stages)

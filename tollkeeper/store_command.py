@@ -1,4 +1,4 @@
-"""`tollkeeper store`: is it sound, and to another place with it."""
+"""`tollkeeper store`: check it, repair its rollups, move it."""
 
 import os
 from pathlib import Path
@@ -11,12 +11,14 @@ from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.checks.check import DEFAULT_HOURS, CheckReport, check_store
 from backends.store.move import move_store
+from backends.store.rebuild import RebuildPlan, list_rollups, plan_rebuild, rebuild
+from contracts.errors import ConfigurationError
 from migrations.store import migrate_store, read_migrations
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json, said_to_people, say_nothing
+from tollkeeper.printing import one_line_errors, print_json, print_table, said_to_people, say_nothing
 
-app = typer.Typer(help="The telemetry store: check it, move it.", no_args_is_help=True)
+app = typer.Typer(help="The telemetry store: check it, repair its rollups, move it.", no_args_is_help=True)
 
 TARGET_PASSWORD = "TOLLKEEPER_STORE_MOVE_PASSWORD"
 
@@ -41,6 +43,60 @@ def check(
     else:
         _print(report)
     raise typer.Exit(1 if report.findings else 0)
+
+
+@app.command("rebuild")
+def rebuild_command(
+    rollup: Annotated[str, typer.Argument(metavar="ROLLUP", help="The rollup's table, such as tenant_cost_day.")] = "",
+    is_listing: Annotated[bool, typer.Option("--list", help="List all rollups and what each is made of.")] = False,
+    is_confirmed: Annotated[bool, typer.Option("--yes", help="Apply the rebuild without asking.")] = False,
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Repair a rollup that differs from the rows that it is made of, as `store check` reports it.
+
+    Shows what would change and asks. Safe while requests are served, and to repeat.
+    """
+    with one_line_errors():
+        if is_listing == bool(rollup):
+            raise ConfigurationError("name one rollup, such as tenant_cost_day, or list all with --list")
+        with open_installation(data, store_url, os.environ) as opened:
+            if is_listing:
+                found = [{"rollup": view.target, "source": view.source} for view in list_rollups(opened.store)]
+            else:
+                say = said_to_people(as_json)
+                plan = plan_rebuild(opened.store, opened.turns, rollup)
+                if not as_json:
+                    _print_plan(plan)
+                is_applied = bool(plan.changes) and not is_dry and (is_confirmed or (not as_json and _asked()))
+                if is_applied:
+                    rebuild(opened.store, opened.turns, plan, say_nothing)
+    if is_listing:
+        if as_json:
+            print_json(found)
+        else:
+            print_table(("rollup", "source"), found, lambda row, column: str(row[column]), "no rollups; migrate first")
+    elif as_json:
+        print_json({**msgspec.to_builtins(plan), "applied": is_applied})
+    elif is_applied:
+        say(f"rebuilt {rollup} from {plan.source}")
+        if plan.derived:
+            say(f"made of it, rebuild them next: {', '.join(plan.derived)}")
+    elif plan.changes:
+        say("not applied; --yes applies it")
+
+
+def _print_plan(plan: RebuildPlan) -> None:
+    if not plan.changes:
+        typer.echo(f"nothing to correct: {plan.rollup} is what {plan.source} makes of it")
+    for change in plan.changes:
+        typer.echo(change.line())
+
+
+def _asked() -> bool:
+    return typer.confirm("Apply?", default=False)
 
 
 @app.command("move")

@@ -3,7 +3,8 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
@@ -14,6 +15,7 @@ from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import check_secrets
 from backends.secret_files import SecretFiles
+from backends.store.turns import StoreTurns
 from contracts.configuration import control_database_url
 from contracts.errors import ControlUnavailable, TollkeeperError
 from tollkeeper.children import Backoff, Child
@@ -29,6 +31,7 @@ from tollkeeper.vllm_host import VllmHost
 
 _COLOURS = {
     "store": "yellow",
+    "settle": "bright_black",
     "migrations": "bright_black",
     "collector": "magenta",
     "control": "blue",
@@ -73,6 +76,8 @@ def up(
         _require_secrets(installation, environment)
         for name in installation.end_leftovers({**_commands(stages), **others}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
+        if _has_insert_in_doubt(choices.data):
+            stages = plan(replace(choices, settles=True), environment)
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
@@ -90,6 +95,12 @@ def up(
         host = VllmHost(vllm, lambda: Child(engine, installation.run, print_line, Backoff()), print_line)
         session = _Session(supervisor, installation, choices, console, after_ready, watch, host if has_vllm else None)
         return asyncio.run(session.run())
+
+
+def _has_insert_in_doubt(data: Path) -> bool:
+    """Whether a collector may have been killed in the middle of an insert: as it noted, or unknown of old versions."""
+    spool = data / "spool"
+    return StoreTurns(data).is_in_doubt or (spool.is_dir() and not (spool / "insert.plan").exists())
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from contracts.errors import (
 _CONNECT_SECONDS: Final = 5
 _BUSY_MILLISECONDS: Final = 5000
 _VERSION_TABLE: Final = "alembic_version"
+_SQLSTATE_DISK_FULL: Final = "53100"
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
@@ -135,6 +136,11 @@ class ControlDatabase:
                 f"{self.url.database} is not a database or is damaged; restore it from a backup, or name another "
                 "with --data or TOLLKEEPER_DATABASE_URL"
             )
+        if _is_disk_full(error.orig):
+            return ControlUnavailable(
+                "the disk that holds the control database (TOLLKEEPER_DATA or TOLLKEEPER_DATABASE_URL) is full; make "
+                "room there and try again"
+            )
         if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
             return ControlUnavailable(
                 f"the control database {self.shown_url} does not answer; check TOLLKEEPER_DATABASE_URL and the server"
@@ -148,6 +154,12 @@ class ControlDatabase:
 def _is_damaged(error: BaseException | None) -> bool:
     # The low byte is the primary code; what SQLite adds above it says where it met the damage.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+    return getattr(error, "sqlstate", None) == _SQLSTATE_DISK_FULL
 
 
 def database_url(url: str) -> URL:

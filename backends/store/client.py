@@ -40,7 +40,6 @@ _LATER: Final = {
     202: "too many queries run at once",
     241: "the query ran into the memory limit",
     242: "the table is read-only",
-    243: "the disk is full",
     252: "too many parts wait to be merged",
     394: "the query was cancelled",
     201: "a quota is used up",
@@ -53,6 +52,13 @@ _SERVER_FAILED: Final = frozenset(
     {74, 75, 76, 77, 84, 87, 88, 95, 96, 107, 172, 173, 204, 209, 210, 214, 225, 244, 254, 285, 286, 294, 319, 400}
     | {411, 425, 439, 499, 586, 641, 733, 734, 777, 778, 999, 1000, 1001}
 )
+
+# Else the server writes every answer to a file before it sends it, and where its disk is full sends nothing at all,
+# with status 200. An error in the middle of an answer is recognised by its tag.
+_UNBUFFERED: Final = {"wait_end_of_query": "0"}
+STORE_DISK_FULL: Final = "store_disk_full"
+_NO_SPACE: Final = 243
+_NO_SPACE_TEXT: Final = "No space left on device"  # in errors of files, whose number does not tell it from others
 
 Row = dict[str, object]
 
@@ -82,7 +88,9 @@ class StoreClient:
     ) -> list[Row]:
         """Give the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
         try:
-            result = self._connected().query(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+            result = self._connected().query(
+                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **(settings or {})}
+            )
             return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._translated(error, "a query") from error
@@ -99,7 +107,9 @@ class StoreClient:
         Without rows it has no columns either: the native format sends nothing then.
         """
         try:
-            result = self._connected().query(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+            result = self._connected().query(
+                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **(settings or {})}
+            )
             return dict(zip(result.column_names, result.result_columns, strict=True))
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._translated(error, "a query") from error
@@ -112,7 +122,7 @@ class StoreClient:
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
         """Give the result of a SELECT as a data frame, with its columns also where it has no rows."""
-        bound, chosen = dict(parameters or {}), dict(settings or {})
+        bound, chosen = dict(parameters or {}), {**_UNBUFFERED, **(settings or {})}
         try:
             client = self._connected()
             frame = client.query_df(sql, parameters=bound, settings=chosen)
@@ -252,6 +262,12 @@ class StoreClient:
             return ConfigurationError(
                 f"{what} failed at {where}, database {self.address.database!r}: {_MIGRATE[code]}; "
                 "run `python -m migrations`"
+            )
+        if code == _NO_SPACE or (code in _SERVER_FAILED and _NO_SPACE_TEXT in str(error)):
+            return StoreUnavailable(
+                f"{where} cannot serve {what} now: its disk is full (code {code}); make room there. It goes on by "
+                "itself then",
+                code=STORE_DISK_FULL,
             )
         if code in _LATER:
             return StoreUnavailable(f"{where} cannot serve {what} now: {_LATER[code]} (code {code})")

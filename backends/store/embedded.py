@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from backends.disk_room import WatchedDisk
 from backends.pieces import STORE, STORED_ROWS, Pieces
 from backends.store.engine_files import StorePasswords, write_engine_files
 from backends.store.engine_pages import give_back_pages_of
@@ -45,6 +46,7 @@ class EmbeddedStore:
         self._config = settings.directory / "config"
         self._pipe = self._config / "stop"
         self._failure = ""
+        self._stop_requested = threading.Event()
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Blocks; must be called from the main thread.
@@ -53,8 +55,10 @@ class EmbeddedStore:
         in use, and where the directory cannot be written.
         """
         # The engine replaces signal handlers and holds the main thread's interpreter in C++: so the signals are
-        # blocked in every thread, and this thread fetches them while another runs the engine.
+        # blocked in every thread, and a thread of its own waits for them. `sigtimedwait` would not do: CPython 3.11
+        # returns uninitialised memory from it, not None, if SIGCONT interrupts it after its time is over.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        threading.Thread(target=self._wait_for_stop_signal, name="stop-signal", daemon=True).start()
         self._prepare()
         binding = _load_binding(self._config)
         os.chdir(self._config)  # where the engine looks for config.xml
@@ -75,14 +79,23 @@ class EmbeddedStore:
         Pieces(self._settings.data).note(STORE)
         file_name = Path(getattr(binding, "__file__", "")).name
         give_back_at = 0.0
+        disk = WatchedDisk("store", "TOLLKEEPER_DATA", self._directory)
+        is_full = False
         while engine.is_alive():
             if time.monotonic() >= give_back_at:
                 give_back_pages_of(file_name)
                 give_back_at = time.monotonic() + _GIVE_BACK_SECONDS
-            if signal.sigtimedwait(_STOP_SIGNALS, _POLL_SECONDS) is not None:
+            if (disk.state == "full") is not is_full:
+                is_full = not is_full
+                _log.warning("disk %s holds=store setting=TOLLKEEPER_DATA", "full" if is_full else "has room again")
+            if self._stop_requested.wait(_POLL_SECONDS):
                 self._stop(engine, holder)
                 return
         raise ConfigurationError(f"the engine ended by itself: {self._failure or 'no reason given'}")
+
+    def _wait_for_stop_signal(self) -> None:
+        signal.sigwait(_STOP_SIGNALS)
+        self._stop_requested.set()
 
     def _prepare(self) -> None:
         Pieces(self._settings.data).find_loss(STORE, self._directory, counted_as=STORED_ROWS)
@@ -132,7 +145,7 @@ class EmbeddedStore:
         while time.monotonic() - started < _START_SECONDS:
             if not engine.is_alive():
                 raise ConfigurationError(self._explain_failure())
-            if signal.sigtimedwait(_STOP_SIGNALS, _START_POLL_SECONDS) is not None:
+            if self._stop_requested.wait(_START_POLL_SECONDS):
                 return None
             is_locked = is_locked or self._lock_out_launching_user()
             holder = _open_if_read(self._pipe) if is_locked else None

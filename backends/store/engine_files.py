@@ -21,6 +21,7 @@ from contracts.errors import ConfigurationError
 # nobody logs in as `default`. The interval is the longest the engine takes (it ends in 2038).
 _LAUNCH_QUOTA: Final = {"duration": str(2**31 - 1), "failed_sequential_authentications": "1"}
 _LAUNCH_GRANTS: Final = ("GRANT SYSTEM LISTEN ON *.*", "GRANT CREATE TEMPORARY TABLE ON *.*")
+_DISK_ROOM: Final = "GRANT SELECT(name, free_space) ON system.disks"
 _LOOPBACK: Final = ("127.0.0.1", "::1")
 _ANYWHERE: Final = ("::/0",)
 
@@ -124,6 +125,7 @@ def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.El
             f"GRANT SHOW, SELECT, INSERT, ALTER, CREATE, DROP, TRUNCATE, OPTIMIZE, UNDROP TABLE, CHECK ON {database}.*",
             "GRANT TABLE ENGINE ON *",
             "GRANT SELECT(database, table, max_block_number) ON system.parts",  # of its own tables; how far they are
+            _DISK_ROOM,
         ),
     )
     _add_user(
@@ -133,7 +135,7 @@ def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.El
         networks,
         profile="readonly",
         quota="default",
-        grants=(f"GRANT SHOW, SELECT ON {database}.*",),
+        grants=(f"GRANT SHOW, SELECT ON {database}.*", _DISK_ROOM),
     )
     for name, policies in POLICIES.items():
         grants = tuple(f"GRANT SELECT ON {database}.`{table}`" for table in policies)

@@ -13,7 +13,7 @@ HISTORY: Final = "schema_migrations"
 _TIMES: Final = ("bucket", "started_at", "at")
 CLAIMS: Final = "batch_claims"
 _TABLES: Final = """
-SELECT name, engine, engine_full, sorting_key
+SELECT name, engine, engine_full, sorting_key, partition_key
 FROM system.tables
 WHERE database = currentDatabase() AND engine LIKE '%MergeTree'
 ORDER BY name
@@ -63,6 +63,7 @@ class StoreTable:
     sorting_key: tuple[str, ...]
     engine: str
     ttl: str  # as the store spells it; empty: its rows stay
+    partition_key: str = ""  # likewise; empty: one partition
 
     @property
     def is_collapsing(self) -> bool:
@@ -125,6 +126,7 @@ def list_tables(client: AskedStore) -> list[StoreTable]:
             tuple(part.strip() for part in _split(str(row["sorting_key"]))),
             str(row["engine"]),
             _ttl_of(str(row["engine_full"])),
+            str(row["partition_key"]),
         )
         for row in client.query(_TABLES)
         if not (name := str(row["name"])).startswith(COPY_PREFIX) and name != HISTORY

@@ -64,6 +64,14 @@ class StoreTurns:
             os.close(gate)
             os.close(work)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a process has ended in the middle of a batch, or is in the middle of one now."""
+        try:
+            return self._turn.read_bytes()[:1] == _IN_DOUBT
+        except FileNotFoundError:
+            return False
+
     @contextmanager
     def held(self, patience_seconds: float = 30.0) -> Iterator[None]:
         """Keep every batch waiting, with none begun and none in doubt.

@@ -39,9 +39,10 @@ class Plant:
     def __init__(self, source: random.Random, *, lost_answers: float) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tollkeeper-crash-")
         home = Path(self._folder.name)
-        first = _ports_for_long(3 + 2 * COLLECTORS, source)
+        first = ports_for_long(3 + 2 * COLLECTORS, source)
         self.gateway_port, http, native = first, first + 1, first + 2
         ports = [first + 3 + 2 * number for number in range(COLLECTORS)]
+        self._signing_key = source.randbytes(16).hex()  # all data directories are apart, and share it all the same
         store_url = f"http://127.0.0.1:{http}"
         settings = {"TOLLKEEPER_STORE_HTTP_PORT": str(http), "TOLLKEEPER_STORE_NATIVE_PORT": str(native)}
         self.store = Service("store", "backends.store", home, f"{store_url}/ping", settings)
@@ -109,6 +110,7 @@ class Plant:
             "TOLLKEEPER_COLLECTOR_PORT": str(port),
             "TOLLKEEPER_COLLECTOR_HEALTH_PORT": str(port + 1),
             "TOLLKEEPER_OTLP_GRPC_PORT": "0",
+            "TOLLKEEPER_RECORD_SIGNING_KEY": self._signing_key,
             "TOLLKEEPER_STORE_URL": self._address.url,
             "TOLLKEEPER_STORE_USER": self._address.user,
             "TOLLKEEPER_STORE_PASSWORD": self._address.password,
@@ -122,13 +124,14 @@ class Plant:
         environment = {
             "TOLLKEEPER_GATEWAY_CONFIG": str(file),
             "TOLLKEEPER_GATEWAY_NAME": "gw-1",
+            "TOLLKEEPER_RECORD_SIGNING_KEY": self._signing_key,
             "TOLLKEEPER_GATEWAY_PORT": str(self.gateway_port),
             "TOLLKEEPER_COLLECTOR_URL": f"http://127.0.0.1:{self.balancer.port}",
         }
         return Service("gateway", "gateway", home, f"http://127.0.0.1:{self.gateway_port}/ready", environment)
 
 
-def _ports_for_long(count: int, source: random.Random) -> int:
+def ports_for_long(count: int, source: random.Random) -> int:
     """Give the first of consecutive free ports that the kernel gives to nobody while a process of ours is dead."""
     for _ in range(_TRIES):
         first = source.randrange(20_000, _FIRST_EPHEMERAL - count)

@@ -30,17 +30,21 @@ class Service:
         self.ready_url = ready_url
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
         own = {"PYTHONPATH": str(_ROOT), "TOLLKEEPER_DATA": str(self.data), "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0"}
-        self._environment = {**kept, **own, **environment}
+        self.environment = {**kept, **own, **environment}
         self._log = self.data.with_suffix(".log")
         self._process: subprocess.Popen[bytes] | None = None
+
+    def run_from(self, root: Path) -> None:
+        """Run the code of another checkout from the next start on."""
+        self.environment["PYTHONPATH"] = str(root)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises RuntimeError with the end of its log where it is not."""
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", self._module]
-            self._process = subprocess.Popen(command, env=self._environment, cwd=self.data, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, env=self.environment, cwd=self.data, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
-        while not self._is_ready():
+        while not self.is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} is not ready:\n{self._log.read_text()[-_LOG_BYTES:]}")
             time.sleep(_POLL_SECONDS)
@@ -48,6 +52,24 @@ class Service:
     def kill(self) -> None:
         """End it without warning, and count that."""
         self.kills += self.end()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has been started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def freeze(self) -> None:
+        """Stop its process with SIGSTOP, as a debugger, a paused virtual machine or Ctrl-Z does."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let its process go on with SIGCONT."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        self._process.send_signal(number)
 
     def end(self) -> bool:
         """End it without warning; say whether it was running."""
@@ -67,7 +89,8 @@ class Service:
         except subprocess.TimeoutExpired:
             self.end()
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether its page answers with 200."""
         try:
             with urllib.request.urlopen(self.ready_url, timeout=2) as reply:
                 return bool(reply.status == 200)

@@ -89,6 +89,7 @@ class ClickHouseExporter:
         self._deadline = 0.0
         self._gather_until = 0.0
         self._store_reachable: bool | None = None
+        self.failure_code = ""  # of that error
         self.failure = ""  # why the last try failed, as its error says it; empty after one that did not
         self.lag_seconds: float | None = None  # from receipt to store, of the last insert's oldest batch
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
@@ -109,6 +110,24 @@ class ClickHouseExporter:
         self._spool.arrived.set()
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
+
+    def settle(self, timeout_seconds: float) -> bool:
+        """Finish the insert that a collector before this one may have left half-way, in this thread and alone.
+
+        Returns whether none is left. Not to be used after `start`.
+        """
+        timer = threading.Timer(timeout_seconds, self._stopping.set)
+        timer.daemon = True
+        timer.start()
+        while self._planner.is_in_doubt() and self._insert_next():
+            pass
+        timer.cancel()
+        self._ahead.drop()
+        if self._planner.is_in_doubt():
+            return False
+        with self._turns.turn() as settle:
+            settle()  # of a collector that ended after its release
+        return True
 
     def _run(self) -> None:
         while not self._is_over():
@@ -183,7 +202,7 @@ class ClickHouseExporter:
                 self._export(planned, prepared, store, is_last_try=failures == _MAX_FAILURES - 1)
             except TollkeeperError as error:
                 self._note_reachable(False)
-                self.failure = error.message
+                self.failure, self.failure_code = error.message, error.error_code
                 self._planner.forget_store()
                 self._counters.noticed("export_retries")
                 _log.warning("export waits code=%s reason=%s", error.error_code, error.message)
@@ -198,7 +217,7 @@ class ClickHouseExporter:
                     return planned
             else:
                 self._backoff.reset()
-                self.failure = ""
+                self.failure = self.failure_code = ""
                 return planned
             if self._stopping.is_set() or self._stopping.wait(self._backoff.next_seconds()):
                 return None

@@ -67,6 +67,11 @@ class InsertPlanner:
         """Whether several batches went together, as far as the store was asked."""
         return self._merges
 
+    def is_in_doubt(self) -> bool:
+        """Whether an insert was begun and not released, as far as the disk says: the store may have it or not."""
+        cursor, end = self._spool.cursor, self._spool.end
+        return self._file.load(cursor, end) is not None or (self._file.is_empty and cursor < end)
+
     def next(self, ready: Sequence[SpoolEntry] = ()) -> PlannedInsert | None:
         """Give the next insert; `None` where nothing waits.
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from backends.slot_file import SlotFile
-from backends.store.tables import AskedStore
+from backends.store.tables import HISTORY, AskedStore, list_views
 from contracts.errors import StoreRefused
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,10 @@ class TokenWindow:
             self._mark_at = self._clock() + _MARK_SECONDS
 
     def passed(self) -> frozenset[str]:
-        """Give the tables that may have forgotten a token used after the last mark; none where none was ever made."""
+        """Give the tables that may have forgotten a token used after the last mark; none where none was ever made.
+
+        After a migration these are all rollups: one that it has filled from the rows has them under no token.
+        """
         if self._file.value is None:
             return frozenset()
         try:
@@ -66,9 +69,11 @@ class TokenWindow:
         if not then:
             return frozenset()
         # A number that fell is of a table whose newest parts were deleted, which says nothing of what came in.
-        return frozenset(
-            table for table, block in self._blocks().items() if block - then.get(table, 0) >= self._remembered
-        )
+        now = self._blocks()
+        passed = {table for table, block in now.items() if block - then.get(table, 0) >= self._remembered}
+        if now.get(HISTORY, 0) != then.get(HISTORY, 0):
+            passed |= {view.target for view in list_views(self._store)}
+        return frozenset(passed)
 
     def close(self) -> None:
         """Close the file."""

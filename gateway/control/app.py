@@ -26,6 +26,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import KEY_PEPPER, check_secrets, make_secrets, remember_secrets
 from backends.control.sealer import Sealer
+from backends.disk_room import WatchedDisk
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
@@ -141,6 +142,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
+    app.state.disks = (WatchedDisk(_kept_files(database), "TOLLKEEPER_DATA", settings.data),)
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
@@ -162,6 +164,10 @@ def create_app(settings: ControlSettings) -> FastAPI:
     )  # the last one added is asked first
     install_error_replies(app, "control plane")
     return app
+
+
+def _kept_files(database: ControlDatabase) -> str:
+    return "control database, audit log" if database.url.get_backend_name() == "sqlite" else "audit log"
 
 
 def _bootstrap(database: ControlDatabase, settings: ControlSettings, secrets: SecretFiles, pepper: bytes) -> None:

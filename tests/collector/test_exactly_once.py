@@ -1,6 +1,9 @@
 """Exactly once against the real store: killed between a table and its views, and filled by two collectors at once."""
 
 import random
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +16,11 @@ import pytest
 from backends.store.batch_claims import BatchClaims
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from backends.store.turns import StoreTurns
+from contracts.errors import ConfigurationError
 from contracts.identity import Identity
 from contracts.names import REQUESTS
+from migrations.store import migrate_store, read_migrations
 
 Make = Callable[..., Any]
 
@@ -31,9 +37,9 @@ def has_days(reader: StoreClient, requests: int) -> bool:
     return reader.query(DAYS)[0]["n"] == requests
 
 
-def counts(reader: StoreClient) -> dict[str, int]:
+def counts(reader: StoreClient, more: tuple[str, ...] = ()) -> dict[str, int]:
     found = {}
-    for table in ("requests", *ROLLUPS, *OF_ROLLUPS):
+    for table in ("requests", *ROLLUPS, *OF_ROLLUPS, *more):
         column = "count()" if table == "requests" else "sum(requests)"
         (row,) = reader.query(f"SELECT {column} AS n FROM {table}")  # the names are the test's own
         found[table] = int(str(row["n"]))
@@ -78,6 +84,100 @@ def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_ta
         + two.health()["noticed"].get("batches_of_another_collector", 0)
         == 4
     )
+    client.close()
+
+
+BEFORE_COPIES = 29  # the release before migration 0030, which fills rollups from the rows that are there
+OLDEST = 22  # tables without columns that rows of today have
+FILLED = ("tenant_hour", "model_hour", "tenant_model_day")
+
+
+def migrate_to(store: Any, version: int) -> None:
+    migrate_store(store.address(), read_migrations()[:version], wait_seconds=30, say=lambda line: None)
+
+
+def settle(collector: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "collector", "--settle"]
+    return subprocess.run(command, env=collector.environment, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.mark.parametrize("version", [OLDEST, BEFORE_COPIES])
+def test_an_insert_the_store_died_in_is_settled_before_the_migration_and_counts_once_in_new_rollups(
+    version: int,
+    start_collector: Make,
+    new_store: Any,
+    request_record: Make,
+    batch_of: Make,
+    eventually: Make,
+    tmp_path: Path,
+) -> None:
+    address = new_store.address("writer")
+    behind = {"store_url": address.url, "store_user": address.user, "store_password": address.password}
+    new_store.start()
+    migrate_to(new_store, version)
+    client = new_store.client()
+    collector = start_collector(tmp_path / "one", **behind)
+    if version == OLDEST:  # what a collector of that version had inserted, and died before it knew
+        new_store.kill()
+        for number in range(2):
+            collector.post(batch_of(f"batch {number}", *[request_record() for _ in range(10)]))
+        collector.kill()
+        new_store.start()
+    else:
+        client.command(SLOW_VIEW.format("requests"))
+        collector.post(batch_of("batch", *[request_record() for _ in range(20)]))
+        eventually(lambda: client.query(BETWEEN)[0]["is_between"], "rows in the table that are not in its views", 60)
+        new_store.kill()
+        collector.kill()
+        new_store.start()
+        client.command("DROP VIEW a_slow_view")
+        turns = StoreTurns(tmp_path / "one")
+        with pytest.raises(ConfigurationError, match="collector --settle"):
+            migrate_store(address, read_migrations(), wait_seconds=30, say=lambda line: None, turns=turns)
+    for _ in range(2):
+        done = settle(collector)
+        assert done.returncode == 0, done.stderr
+    turns = StoreTurns(tmp_path / "one")
+    migrate_store(address, read_migrations(), wait_seconds=30, say=lambda line: None, turns=turns)
+    collector.start()
+    eventually(lambda: collector.health()["spool_bytes"] == 0, "the export", 60)
+    assert counts(client, FILLED) == dict.fromkeys(("requests", *ROLLUPS, *OF_ROLLUPS, *FILLED), 20)
+    client.close()
+
+
+def test_settling_without_an_answer_from_the_store_is_an_error_in_one_line(
+    start_collector: Make, request_record: Make, batch_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = start_collector(tmp_path / "one")
+    collector.post(batch_of("batch", request_record()))
+    in_use = settle(collector)
+    assert in_use.returncode == 2
+    assert "in use by another process" in in_use.stderr
+
+
+def test_an_insert_whose_end_a_collector_elsewhere_missed_counts_once_in_rollups_filled_by_a_migration(
+    start_collector: Make, new_store: Any, request_record: Make, batch_of: Make, eventually: Make, tmp_path: Path
+) -> None:
+    """Its data directory is not there where the store is migrated, so nobody could see that an insert is in doubt."""
+    address = new_store.address("writer")
+    behind = {"store_url": address.url, "store_user": address.user, "store_password": address.password}
+    new_store.start()
+    migrate_to(new_store, BEFORE_COPIES)
+    client = new_store.client()
+    client.command(SLOW_VIEW.format("requests"))
+    collector = start_collector(tmp_path / "one", **behind)
+    collector.post(batch_of("batch", *[request_record() for _ in range(20)]))
+    eventually(lambda: client.query(BETWEEN)[0]["is_between"], "an insert under way", 60)
+    collector.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: set(counts(client, FILLED).values()) == {20}, "the end of the insert", 60)
+    collector.kill()
+    client.command("DROP VIEW a_slow_view")
+    new_store.migrate()
+    assert set(counts(client, FILLED).values()) == {20}
+    collector.start()
+    collector.post(batch_of("next", *[request_record() for _ in range(5)]))
+    eventually(lambda: collector.health()["spool_bytes"] == 0, "the export", 60)
+    assert set(counts(client, FILLED).values()) == {25}
     client.close()
 
 

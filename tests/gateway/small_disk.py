@@ -101,7 +101,7 @@ def check_one_segment(disk: Path) -> None:
                 log.append(b"x" * 30_000)
                 written += 1
         except Exception as error:
-            assert type(error).__name__ == "LogFull", error
+            assert type(error).__name__ == "DiskFull", error
         assert written > 20
         log.release(log.end)
         assert log.pending_bytes == 0

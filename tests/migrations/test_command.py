@@ -1,10 +1,14 @@
 """`python -m migrations` as people and supervisors run it."""
 
+import sqlite3
 import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from contracts.control import SCHEMA_HEAD
+from contracts.errors import ConfigurationError
 from migrations.store import read_migrations
 
 
@@ -72,3 +76,42 @@ def test_a_control_database_that_is_gone_is_said_once(new_store: Any) -> None:
     again = run(new_store, "--only", "control")
     assert again.returncode == 0 and "control.db was missing" in again.stderr
     assert run(new_store, "--only", "control").stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check",)])
+def test_a_store_of_a_newer_release_is_refused_before_anything_is_written(
+    new_store: Any, arguments: tuple[str, ...]
+) -> None:
+    new_store.start()
+    assert run(new_store, "--only", "store").returncode == 0
+    client = new_store.client()
+    client.command("INSERT INTO schema_migrations (version, name, checksum) VALUES (9999, 'of_later', 'x')")
+    refused = run(new_store, *arguments)
+    assert refused.returncode == 2
+    assert "9999_of_later" in refused.stderr
+    assert "install the version that migrated it" in refused.stderr
+    assert not (new_store.data / "control.db").exists()
+    client.close()
+
+
+def test_a_control_database_of_a_newer_release_is_refused_before_the_store_is_touched(new_store: Any) -> None:
+    new_store.start()
+    assert run(new_store, "--only", "control").returncode == 0
+    database = sqlite3.connect(new_store.data / "control.db")
+    database.execute("UPDATE alembic_version SET version_num = '9999'")
+    database.commit()
+    database.close()
+    refused = run(new_store)
+    assert refused.returncode == 2
+    assert "revision 9999" in refused.stderr
+    client = new_store.client()
+    with pytest.raises(ConfigurationError, match="the database is missing"):
+        client.query("SHOW TABLES")
+    client.close()
+
+
+def test_checking_what_can_be_migrated_changes_nothing(new_store: Any) -> None:
+    new_store.start()
+    checked = run(new_store, "--check")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert not (new_store.data / "control.db").exists()

@@ -112,3 +112,15 @@ def test_vllm_takes_the_gpu_for_one_model_unless_several_are_named(
     control = children(Choices(DATA, Ports(), model=model), environment)["control"].environment
     assert control["TOLLKEEPER_ENGINE_MODEL"] == host.environment["TOLLKEEPER_ENGINE_MODEL"]
     assert control["TOLLKEEPER_ENGINE_EMBEDDER"] == "false", "nothing is offered that the host does not have"
+
+
+def test_an_insert_in_doubt_is_settled_before_migrations_and_after_a_check_that_writes_nothing() -> None:
+    stages = plan(Choices(DATA, Ports(), settles=True), {})
+    begun = [(stage.children[0].name, stage.children[0].command[3:], stage.runs_once) for stage in stages[:4]]
+    assert begun == [
+        ("store", ("backends.store",), False),
+        ("migrations", ("migrations", "--check"), True),
+        ("settle", ("collector", "--settle"), True),
+        ("migrations", ("migrations",), True),
+    ]
+    assert "settle" not in children(Choices(DATA, Ports()))

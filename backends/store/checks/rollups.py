@@ -1,6 +1,7 @@
 """Is every rollup its base? Each view's own query, asked again of the base, against what the view has filled."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,7 +13,7 @@ from backends.store.snapshot import StoreSnapshot
 from backends.store.tables import RollupView, StoreTable, time_column
 
 _MARGIN: Final = timedelta(days=1)  # where rows expire, part by part, a base and its rollup do not do so at once
-_TOLERANCE: Final = 0.025  # of a sketch with 1 % error: the same values in another order
+SKETCH_TOLERANCE: Final = 0.025  # of a sketch with 1 % error: the same values in another order
 _BY_TIME: Final = (
     "SELECT {when} AS stretch, count() AS rows, sum(cityHash64(formatRow('RowBinary', {hashed}))) AS checksum"
 )
@@ -34,7 +35,7 @@ _MISSING: Final = "SELECT count() AS rows FROM ({base}) WHERE ({keys}) NOT IN (S
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class RollupPair:
     """A view with its two tables, and the two sides of the comparison as what follows FROM."""
 
     view: RollupView
@@ -56,32 +57,38 @@ def differing_rollups(
     for view in views:
         source, target = tables[view.source], tables[view.target]
         if {source.name, target.name} & snapshot.filled:
-            findings += _compare(client, snapshot, _pair(snapshot, view, source, target), rules)
+            findings += _compare(client, snapshot, pair_of(snapshot.rows_of, view, source, target), rules)
     return findings
 
 
-def _pair(snapshot: StoreSnapshot, view: RollupView, source: StoreTable, target: StoreTable) -> _Pair:
+def pair_of(
+    rows_of: Callable[[StoreTable], str], view: RollupView, source: StoreTable, target: StoreTable
+) -> RollupPair:
+    """Return both sides of a view; `rows_of` gives what follows FROM for a table's rows."""
+
     def asked_of_clone(found: re.Match[str]) -> str:
         # Views read columns that are expressions over others, such as `price_state`, which * leaves out.
-        rows = f"SELECT * FROM {snapshot.rows_of(source)} SETTINGS asterisk_include_alias_columns = 1"
+        rows = f"SELECT * FROM {rows_of(source)} SETTINGS asterisk_include_alias_columns = 1"
         return f"FROM ({rows}) AS {found['alias'] or source.name}"
 
     named = rf"\bFROM (?:`?\w+`?\.)?`?{source.name}`?(?! *\()\b(?:\s+AS\s+(?P<alias>\w+))?"
     base = re.sub(named, asked_of_clone, view.select)
-    return _Pair(view, source, target, base, snapshot.rows_of(target))
+    return RollupPair(view, source, target, base, rows_of(target))
 
 
-def _compare(client: StoreClient, snapshot: StoreSnapshot, pair: _Pair, rules: list[RetentionRule]) -> list[Finding]:
+def _compare(
+    client: StoreClient, snapshot: StoreSnapshot, pair: RollupPair, rules: list[RetentionRule]
+) -> list[Finding]:
     when = time_column(pair.target)
     keys = ", ".join(f"`{key}`" for key in pair.target.sorting_key)
     if when is None:
         (row,) = client.query(_MISSING.format(base=pair.base, keys=keys, rolled=pair.rolled))
         missing = f"{row['rows']} values of {pair.source.name} are missing"
         return [Finding("rollup_differs", pair.target.name, missing)] if row["rows"] else []
-    within = _within(pair, when, snapshot.at, rules)
+    within = comparable_rows(pair, when, snapshot.at, rules)
     shown = when if pair.target.is_collapsing else f"toStartOfHour({when})"
     exact = [name for name, kind in pair.target.columns.items() if not kind.startswith("AggregateFunction")]
-    hashed = ", ".join(f"CAST(`{name}` AS {_plain(pair.target.columns[name])})" for name in exact)
+    hashed = ", ".join(f"CAST(`{name}` AS {plain_type(pair.target.columns[name])})" for name in exact)
     by_time = _BY_TIME.format(when=shown, hashed=hashed)
     rows = client.query(
         _DIFFERING.format(
@@ -101,13 +108,13 @@ def _compare(client: StoreClient, snapshot: StoreSnapshot, pair: _Pair, rules: l
     return _compare_sketches(client, pair, within, keys)
 
 
-def _compare_sketches(client: StoreClient, pair: _Pair, within: str, keys: str) -> list[Finding]:
+def _compare_sketches(client: StoreClient, pair: RollupPair, within: str, keys: str) -> list[Finding]:
     states = [name for name, kind in pair.target.columns.items() if kind.startswith("AggregateFunction")]
     if not states:
         return []
     finals = ", ".join(f"finalizeAggregation(`{name}`) AS final_{name}" for name in states)
     differs = " OR ".join(
-        f"arrayExists((x, y) -> abs(x - y) > {_TOLERANCE} * greatest(abs(x), abs(y)), "
+        f"arrayExists((x, y) -> abs(x - y) > {SKETCH_TOLERANCE} * greatest(abs(x), abs(y)), "
         f"base.final_{name}, rolled.final_{name})"
         for name in states
     )
@@ -124,7 +131,8 @@ def _compare_sketches(client: StoreClient, pair: _Pair, within: str, keys: str) 
     return [Finding("rollup_differs", pair.target.name, detail)] if row["rows"] else []
 
 
-def _within(pair: _Pair, when: str, at: datetime, rules: list[RetentionRule]) -> str:
+def comparable_rows(pair: RollupPair, when: str, at: datetime, rules: list[RetentionRule]) -> str:
+    """Return the condition on a rollup's rows whose base is certainly still there, all of it."""
     kept = [seconds for table in (pair.source, pair.target) if (seconds := table.kept_seconds) is not None]
     conditions = ["1"]
     if kept:
@@ -147,7 +155,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _plain(kind: str) -> str:
-    """Give the type of the values that a column holds."""
+def plain_type(kind: str) -> str:
+    """Return the type of the values that a column holds."""
     found = re.fullmatch(r"SimpleAggregateFunction\(\w+, (.*)\)", kind)
     return found[1] if found else kind

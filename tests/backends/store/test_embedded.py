@@ -55,6 +55,30 @@ def test_a_stop_is_prompt_and_clean(new_store: Any, signal_number: int) -> None:
     assert "store stopped seconds=" in new_store.log.read_text()
 
 
+def test_a_store_that_was_frozen_goes_on_in_the_same_process(new_store: Any) -> None:
+    new_store.start()
+    wait_until_ready(new_store)
+    for _ in range(2):
+        new_store.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.6)  # longer than any wait for a stop signal
+        new_store.process.send_signal(signal.SIGCONT)
+        time.sleep(0.6)
+        assert new_store.process.poll() is None, new_store.log.read_text()
+    assert ask(new_store, "SELECT 1", "reader", new_store.address("reader").password) == (200, "1\n")
+    assert new_store.stop() == 0
+    assert "store stopped seconds=" in new_store.log.read_text()
+
+
+def test_a_stop_signal_sent_to_a_frozen_store_stops_it_once_it_goes_on(new_store: Any) -> None:
+    new_store.start()
+    wait_until_ready(new_store)
+    new_store.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.6)
+    new_store.process.send_signal(signal.SIGTERM)
+    new_store.process.send_signal(signal.SIGCONT)
+    assert new_store.process.wait(30) == 0
+
+
 def test_no_acknowledged_row_is_lost_when_the_store_is_killed(new_store: Any) -> None:
     new_store.start()
     new_store.migrate()
