@@ -124,9 +124,10 @@ class Gateway:
         self.engine_records = JournalledEngineRecords(self.journal)
         engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
         mirror = CacheMirror()
-        taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, kv=mirror, tls=engine_tls)
+        hung_seconds = settings.engine_hung_restart_seconds
+        taking = Taking(name, self.engine_records, settings.kv_events, mirror, engine_tls, hung_seconds)
         self._engines = EngineHosts(taking)
-        self._providers = ProviderHosts(settings.providers_address, name)
+        self._providers = ProviderHosts(settings.providers_address, name, hung_seconds)
         self.targets = TargetRegistry(
             {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
             sealed_opener(settings),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from backends.llm.engine_hosts import EngineHosts
 from gateway.accounting import Accounting
@@ -20,6 +21,8 @@ from gateway.secure_listener import ListenerContext
 from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 from gateway.targets import TargetRegistry
+
+_NOT_SERVING: Final = frozenset({"failed", "hung", "away", "incompatible"})  # states of engine and provider hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class Readiness:
             "batches_away": self.batches.state.is_broken,
             "configuration": bool(self.directory.refused),
             "targets_away": self.health_book.is_degraded,
+            "engines_away": any([host.state in _NOT_SERVING for host in self.engines.status().values()]),
+            "provider_host_away": (self.providers.health() or {}).get("state") in _NOT_SERVING,
             "max_tokens_ignored": bool(self.health_book.ignoring_limit()),
             "semantic": self.semantic.is_degraded,
             "audit": books.audit.is_degraded,

@@ -59,6 +59,7 @@ class GatewaySettings(BaseSettings):
     engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
     engine_client_key: Path | None = None  # all three or none
     engine_client_ca: Path | None = None  # who signs theirs
+    engine_hung_restart_seconds: float = Field(default=30.0, ge=0)  # a hung host's connection is closed then; 0: never
     kv_events: bool = True  # record engines' KV cache events; they are dropped while the journal is over half full
     routing_sample_share: float = Field(default=0.01, ge=0, le=1)  # requests that record their alternatives
 

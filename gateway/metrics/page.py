@@ -34,7 +34,7 @@ from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 
 _PIECES_A_TURN: Final = 50  # series written, or budgets looked at, in one turn of the loop: about a millisecond
-_ENGINE_STATES: Final = ("ready", "loading", "failed", "away", "incompatible")
+_ENGINE_STATES: Final = ("ready", "loading", "failed", "hung", "away", "incompatible")
 _NANOSECONDS: Final = 1_000_000_000
 
 
