@@ -25,6 +25,7 @@ from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
+from backends.background_check import BackgroundCheck
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
@@ -57,6 +58,9 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stores, watching, scaling = IdleStores(address), StoreClient(address), StoreClient(address)
+        checking = StoreClient(address)
+        app.state.store_check = BackgroundCheck("store check", checking.ping)
+        app.state.database_check = BackgroundCheck("database check", database.is_healthy)
         evaluator = Evaluator(
             database,
             watching,
@@ -78,6 +82,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             await asyncio.gather(task, return_exceptions=True)
         if judge is not None:
             await judge.close()
+        checking.close()
         watching.close()
         exporting.close()
         finishing.close()

@@ -46,6 +46,7 @@ from gateway.metrics.page import MetricsPage, Sources
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.service import MetricsService
 from gateway.operations import OPERATIONS, Operation
+from gateway.process_watch import ProcessWatch, read_addresses
 from gateway.provider_hosts import ProviderHosts
 from gateway.readiness import Readiness
 from gateway.responses.keeper import ResponseKeeper
@@ -113,6 +114,7 @@ class Gateway:
         self._endpoints = self._endpoints_for(operations, counting)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
+        self._processes = ProcessWatch(read_addresses(settings.watched_processes))
         self._readiness = self._looked_at()
         self._tasks: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[None] | None = None
@@ -225,6 +227,7 @@ class Gateway:
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         for name, running in self._books.running().items():
             self._tasks.append(asyncio.create_task(running, name=name))
+        self._tasks.append(asyncio.create_task(self._processes.run(), name="other processes"))
         self._tasks.append(asyncio.create_task(self._health.run(), name="health of targets"))
         self._tasks.append(asyncio.create_task(self._responses.run(), name="kept responses"))
         self._tasks.append(asyncio.create_task(self.rollouts.watching.run(), name="rollouts"))
@@ -324,6 +327,7 @@ class Gateway:
             engines=self._engines,
             engine_records=self.engine_records,
             providers=self._providers,
+            processes=self._processes,
             tls=self._tls,
             shipper=lambda: self._shipper,
             connection_count=lambda: self._server.connection_count,
@@ -345,6 +349,7 @@ class Gateway:
             loop_lag=loop_lag,
             shipper=lambda: self._shipper,
             engines=self._engines.status,
+            processes=lambda: {**self._processes.states, **self._providers.process_states()},
             connection_count=lambda: self._server.connection_count,
             open_grants=lambda: self._dispatcher.open_grants + self._lane.open_grants,
             batches=lambda: self.batches.state,

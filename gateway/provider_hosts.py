@@ -26,6 +26,11 @@ class ProviderHosts:
             self._hosts = EngineHosts(Taking(self._gateway, hung_seconds=self._hung_seconds), PROVIDER_WORDS)
         return ProviderTarget(spec, resolve_key, self._hosts, self._url)
 
+    def process_states(self) -> dict[str, str]:
+        """Return the host's state as that of a process, by its name; nothing if no target needs the host."""
+        statuses = [] if self._hosts is None else list(self._hosts.status().values())
+        return {"providers": one.state if one.state in ("hung", "away") else "up" for one in statuses}
+
     def health(self) -> dict[str, object] | None:
         """Give what GET /ready shows of the host; `None` where no target needs it, and so nobody should start it."""
         statuses = [] if self._hosts is None else list(self._hosts.status().values())

@@ -51,6 +51,7 @@ class GatewaySettings(BaseSettings):
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     record_signing_key: RecordKey = None  # none: the secret file `record_signing_key`, which the collector has too
+    watched_processes: str = ""  # name=URL of other processes, with commas between them: asked once a second
     tracing: bool = False  # send every request's spans as well
     tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 

@@ -158,6 +158,7 @@ def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> l
         raise ConfigurationError(several_need_redis(workers))
     several = {"TOLLKEEPER_WORKERS": str(workers)}
     # The supervisor drains them before it stops them: there is nobody left to tell.
+    several["TOLLKEEPER_WATCHED_PROCESSES"] = environment.get("TOLLKEEPER_WATCHED_PROCESSES") or _watched(choices)
     several["TOLLKEEPER_DRAIN_NOTICE_SECONDS"] = environment.get("TOLLKEEPER_DRAIN_NOTICE_SECONDS", "0")
     return [
         ChildSpec(
@@ -170,6 +171,21 @@ def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> l
         )
         for number in range(1, workers + 1)
     ]
+
+
+def _watched(choices: Choices) -> str:
+    """Return the addresses by which gateways watch the other processes that run here."""
+    addresses = choices.addresses()
+    watched = {
+        "collector": f"http://{LOOPBACK}:{choices.ports.collector_health}/health",
+        "control": f"{addresses['control']}/health",
+        "analytics": f"{addresses['analytics']}/health",
+    }
+    if not choices.store_url:
+        watched["store"] = f"{addresses['store']}/ping"
+    if choices.has_dashboard:
+        watched["dashboard"] = f"{addresses['dashboard']}/_stcore/health"
+    return ",".join([f"{name}={url}" for name, url in watched.items()])
 
 
 def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 
 from backends.audit.options import audit_root
 from backends.audit.signing import AuditSigner
+from backends.background_check import BackgroundCheck
 from backends.channels.inward import read_networks
 from backends.control.bootstrap import (
     DEMO_MODEL,
@@ -22,7 +23,7 @@ from backends.control.bootstrap import (
     add_upstream,
     is_fresh,
 )
-from backends.control.changes import Author
+from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from backends.engine.embed_order import EMBEDDER_NAME
@@ -136,6 +137,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
+    app.state.revision_check = BackgroundCheck("database check", lambda: _revision(database))
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
@@ -157,6 +159,11 @@ def create_app(settings: ControlSettings) -> FastAPI:
     )  # the last one added is asked first
     install_error_replies(app, "control plane")
     return app
+
+
+def _revision(database: ControlDatabase) -> int:
+    with database.session() as session:
+        return read_revision(session)
 
 
 def _bootstrap(database: ControlDatabase, settings: ControlSettings, secrets: SecretFiles, pepper: bytes) -> None:

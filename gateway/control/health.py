@@ -1,10 +1,14 @@
 """Whether the control plane lives, and whether it can serve. Neither needs a token."""
 
+from typing import Final
+
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from backends.control.changes import read_revision
-from gateway.control.fields import Database
+from contracts.errors import ControlUnavailable
+from gateway.control.fields import RevisionCheck
+
+_PATIENCE_SECONDS: Final = 2.0
 
 router = APIRouter(tags=["health"])
 
@@ -28,6 +32,12 @@ async def health() -> HealthOut:
 
 
 @router.get("/ready", summary="Can it serve; 503 control_unavailable while the database does not answer")
-def ready(database: Database) -> ReadyOut:
-    with database.session() as session:
-        return ReadyOut(revision=read_revision(session))
+async def ready(check: RevisionCheck) -> ReadyOut:
+    """Answer within seconds, also where the database is stopped and all threads wait for it."""
+    try:
+        return ReadyOut(revision=await check.within(_PATIENCE_SECONDS))
+    except TimeoutError as error:
+        raise ControlUnavailable(
+            f"the control database has not answered for {_PATIENCE_SECONDS:g} s; check TOLLKEEPER_DATABASE_URL and the "
+            "server"
+        ) from error
