@@ -20,7 +20,8 @@ Ask = Callable[[], Awaitable[Answer]]
 _EVERY_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.5
 _SILENT_TICKS: Final = 6
-_START_ROUNDS: Final = 60  # of a process that has never answered: it may still be starting
+_START_SECONDS: Final = 60.0  # of a process that has never answered: it may still be starting
+_LONGEST_ROUND_SECONDS: Final = 5.0  # one that took longer was held up in this process
 _HEAD_BYTES: Final = 12  # "HTTP/1.1 200"
 
 
@@ -77,10 +78,11 @@ class WatchedProcess:
         self.name = name
         self.state: State = "unknown"
         self.detail = ""
-        self.hung_seconds = 0.0  # for how long it has been hung, counted in rounds
+        self.hung_seconds = 0.0  # for how long it has been hung
         self._ask = ask
         self._on_change = on_change
-        self._rounds = 0
+        self._seconds = 0.0  # since it is watched
+        self._looked_at: float | None = None
 
     @property
     def is_down(self) -> bool:
@@ -89,7 +91,7 @@ class WatchedProcess:
 
     def restarted(self) -> None:
         """Forget what is known: another process begins in its place."""
-        self.state, self.detail, self.hung_seconds, self._rounds = "unknown", "", 0.0, 0
+        self.state, self.detail, self.hung_seconds, self._seconds = "unknown", "", 0.0, 0.0
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -99,14 +101,15 @@ class WatchedProcess:
 
     async def look(self) -> None:
         """Ask once."""
-        self._rounds += 1
+        began = asyncio.get_running_loop().time()
         state, detail = await self._ask()
-        if state == "unknown" or (state == "away" and self.state == "unknown" and self._rounds < _START_ROUNDS):
+        now = asyncio.get_running_loop().time()
+        passed = min(now - (self._looked_at or began), _LONGEST_ROUND_SECONDS)
+        self._looked_at = now
+        self._seconds += passed
+        if state == "unknown" or (state != "up" and self.state == "unknown" and self._seconds < _START_SECONDS):
             return
         before, self.state, self.detail = self.state, state, detail
-        if state != "hung":
-            self.hung_seconds = 0.0
-        else:
-            self.hung_seconds += _TICK_SECONDS * _SILENT_TICKS + (_EVERY_SECONDS if before == "hung" else 0.0)
+        self.hung_seconds = self.hung_seconds + passed if state == "hung" else 0.0
         if before != state and (before, state) != ("unknown", "up"):
             self._on_change(self)

@@ -28,8 +28,8 @@ class ProviderHosts:
 
     def process_states(self) -> dict[str, str]:
         """Return the host's state as that of a process, by its name; nothing if no target needs the host."""
-        statuses = [] if self._hosts is None else list(self._hosts.status().values())
-        return {"providers": one.state if one.state in ("hung", "away") else "up" for one in statuses}
+        host = self.health()
+        return {} if host is None else {"providers": str(host["state"]) if host["state"] in ("hung", "away") else "up"}
 
     def health(self) -> dict[str, object] | None:
         """Give what GET /ready shows of the host; `None` where no target needs it, and so nobody should start it."""
