@@ -111,9 +111,9 @@ class EngineHost:
         taking: Taking,
         on_hello: Callable[[Hello], None],
         words: HostWords = ENGINE_WORDS,
-        has_substitute: Callable[[Hello], bool] = lambda hello: False,
+        has_substitute: Callable[[list[ModelHello]], bool] = lambda models: False,
     ) -> None:
-        """`has_substitute` returns whether another host serves everything that this one serves."""
+        """`has_substitute` returns whether other hosts serve all of some models."""
         address.require_safe(taking.tls)
         self.address = address
         self._words = words
@@ -131,6 +131,7 @@ class EngineHost:
         self._streams: dict[bytes, EngineStream] = {}
         self._provider_streams: dict[bytes, ProviderStream] = {}
         self._embeds: dict[bytes, asyncio.Future[Embedded]] = {}
+        self._embed_models: dict[bytes, str] = {}
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._call_ids = count(1)
         self._latency_ns: int | None = None
@@ -172,6 +173,7 @@ class EngineHost:
     def submit(self, message: Submit, stream: EngineStream) -> None:
         """Begin a request. Raises EngineUnavailable."""
         self._send(message)
+        stream.model = message.model
         self._streams[message.request_id] = stream
 
     def abort(self, request_id: bytes) -> None:
@@ -208,10 +210,12 @@ class EngineHost:
         self._send(message)
         future: asyncio.Future[Embedded] = asyncio.get_running_loop().create_future()
         self._embeds[message.request_id] = future
+        self._embed_models[message.request_id] = message.model
         return future
 
     def forget_embed(self, request_id: bytes) -> None:
         """Let go of an embedding, whether or not it has ended."""
+        self._embed_models.pop(request_id, None)
         future = self._embeds.pop(request_id, None)
         if future is not None:
             future.cancel()
@@ -361,7 +365,9 @@ class EngineHost:
         The host must see its connection end: it then writes the account of what it computed for nobody.
         """
         most = self._taking.hung_seconds or math.inf
-        return min(_MOVE_SECONDS, most) if self._hello is not None and self._has_substitute(self._hello) else most
+        names = {stream.model for stream in self._streams.values()} | set(self._embed_models.values())
+        models = [model for model in (self._hello.models if self._hello is not None else ()) if model.id in names]
+        return min(_MOVE_SECONDS, most) if models and self._has_substitute(models) else most
 
     def _ask_for_room(self, line: EngineLine) -> None:
         """Ask for the host's counters without waiting: an engine answers between two steps, a slow one later."""

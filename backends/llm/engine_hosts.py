@@ -60,11 +60,11 @@ class EngineHosts:
             for host in hosts
         }
 
-    def _has_substitute(self, hello: Hello) -> bool:
-        """Return whether other hosts that answer have all of a host's models ready."""
-        wanted = {_identity(model) for model in hello.models if model.state == "ready"}
+    def _has_substitute(self, models: list[ModelHello]) -> bool:
+        """Return whether hosts that answer have all of these models ready; a hung one has none."""
+        wanted = {_identity(model) for model in models}
         there = {_identity(model) for host in self._hosts.values() for model in host.ready_models()}
-        return bool(wanted) and wanted <= there
+        return wanted <= there
 
     def _on_hello(self, hello: Hello) -> None:
         for model in hello.models:
