@@ -8,6 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -69,6 +70,7 @@ from gateway.targets import TargetRegistry
 
 _log = logging.getLogger(__name__)
 
+_THREADS: Final = 32
 _COLLECT_EVERY_OBJECTS: Final = 20_000  # more made than freed: a few hundred requests under way
 
 
@@ -401,9 +403,11 @@ async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lamb
 
     SIGUSR1 drains it, and leaves it running: engine hosts that end before it still have who takes their records.
     """
+    loop = asyncio.get_running_loop()
+    # More threads than a hung database can hold: what publishes to it blocks one each, and prompts need theirs.
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="gateway"))
     gateway = Gateway(settings)
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: gateway.hurry() if stopped.is_set() else stopped.set())
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
