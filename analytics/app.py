@@ -15,6 +15,7 @@ from analytics.alerts.evaluator import Evaluator
 from analytics.alerts.ledger_hours import LedgerHours
 from analytics.anomaly.remembered import RememberedAnomalies
 from analytics.api.access import AskerBook, utc_now
+from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
 from analytics.autoscaling.external_scaler import open_scaler
@@ -25,6 +26,7 @@ from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
+from backends.background_check import BackgroundCheck
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
@@ -57,6 +59,9 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stores, watching, scaling = IdleStores(address), StoreClient(address), StoreClient(address)
+        checking = StoreClient(address)
+        app.state.store_check = BackgroundCheck("store check", lambda: store_disk(checking))
+        app.state.database_check = BackgroundCheck("database check", database.is_healthy)
         evaluator = Evaluator(
             database,
             watching,
@@ -78,6 +83,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             await asyncio.gather(task, return_exceptions=True)
         if judge is not None:
             await judge.close()
+        checking.close()
         watching.close()
         exporting.close()
         finishing.close()

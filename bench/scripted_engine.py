@@ -27,6 +27,7 @@ class Script:
     max_sequences: int = 256
     tokens: int = 1
     block_step: threading.Event | None = None  # while it is clear, a step does not end
+    is_busy: bool = False  # a step computes for its seconds, as a prefill does, and does not sleep
     break_step: threading.Event | None = None  # once it is set, a step raises
 
 
@@ -83,7 +84,9 @@ class ScriptedEngine:
             raise AssertionError("the script says so")
         if script.block_step is not None:
             script.block_step.wait()
-        if script.step_seconds:
+        if script.step_seconds and script.is_busy:
+            _compute(script.step_seconds)
+        elif script.step_seconds:
             time.sleep(script.step_seconds)
         if batch:
             self._record(began, batch)
@@ -189,3 +192,14 @@ def scripted_builder(script: Script, *, on_build: Callable[[ModelOrder], None] |
         return ScriptedEngine(order, script)
 
     return build
+
+
+def _compute(seconds: float) -> None:
+    """Multiply matrices: in compiled code without the interpreter's lock, and in Python between two products."""
+    import numpy as np  # here: the scripts that sleep need none
+
+    matrix = np.random.default_rng(1).random((512, 512))
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        matrix = matrix @ matrix
+        matrix /= np.abs(matrix).max()

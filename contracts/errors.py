@@ -265,6 +265,10 @@ class UpstreamBroken(UpstreamError):
     code = "upstream_broken"
 
 
+class HostLost(UpstreamBroken):
+    """The connection to the host that was answering ended: noted once for the host, not for each of its requests."""
+
+
 class TargetMisconfigured(UpstreamError):
     """The target is set up wrong, with us or where it runs: it has begun nothing."""
 

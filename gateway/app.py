@@ -7,6 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -54,6 +55,7 @@ from gateway.metrics.page import MetricsPage, Sources
 from gateway.metrics.request_counts import RequestCounts
 from gateway.metrics.service import MetricsService
 from gateway.operations import OPERATIONS, Operation
+from gateway.process_watch import ProcessWatch, read_addresses
 from gateway.provider_hosts import ProviderHosts
 from gateway.readiness import Readiness
 from gateway.responses.keeper import ResponseKeeper
@@ -76,6 +78,7 @@ from gateway.targets import TargetRegistry
 
 _log = logging.getLogger(__name__)
 
+_THREADS: Final = 32
 _COLLECT_EVERY_OBJECTS: Final = 20_000  # more made than freed: a few hundred requests under way
 
 
@@ -121,6 +124,7 @@ class Gateway:
         self._endpoints = self._endpoints_for(operations, counting)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
+        self._processes = ProcessWatch(read_addresses(settings.watched_processes))
         self._readiness = self._looked_at()
         self._tasks: list[asyncio.Task[None]] = []
         self._draining: asyncio.Task[None] | None = None
@@ -132,9 +136,10 @@ class Gateway:
         self.engine_records = JournalledEngineRecords(self.journal)
         engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
         mirror = CacheMirror()
-        taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, kv=mirror, tls=engine_tls)
+        hung_seconds = settings.engine_hung_restart_seconds
+        taking = Taking(name, self.engine_records, settings.kv_events, mirror, engine_tls, hung_seconds)
         self._engines = EngineHosts(taking)
-        self._providers = ProviderHosts(settings.providers_address, name)
+        self._providers = ProviderHosts(settings.providers_address, name, hung_seconds)
         self.targets = TargetRegistry(
             {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
             sealed_opener(settings),
@@ -232,6 +237,7 @@ class Gateway:
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         for name, running in self._books.running().items():
             self._tasks.append(asyncio.create_task(running, name=name))
+        self._tasks.append(asyncio.create_task(self._processes.run(), name="other processes"))
         self._tasks.append(asyncio.create_task(self._health.run(), name="health of targets"))
         self._tasks.append(asyncio.create_task(self._responses.run(), name="kept responses"))
         self._tasks.append(asyncio.create_task(self.rollouts.watching.run(), name="rollouts"))
@@ -331,6 +337,7 @@ class Gateway:
             engines=self._engines,
             engine_records=self.engine_records,
             providers=self._providers,
+            processes=self._processes,
             tls=self._tls,
             shipper=lambda: self._shipper,
             connection_count=lambda: self._server.connection_count,
@@ -353,6 +360,7 @@ class Gateway:
             loop_lag=loop_lag,
             shipper=lambda: self._shipper,
             engines=self._engines.status,
+            processes=lambda: {**self._processes.states, **self._providers.process_states()},
             connection_count=lambda: self._server.connection_count,
             open_grants=lambda: self._dispatcher.open_grants + self._lane.open_grants,
             batches=lambda: self.batches.state,
@@ -402,9 +410,11 @@ async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lamb
 
     SIGUSR1 drains it, and leaves it running: engine hosts that end before it still have who takes their records.
     """
+    loop = asyncio.get_running_loop()
+    # More threads than a hung database can hold: what publishes to it blocks one each, and prompts need theirs.
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="gateway"))
     gateway = Gateway(settings)
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: gateway.hurry() if stopped.is_set() else stopped.set())
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)

@@ -12,6 +12,12 @@ class DatabaseSource:
         self._database = ControlDatabase(url)
         self._last: Reading | None = None
         self._was_away = False
+        self._has_answered = False
+
+    @property
+    def has_answered(self) -> bool:
+        """Return whether the database has told its revision to the poll under way."""
+        return self._has_answered
 
     def load(self) -> Snapshot:
         """Read everything once. Raises ControlUnavailable, or ConfigurationError for another schema."""
@@ -32,7 +38,9 @@ class DatabaseSource:
         """
         try:
             with self._database.session() as session:
-                if read_revision(session) == known_revision:
+                revision = read_revision(session)
+                self._has_answered = True
+                if revision == known_revision:
                     self._was_away = False
                     return None
                 last = self._last
@@ -41,6 +49,8 @@ class DatabaseSource:
         except Exception:
             self._was_away = True
             raise
+        finally:
+            self._has_answered = False
         self._was_away = False
         return self._last.snapshot
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from backends.beat import until_beat
 from contracts.configuration import EMPTY_SNAPSHOT, Snapshot
-from contracts.errors import ConfigurationError, TollkeeperError
+from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from gateway.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -15,6 +15,9 @@ _log = logging.getLogger(__name__)
 # Four looks a second at one row: a revoked key is refused everywhere in well under a second. Not `Final`, which machine
 # code would take for good: tests look more often.
 _POLL_SECONDS = 0.25
+_POLL_PART_SECONDS = 0.5
+_POLL_PARTS = 6  # a poll without an answer for longer shows that the source is away: it may be a stopped database
+_READ_PARTS = 60  # while it reads what changed
 
 
 class RefusedSnapshot(ConfigurationError):
@@ -23,6 +26,10 @@ class RefusedSnapshot(ConfigurationError):
 
 class SnapshotSource(Protocol):
     """Where snapshots come from: the control-plane database or a file."""
+
+    @property
+    def has_answered(self) -> bool:
+        """Return whether it has answered the poll that is under way: what is left is to read what changed."""
 
     def may_have_changed(self) -> bool:
         """Say whether a poll could find anything new. Asked on the event loop, so must be quick."""
@@ -59,6 +66,7 @@ class Directory:
         self._on_change = on_change
         self._prepare = prepare
         self._looking = asyncio.Lock()
+        self._polling: asyncio.Future[Snapshot | None] | None = None
         self.refused = ""
         self.snapshot = EMPTY_SNAPSHOT
         self._swap(first)
@@ -83,8 +91,8 @@ class Directory:
     async def _look(self) -> None:
         try:
             newer = None
-            if self._source.may_have_changed():
-                newer = await asyncio.to_thread(self._source.poll, self.snapshot.revision)
+            if self._polling is not None or self._source.may_have_changed():
+                newer = await self._polled()
             if newer is not None:
                 if self._prepare is not None:
                     self._prepare(newer)
@@ -109,6 +117,22 @@ class Directory:
             _log.info("control plane back")
         self.is_source_away = False
         self._seen_ns = self._clock.monotonic_ns()
+
+    async def _polled(self) -> Snapshot | None:
+        """Poll in a thread. Raise ControlUnavailable if that takes too long; the next look waits for the same poll."""
+        polling = self._polling
+        if polling is None:
+            polling = asyncio.ensure_future(asyncio.to_thread(self._source.poll, self.snapshot.revision))
+            self._polling = polling
+        # By parts: what holds this process up is no fault of the source's. One that is late already is not waited for.
+        parts = 0
+        while parts < (_READ_PARTS if self._source.has_answered else 1 if self.is_source_away else _POLL_PARTS):
+            parts += 1
+            done, _ = await asyncio.wait((polling,), timeout=_POLL_PART_SECONDS)
+            if done:
+                self._polling = None
+                return polling.result()
+        raise ControlUnavailable(f"it has not answered for {parts * _POLL_PART_SECONDS:g} s or more")
 
     async def close(self) -> None:
         """Let go of the source's connections. `run` has ended."""

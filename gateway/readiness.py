@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from backends.disk_room import WatchedDisk, shown_disks
 from backends.llm.engine_hosts import EngineHosts
@@ -13,6 +14,7 @@ from gateway.directory import Directory
 from gateway.engine_health import engine_health
 from gateway.engine_records import JournalledEngineRecords
 from gateway.identity.authentication import Authenticator
+from gateway.process_watch import ProcessWatch
 from gateway.provider_hosts import ProviderHosts
 from gateway.rollouts.rollouts import Rollouts
 from gateway.routing.router import Router
@@ -21,6 +23,8 @@ from gateway.secure_listener import ListenerContext
 from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 from gateway.targets import TargetRegistry
+
+_NOT_SERVING: Final = frozenset({"failed", "hung", "away", "incompatible"})  # states of engine and provider hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Readiness:
     engines: EngineHosts
     engine_records: JournalledEngineRecords
     providers: ProviderHosts
+    processes: ProcessWatch
     tls: ListenerContext | None
     shipper: Callable[[], Shipper | None]
     connection_count: Callable[[], int]
@@ -95,6 +100,7 @@ class Readiness:
             **engine_health(self.engines.status(), self.engine_records),
             "routing": self.router.status(),
             "rollouts": self.rollouts.status(),
+            "processes": self.processes.page(),
             "provider_host": self.providers.health(),
         }
 
@@ -128,6 +134,10 @@ class Readiness:
             "batches_away": self.batches.state.is_broken,
             "configuration": bool(self.directory.refused),
             "targets_away": self.health_book.is_degraded,
+            "engines_away": any([host.state in _NOT_SERVING for host in self.engines.status().values()]),
+            "provider_host_away": (self.providers.health() or {}).get("state") in _NOT_SERVING,
+            "processes_away": self.processes.is_degraded,
+            "collector_away": _collector_state(self.shipper()) in ("away", "hung"),
             "max_tokens_ignored": bool(self.health_book.ignoring_limit()),
             "semantic": self.semantic.is_degraded,
             "audit": books.audit.is_degraded,
@@ -146,4 +156,6 @@ class Readiness:
 def _collector_state(shipper: Shipper | None) -> str:
     if shipper is None:
         return "none"
+    if shipper.is_unanswered:
+        return "hung"
     return "away" if shipper.failures_in_a_row else "reachable"

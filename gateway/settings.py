@@ -51,6 +51,7 @@ class GatewaySettings(BaseSettings):
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     record_signing_key: RecordKey = None  # none: the secret file `record_signing_key`, which the collector has too
+    watched_processes: str = ""  # name=URL of other processes, with commas between them: asked once a second
     tracing: bool = False  # send every request's spans as well
     tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 
@@ -59,6 +60,7 @@ class GatewaySettings(BaseSettings):
     engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
     engine_client_key: Path | None = None  # all three or none
     engine_client_ca: Path | None = None  # who signs theirs
+    engine_hung_restart_seconds: float = Field(default=30.0, ge=0)  # a hung host's connection is closed then; 0: never
     kv_events: bool = True  # record engines' KV cache events; they are dropped while the journal is over half full
     routing_sample_share: float = Field(default=0.01, ge=0, le=1)  # requests that record their alternatives
 

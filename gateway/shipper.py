@@ -20,7 +20,7 @@ from backends.http_pool import HttpPool
 from backends.http_timeouts import Timeouts
 from backends.otlp import CONTENT_TYPE, LOGS_PATH, PackedRecord, build_export_request, rejected_records
 from backends.segments import Entry
-from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError
+from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError, UpstreamTimeout
 from contracts.records import event_name_of
 from gateway.batch_plan import BatchPlan, PlanFile
 from gateway.dead_letters import DeadLetters
@@ -32,6 +32,7 @@ _SHIP_EVERY_SECONDS: Final = 0.2
 _MAX_BATCH_ENTRIES: Final = 500  # keeps one batch's assembly under 5 ms on the event loop
 _MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 _MAX_BACKOFF_SECONDS: Final = 5.0
+_UNANSWERED_SECONDS: Final = 3  # then it is called hung; the batch is given up later
 _PERMANENT: Final = frozenset({400, 413, 415})  # OTLP: the same bytes would be refused again
 _UNSIGNED: Final = 401
 _REFUSALS_BELIEVED: Final = 3  # in a row and alike; fewer may be a collector that is being reconfigured
@@ -71,6 +72,7 @@ class Shipper:
         self.rejected_records = 0
         self.unreadable_records = 0
         self.failures_in_a_row = 0
+        self.is_unanswered = False  # the collector has a batch and has not answered for a while
 
     async def run(self) -> None:
         """Ship until cancelled."""
@@ -169,14 +171,29 @@ class Shipper:
             f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         answer = CollectorAnswer()
+        waiting = asyncio.create_task(self._note_silence(), name="collector's answer")
         try:
             exchange = await self._pool.send(head.encode("latin-1"), body, answer)
             await exchange.finished()
         except UpstreamError as error:
-            if self.failures_in_a_row == 0:
+            if self.failures_in_a_row == 0 and not self.is_unanswered:
                 _log.warning("collector away, records wait in the journal", extra={"reason": error.message})
+            self.is_unanswered = isinstance(error, UpstreamTimeout)
             return None
+        finally:
+            waiting.cancel()
+        if self.is_unanswered:
+            _log.info("collector answers again")
+        self.is_unanswered = False
         return answer
+
+    async def _note_silence(self) -> None:
+        for _ in range(_UNANSWERED_SECONDS):  # by parts: what holds this process up is no fault of the collector's
+            await asyncio.sleep(1.0)
+        if not self.is_unanswered and self.failures_in_a_row == 0:
+            reason = f"it did not answer for {_UNANSWERED_SECONDS} s"
+            _log.warning("collector hung, records wait in the journal", extra={"reason": reason})
+        self.is_unanswered = True
 
     def _count(self, answer: CollectorAnswer, sent: int) -> None:
         rejected = 0

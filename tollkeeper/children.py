@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backends.process_watch import Answer, WatchedProcess
 from contracts.errors import ConfigurationError
+from tollkeeper.child_probes import is_stopped, open_probe
 
 _LEASH = Path(__file__).with_name("leash.py")
 _CHUNK = 65_536
 _REMEMBERED_LINES = 20
+_WATCH_SECONDS = 1.0
 UNUSABLE = 2  # the exit status of a process that cannot start as it is configured
 
 PrintLine = Callable[[str, str], None]  # process, line
@@ -27,6 +30,9 @@ class ChildSpec:
     `certificate` is the PEM file that it answers with where that URL is https. At a stop, one that `drains` first
     finishes its requests (SIGUSR1) and closes its port, and one that `ends_first` ends before all others, which take
     its last records.
+
+    `alive_url` is asked once a second while it runs, http:// or the unix:// socket of an engine or provider host: any
+    answer shows that it is not hung. One that is hung for `hung_restart_seconds` is killed and runs again; 0: never.
     """
 
     name: str
@@ -36,6 +42,8 @@ class ChildSpec:
     certificate: str = ""
     drains: bool = False
     ends_first: bool = False
+    alive_url: str = ""
+    hung_restart_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,14 @@ class Child:
         Raises ConfigurationError with the process's own last line where it says, before it was ever ready,
         that it cannot run as configured: another try would say the same.
         """
+        watching = asyncio.create_task(self._watch(), name=f"{self.spec.name} watched")
+        try:
+            await self._keep_running()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _keep_running(self) -> None:
         wait_seconds = 0.0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -132,6 +148,36 @@ class Child:
                 await asyncio.wait_for(self._stopping.wait(), wait_seconds)
             except TimeoutError:
                 continue
+
+    async def _watch(self) -> None:
+        """Say when the process is hung and when it answers again, and kill it if it stays so for too long."""
+        async with open_probe(self.spec.alive_url, self.spec.certificate) as probe:
+
+            async def ask() -> Answer:
+                if self.pid is None:
+                    return "unknown", ""
+                return ("hung", "it is stopped") if is_stopped(self.pid) else await probe()
+
+            watched, pid = WatchedProcess(self.spec.name, ask, self._tell), self.pid
+            while True:
+                if pid != self.pid:
+                    watched.restarted()
+                    pid = self.pid
+                await watched.look()
+                limit = self.spec.hung_restart_seconds
+                if limit and watched.hung_seconds >= limit and pid is not None and pid == self.pid:
+                    self._print_line(self.spec.name, f"has been hung for {limit:g} s; killed")
+                    _end_session(pid)
+                    watched.restarted()
+                await asyncio.sleep(_WATCH_SECONDS)
+
+    def _tell(self, watched: WatchedProcess) -> None:
+        limit = self.spec.hung_restart_seconds
+        if watched.state == "hung":
+            then = f"restarted if that lasts for {limit:g} s" if limit else "not restarted for that"
+            self._print_line(self.spec.name, f"hung: {watched.detail}; {then}")
+        elif watched.state == "up":
+            self._print_line(self.spec.name, "answers again")
 
     def drain(self) -> None:
         """Tell the process to take no new requests and to finish those under way."""

@@ -25,6 +25,14 @@ StoreUrl = Annotated[
     ),
 ]
 Engine = Annotated[bool, typer.Option("--engine/--no-engine", help="Run an engine host with the built-in model.")]
+HungRestartSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        envvar="TOLLKEEPER_HUNG_RESTART_SECONDS",
+        help="Seconds after which a hung process is killed and restarted (default 120; 0: never).",
+    ),
+]
 Workers = Annotated[
     int,
     typer.Option(

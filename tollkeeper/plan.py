@@ -1,8 +1,9 @@
 """Which processes one machine runs, in which order, with which settings: the table that `up` supervises."""
 
+import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +19,8 @@ from tollkeeper.ports import Ports
 from tollkeeper.supervisor import Stage
 
 LOOPBACK = "127.0.0.1"
+_ENGINE_HUNG_RESTART_SECONDS = 30.0
+HUNG_RESTART_SECONDS = 120.0
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "[::1]"}  # addresses to listen on, not to connect to
 
 
@@ -38,6 +41,7 @@ class Choices:
     installs: bool = False  # whether pip may be run for those two where they are missing
     certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
     settles: bool = False  # a collector was killed in the middle of an insert, which is finished before migrations
+    hung_restart_seconds: float = HUNG_RESTART_SECONDS  # of all but engine hosts and the store; 0: never
 
     @property
     def shows_dashboard_to_others(self) -> bool:
@@ -88,20 +92,23 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
     health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
     # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
     # when the collector takes the gateway's last records.
+    control, hung = addresses["control"], choices.hung_restart_seconds
     standing: tuple[ChildSpec, ...] = (
         # Not /ready: it has to start while the disk or its spool is full, because it is what drains them.
-        ChildSpec("collector", module("collector"), inside, f"{health}/health"),
-        ChildSpec("control", module("gateway.control"), outside, f"{addresses['control']}/health"),
+        _answering("collector", "collector", inside, f"{health}/health", f"{health}/health", hung),
+        _answering("control", "gateway.control", outside, f"{control}/health", f"{control}/health", hung),
     )
-    serving = _gateways(choices, outside, f"{addresses['gateway']}/ready")
+    serving = _gateways(choices, outside, addresses["gateway"], hung)
     # Among the last to start and the first to end: it watches the others and nobody waits for it.
-    serving.append(ChildSpec("analytics", module("analytics"), outside, f"{addresses['analytics']}/health"))
+    alive = f"{addresses['analytics']}/health"
+    serving.append(_answering("analytics", "analytics", outside, alive, alive, hung))
     if choices.has_engine and not is_vllm(environment):
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
-        standing = (*standing, ChildSpec("engine", module("backends.engine"), inside, ends_first=True))
+        engine = _engine_host(module("backends.engine"), inside)
+        standing = (*standing, replace(engine, ends_first=True))
     if choices.has_dashboard:
         ready = f"{addresses['dashboard']}/_stcore/health"
-        serving.append(ChildSpec("dashboard", module("dashboard"), outside, ready))
+        serving.append(_answering("dashboard", "dashboard", outside, ready, ready, hung))
     stages = [
         Stage((ChildSpec("migrations", module("migrations"), inside),), runs_once=True),
         Stage(standing),
@@ -113,7 +120,9 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         settling = ChildSpec("settle", (*module("collector"), "--settle"), inside)
         stages[:0] = [Stage((checking,), runs_once=True), Stage((settling,), runs_once=True)]
     if not choices.store_url:
-        stages.insert(0, Stage((ChildSpec("store", module("backends.store"), inside, f"{addresses['store']}/ping"),)))
+        ping = f"{addresses['store']}/ping"
+        # Never restarted for being hung: what it has taken is safe, and the rest waits in the collector's spool.
+        stages.insert(0, Stage((_answering("store", "backends.store", inside, ping, ping, 0.0),)))
     return tuple(stages)
 
 
@@ -126,13 +135,53 @@ def vllm_host(choices: Choices, environment: Mapping[str, str], python: Path) ->
     """Lay out an engine host of kind vllm: another Python, which finds our code by its path."""
     shared = _shared(choices, without_provider_keys(environment))
     found = {**shared, "TOLLKEEPER_HOST": LOOPBACK, "PYTHONPATH": str(ROOT)}
-    return ChildSpec("engine", (str(python), "-P", "-m", "backends.engine"), found)
+    return _engine_host((str(python), "-P", "-m", "backends.engine"), found)
 
 
 def provider_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
     """Lay out the provider host: another Python, which finds our code by its path, and the providers' keys."""
     found = {**_shared(choices, environment), "PYTHONPATH": str(ROOT)}
-    return ChildSpec("providers", (str(python), "-P", "-m", "backends.providers"), found)
+    socket = found.get("TOLLKEEPER_PROVIDERS_SOCKET") or choices.data / "run" / "providers.sock"
+    return ChildSpec(
+        "providers",
+        (str(python), "-P", "-m", "backends.providers"),
+        found,
+        alive_url=f"unix://{Path(socket).absolute()}",
+        hung_restart_seconds=choices.hung_restart_seconds,
+    )
+
+
+def _engine_host(command: tuple[str, ...], environment: Mapping[str, str]) -> ChildSpec:
+    data = Path(environment["TOLLKEEPER_DATA"])
+    name = environment.get("TOLLKEEPER_ENGINE_NAME") or "default"
+    socket = environment.get("TOLLKEEPER_ENGINE_SOCKET") or data / "run" / f"engine-{name}.sock"
+    return ChildSpec(
+        "engine",
+        command,
+        environment,
+        alive_url=f"unix://{Path(socket).absolute()}",
+        hung_restart_seconds=_seconds(
+            environment, "TOLLKEEPER_ENGINE_HUNG_RESTART_SECONDS", _ENGINE_HUNG_RESTART_SECONDS
+        ),
+    )
+
+
+def _answering(
+    name: str, module_name: str, environment: Mapping[str, str], ready: str, alive: str, hung_seconds: float
+) -> ChildSpec:
+    return ChildSpec(name, module(module_name), environment, ready, alive_url=alive, hung_restart_seconds=hung_seconds)
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    """Read a time of the supervisor's own. Raise ConfigurationError if it is none."""
+    text = environment.get(name, "")
+    try:
+        seconds = float(text) if text else default
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise ConfigurationError(f"{name} is {text[:50]!r}; it must be a number of seconds, 0 for never")
+    return seconds
 
 
 def without_provider_keys(environment: Mapping[str, str]) -> dict[str, str]:
@@ -159,25 +208,44 @@ def _shared(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _gateways(choices: Choices, environment: Mapping[str, str], ready: str) -> list[ChildSpec]:
+def _gateways(choices: Choices, environment: Mapping[str, str], address: str, hung_seconds: float) -> list[ChildSpec]:
     """Lay out the data planes. Raises ConfigurationError where several have nothing to count in together."""
     workers = choices.workers
     if workers > 1 and not environment.get("TOLLKEEPER_REDIS_URL"):
         raise ConfigurationError(several_need_redis(workers))
     several = {"TOLLKEEPER_WORKERS": str(workers)}
     # The supervisor drains them before it stops them: there is nobody left to tell.
+    several["TOLLKEEPER_WATCHED_PROCESSES"] = environment.get("TOLLKEEPER_WATCHED_PROCESSES") or _watched(choices)
     several["TOLLKEEPER_DRAIN_NOTICE_SECONDS"] = environment.get("TOLLKEEPER_DRAIN_NOTICE_SECONDS", "0")
     return [
         ChildSpec(
             "gateway" if number == 1 else f"gateway-{number}",
             module("gateway"),
             {**environment, **several, "TOLLKEEPER_WORKER": str(number)},
-            ready,
+            f"{address}/ready",
             choices.certificate,
             drains=True,
+            # Several share the port: who would answer there is not known, and only a stopped one is noticed.
+            alive_url=f"{address}/health" if workers == 1 else "",
+            hung_restart_seconds=hung_seconds,
         )
         for number in range(1, workers + 1)
     ]
+
+
+def _watched(choices: Choices) -> str:
+    """Return the addresses by which gateways watch the other processes that run here."""
+    addresses = choices.addresses()
+    watched = {
+        "collector": f"http://{LOOPBACK}:{choices.ports.collector_health}/health",
+        "control": f"{addresses['control']}/health",
+        "analytics": f"{addresses['analytics']}/health",
+    }
+    if not choices.store_url:
+        watched["store"] = f"{addresses['store']}/ping"
+    if choices.has_dashboard:
+        watched["dashboard"] = f"{addresses['dashboard']}/_stcore/health"
+    return ",".join([f"{name}={url}" for name, url in watched.items()])
 
 
 def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from tollkeeper.options import (
     Engine,
     EngineModel,
     Host,
+    HungRestartSeconds,
     Install,
     PortBase,
     ProvidersPython,
@@ -27,7 +28,7 @@ from tollkeeper.options import (
     Workers,
 )
 from tollkeeper.own_gateway import gateway_certificate
-from tollkeeper.plan import LOOPBACK, Choices
+from tollkeeper.plan import HUNG_RESTART_SECONDS, LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.up import up as run_up
@@ -45,6 +46,7 @@ def up_command(
     providers_python: ProvidersPython = "",
     vllm_python: VllmPython = "",
     install: Install = False,
+    hung_restart_seconds: HungRestartSeconds = HUNG_RESTART_SECONDS,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
@@ -54,6 +56,7 @@ def up_command(
             vllm_python=vllm_python,
             installs=install,
             certificate=gateway_certificate(),
+            hung_restart_seconds=hung_restart_seconds,
         )
         status = run_up(choices, os.environ, Console())
     raise typer.Exit(status)

@@ -1,41 +1,61 @@
-"""Whether the process lives, and whether it can answer."""
+"""Whether the process lives, and whether it can answer. Neither waits for a database that is stopped."""
+
+import asyncio
+from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
-from analytics.api.store import Database, Store
+from backends.background_check import BackgroundCheck
 from backends.disk_room import DiskState, disk_state
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
+
+_PATIENCE_SECONDS: Final = 2.0
+AnswerT = TypeVar("AnswerT")
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/health", summary="Is the process up")
 @router.get("/healthz", include_in_schema=False)
-def health() -> dict[str, str]:
+async def health() -> dict[str, str]:
     """Answer while the process lives."""
     return {"status": "ok"}
 
 
 @router.get("/ready", summary="Can it answer and tell")
-def ready(request: Request, response: Response, store: Store, database: Database) -> dict[str, object]:
-    """Answer 503 where a database is away. `alerts` says how the last look at the rules went.
+async def ready(request: Request, response: Response) -> dict[str, object]:
+    """Answer 503 where a database is away or hung. `alerts` says how the last look at the rules went.
 
     `disks` has the store's: it has no page of its own but a ping.
     """
-    has_store, has_database = store.ping(), database.is_healthy()
+    state = request.app.state
+    disk, has_database = await asyncio.gather(
+        _answer_of(state.store_check, None), _answer_of(state.database_check, instead=False)
+    )
+    has_store = disk is not None
     if not (has_store and has_database):
         response.status_code = 503
     return {
         "status": "ok" if has_store and has_database else "store_away" if has_database else "database_away",
-        "disks": [{"holds": "store", "setting": "TOLLKEEPER_STORE_URL", "state": _store_disk(store)}],
-        "alerts": request.app.state.watch.state(),
+        "disks": [{"holds": "store", "setting": "TOLLKEEPER_STORE_URL", "state": disk or "unknown"}],
+        "alerts": state.watch.state(),
     }
 
 
-def _store_disk(store: StoreClient) -> DiskState:
+def store_disk(store: StoreClient) -> DiskState | None:
+    """Return how full the store's disk is, or None if the store is away. Blocks."""
+    if not store.ping():
+        return None
     try:
         (row,) = store.query("SELECT min(free_space) AS free FROM system.disks")
-    except TollkeeperError:  # away, or a server that does not let this user ask
+    except TollkeeperError:  # a server that does not let this user ask
         return "unknown"
     return disk_state(int(str(row["free"])))
+
+
+async def _answer_of(check: BackgroundCheck[AnswerT], instead: AnswerT) -> AnswerT:
+    try:
+        return await check.within(_PATIENCE_SECONDS)
+    except TimeoutError:
+        return instead

@@ -297,6 +297,8 @@ class EngineThread:
         self._wake.clear()
         while self._tasks:
             task, future = self._tasks.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue  # whoever asked has given up: a step took longer than they wait
             try:
                 future.set_result(task(engine))
             except Exception as error:  # whoever asked gets the failure
@@ -327,7 +329,9 @@ class EngineThread:
         self._awake.set()  # whoever waits is refused
         self._intake.shutdown(wait=True, cancel_futures=True)
         while self._tasks:
-            self._tasks.popleft()[1].set_exception(Unavailable(f"model {self.order.name!r} is being unloaded"))
+            _, future = self._tasks.popleft()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(Unavailable(f"model {self.order.name!r} is being unloaded"))
         if engine is not None:
             self._end(engine)
         del engine

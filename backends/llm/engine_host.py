@@ -5,6 +5,7 @@ Frames of requests go to their streams at once, inside `data_received`; everythi
 
 import asyncio
 import logging
+import math
 import random
 import ssl
 import time
@@ -22,7 +23,7 @@ from backends.llm.engine_stream import EngineStream
 from backends.llm.kv_news import KvNews
 from backends.llm.provider_stream import ProviderStream
 from backends.llm.step_intake import StepIntake
-from contracts.errors import EngineUnavailable, UnsupportedParameter, UpstreamBroken
+from contracts.errors import EngineUnavailable, HostLost, UnsupportedParameter
 from contracts.wire import (
     WIRE_VERSION,
     Abort,
@@ -54,13 +55,19 @@ _HELLO_SECONDS: Final = 5.0
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 1.0
+_TICK_SECONDS: Final = 0.5
+# A host that says nothing for this long after a ping is hung. Counted in ticks of this loop, not by the clock: the host
+# is not to blame for what holds up the gateway.
+_HUNG_SECONDS: Final = 3.0
+_HUNG_LOADING_SECONDS: Final = 30.0  # while no model serves yet: importing libraries can block the host for seconds
+_MOVE_SECONDS: Final = 10.0  # then requests under way move to another host, if one has the same models
 
 MessageT = TypeVar("MessageT")
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How a host is, for people: `state` is ready, loading, failed, away or incompatible; latency of a ping, if any."""
+    """How a host is: `state` is ready, loading, failed, hung, away or incompatible; latency of a ping, if any."""
 
     state: str
     detail: str
@@ -81,6 +88,7 @@ class Taking:
     wants_kv: bool = False  # into the records
     kv: KvListener | None = None
     tls: ssl.SSLContext | None = None  # what hosts of other machines are verified by and shown
+    hung_seconds: float = 30.0  # then the connection to a hung host is closed; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,14 @@ class EngineHost:
     """One host. `models` is empty while it is away."""
 
     def __init__(
-        self, address: EngineAddress, taking: Taking, on_hello: Callable[[Hello], None], words: HostWords = ENGINE_WORDS
+        self,
+        address: EngineAddress,
+        taking: Taking,
+        on_hello: Callable[[Hello], None],
+        words: HostWords = ENGINE_WORDS,
+        has_substitute: Callable[[list[ModelHello]], bool] = lambda models: False,
     ) -> None:
+        """`has_substitute` returns whether other hosts serve all of some models."""
         address.require_safe(taking.tls)
         self.address = address
         self._words = words
@@ -111,9 +125,13 @@ class EngineHost:
         self._hello: Hello | None = None
         self._away_because = "it has not been reached yet"
         self._is_incompatible = False
+        self._is_hung = False
+        self._hung_because = ""
+        self._has_substitute = has_substitute
         self._streams: dict[bytes, EngineStream] = {}
         self._provider_streams: dict[bytes, ProviderStream] = {}
         self._embeds: dict[bytes, asyncio.Future[Embedded]] = {}
+        self._embed_models: dict[bytes, str] = {}
         self._calls: dict[int, asyncio.Future[Answer]] = {}
         self._call_ids = count(1)
         self._latency_ns: int | None = None
@@ -126,7 +144,7 @@ class EngineHost:
 
     def model(self, name: str) -> ModelHello:
         """Give a model that is ready. Raises EngineUnavailable, saying why there is none."""
-        if self._hello is None:
+        if self._hello is None or self._is_hung:
             raise self._away()
         for model in self._hello.models:
             if model.id != name:
@@ -138,18 +156,24 @@ class EngineHost:
         served = ", ".join(model.id for model in self._hello.models) or "none"
         raise EngineUnavailable(f"the engine host at {self.address} serves no model {name!r}; it serves: {served}")
 
+    def ready_models(self) -> list[ModelHello]:
+        """Return the models that take requests now."""
+        models = self._hello.models if self._hello is not None and not self._is_hung else ()
+        return [model for model in models if model.state == "ready"]
+
     def host_time_ns(self, monotonic_ns: int) -> int:
         """Give a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
         return monotonic_ns + self._clock_offset_ns
 
     def room(self, name: str) -> EngineRoom | None:
         """Give what a model has room for; `None` where it is not ready or does not say."""
-        models = self._hello.models if self._hello is not None else ()
+        models = self._hello.models if self._hello is not None and not self._is_hung else ()
         return next((self._rooms.room(model) for model in models if model.id == name), None)
 
     def submit(self, message: Submit, stream: EngineStream) -> None:
         """Begin a request. Raises EngineUnavailable."""
         self._send(message)
+        stream.model = message.model
         self._streams[message.request_id] = stream
 
     def abort(self, request_id: bytes) -> None:
@@ -182,14 +206,16 @@ class EngineHost:
             self._line.send(Hold(request_id=request_id, is_held=is_held))
 
     def embed(self, message: Embed) -> "asyncio.Future[Embedded]":
-        """Begin to embed. Raises EngineUnavailable; the future may fail with UpstreamBroken."""
+        """Begin to embed. Raises EngineUnavailable; the future may fail with HostLost."""
         self._send(message)
         future: asyncio.Future[Embedded] = asyncio.get_running_loop().create_future()
         self._embeds[message.request_id] = future
+        self._embed_models[message.request_id] = message.model
         return future
 
     def forget_embed(self, request_id: bytes) -> None:
         """Let go of an embedding, whether or not it has ended."""
+        self._embed_models.pop(request_id, None)
         future = self._embeds.pop(request_id, None)
         if future is not None:
             future.cancel()
@@ -205,9 +231,12 @@ class EngineHost:
         models = {model.id: model.state for model in self._hello.models}
         states = set(models.values())
         state = next((one for one in ("failed", "loading", "warming", "draining") if one in states), "ready")
+        detail = ""
+        if self._is_hung:
+            state, detail = "hung", self._hung_because
         requests = len(self._streams) + len(self._provider_streams)
         return HostStatus(
-            state, "", self._latency_ns, self._hello.engine, models, requests, unreadable, self._rooms.facts
+            state, detail, self._latency_ns, self._hello.engine, models, requests, unreadable, self._rooms.facts
         )
 
     async def close(self) -> None:
@@ -299,15 +328,46 @@ class EngineHost:
         began = time.monotonic_ns()
         line.send(Call(call_id=call_id, verb="health"))
         try:
-            done, _ = await asyncio.wait(
-                (answered, line.lost), timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
+            await self._wait_for_life(line, answered)
         finally:
             self._calls.pop(call_id, None)
-        self._latency_ns = time.monotonic_ns() - began if answered in done else None
+        self._latency_ns = time.monotonic_ns() - began if answered.done() else None
         if not line.is_lost:
             self._ask_for_room(line)
             await asyncio.wait((line.lost,), timeout=_PING_SECONDS)
+
+    async def _wait_for_life(self, line: EngineLine, answered: "asyncio.Future[Answer]") -> None:
+        """Wait for the answer to a ping. Any frame shows life; a host that sends none is hung, and in the end left."""
+        received, silent_seconds = line.received, 0.0
+        while True:
+            await asyncio.wait((answered, line.lost), timeout=_TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if line.received != received or answered.done():
+                received, silent_seconds = line.received, 0.0
+                self._note_life()
+            if answered.done() or line.is_lost:
+                return
+            silent_seconds += _TICK_SECONDS
+            if not self._is_hung and silent_seconds >= self._hung_after:
+                self._note_hung(silent_seconds)
+            if self._is_hung and silent_seconds >= self._leave_after:
+                line.close(f"it did not answer for {silent_seconds:g} s")
+
+    @property
+    def _hung_after(self) -> float:
+        states = set() if self._hello is None else {model.state for model in self._hello.models}
+        is_starting = "ready" not in states and bool(states & {"loading", "warming"})
+        return _HUNG_LOADING_SECONDS if is_starting else _HUNG_SECONDS
+
+    @property
+    def _leave_after(self) -> float:
+        """Return after how many seconds the requests under way at a hung host end here, to go on elsewhere or to fail.
+
+        The host must see its connection end: it then writes the account of what it computed for nobody.
+        """
+        most = self._taking.hung_seconds or math.inf
+        names = {stream.model for stream in self._streams.values()} | set(self._embed_models.values())
+        models = [model for model in (self._hello.models if self._hello is not None else ()) if model.id in names]
+        return min(_MOVE_SECONDS, most) if models and self._has_substitute(models) else most
 
     def _ask_for_room(self, line: EngineLine) -> None:
         """Ask for the host's counters without waiting: an engine answers between two steps, a slow one later."""
@@ -360,13 +420,14 @@ class EngineHost:
         if self._line is not line:
             return
         self._line = self._hello = None
+        self._is_hung = False
         self._rooms.forget()
         self._news.lost()
         if self._stats is not None:
             self._stats.cancel()
         if line.is_lost:
             self._note_away(line.lost_because)
-        error = UpstreamBroken(f"the {self._words.name} at {self.address} went away before the answer was complete")
+        error = HostLost(f"the {self._words.name} at {self.address} went away before the answer was complete")
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(error)
@@ -377,6 +438,18 @@ class EngineHost:
             if not embed.done():
                 embed.set_exception(error)
         self._steps.forget()
+
+    def _note_hung(self, silent_seconds: float) -> None:
+        self._is_hung, self._latency_ns = True, None
+        self._hung_because = f"it is connected but has not answered for {silent_seconds:g} s"
+        requests = len(self._streams) + len(self._provider_streams)
+        extra = {"host": str(self.address), "silent_seconds": silent_seconds, "requests": requests}
+        _log.warning(f"{self._words.name} hung", extra=extra)
+
+    def _note_life(self) -> None:
+        if self._is_hung:
+            self._is_hung = False
+            _log.info(f"{self._words.name} answers again", extra={"host": str(self.address)})
 
     def _note_away(self, reason: str) -> None:
         if self._away_because != reason:
@@ -389,10 +462,11 @@ class EngineHost:
             self._line.send(StepsAck(sequence=sequence))
 
     def _away(self) -> EngineUnavailable:
-        return EngineUnavailable(f"the {self._words.name} at {self.address} is away: {self._away_because}")
+        state, reason = ("hung", self._hung_because) if self._is_hung else ("away", self._away_because)
+        return EngineUnavailable(f"the {self._words.name} at {self.address} is {state}: {reason}")
 
     def _send(self, message: FromGateway) -> None:
-        if self._line is None or self._line.is_lost:
+        if self._line is None or self._line.is_lost or self._is_hung:
             raise self._away()
         self._line.send(message)
 

@@ -1,11 +1,11 @@
 """All engine hosts of one gateway: a connection each, shared by the targets that name the same URL."""
 
 from backends.llm.engine_address import EngineAddress
-from backends.llm.engine_formats import EngineFormats
+from backends.llm.engine_formats import EngineFormats, format_key
 from backends.llm.engine_host import ENGINE_WORDS, EngineHost, HostStatus, HostWords, Taking
 from backends.llm.engine_room import EngineRoom
 from contracts.errors import EngineUnavailable
-from contracts.wire import Hello
+from contracts.wire import Hello, ModelHello
 
 
 class EngineHosts:
@@ -22,7 +22,9 @@ class EngineHosts:
         """Give the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
         host = self._hosts.get(url)
         if host is None:
-            host = self._hosts[url] = EngineHost(EngineAddress.parse(url), self._taking, self._on_hello, self._words)
+            host = self._hosts[url] = EngineHost(
+                EngineAddress.parse(url), self._taking, self._on_hello, self._words, self._has_substitute
+            )
         self._users[url] = self._users.get(url, 0) + 1
         return host
 
@@ -58,7 +60,18 @@ class EngineHosts:
             for host in hosts
         }
 
+    def _has_substitute(self, models: list[ModelHello]) -> bool:
+        """Return whether hosts that answer have all of these models ready; a hung one has none."""
+        wanted = {_identity(model) for model in models}
+        there = {_identity(model) for host in self._hosts.values() for model in host.ready_models()}
+        return wanted <= there
+
     def _on_hello(self, hello: Hello) -> None:
         for model in hello.models:
             if model.tokenizer:
                 self.formats.prepare(model)
+
+
+def _identity(model: ModelHello) -> tuple[str, ...]:
+    """Return what two models must share for one to continue the other's answers."""
+    return (model.weights_hash, *format_key(model))

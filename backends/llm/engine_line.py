@@ -27,6 +27,7 @@ class EngineLine(asyncio.Protocol):
         self.lost: asyncio.Future[None] = loop.create_future()
         self._greeted: asyncio.Future[None] = loop.create_future()
         self.lost_because = ""
+        self.received = 0  # times that data came: any shows that the host's event loop runs
 
     @property
     def is_lost(self) -> bool:
@@ -67,6 +68,7 @@ class EngineLine(asyncio.Protocol):
             self.lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        self.received += 1
         stream_of = self._owner.stream_of
         try:
             for body in self._splitter.feed(data):

@@ -34,6 +34,7 @@ class EngineStream:
         "_text_sink",
         "cached_tokens",
         "ended_choices",
+        "model",
         "prompt_tokens",
         "reasoning_tokens",
         "token_ids",
@@ -56,6 +57,7 @@ class EngineStream:
         self._held_tokens = self._held_reasoning = 0
         self._done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._held: list[Delta] | None = None
+        self.model = ""  # set where it is submitted
         self.prompt_tokens = prompt_tokens
         self.cached_tokens: int | None = None
         self.token_ids = list(given_ids)  # of all choices; with one choice, the answer so far

@@ -8,6 +8,8 @@ from typing import Final
 from backends.llm.base import ModelCall, Sink
 from contracts.configuration import TargetSpec
 from contracts.errors import (
+    EngineUnavailable,
+    HostLost,
     TargetsAway,
     TollkeeperError,
     UnsupportedParameter,
@@ -130,8 +132,9 @@ class Trial:
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
         """Take a failure, and what another target needs to go on from it. Raises one that no other can mend."""
         is_refused = isinstance(error, UnsupportedParameter)
+        is_minor = is_final(error) or isinstance(error, EngineUnavailable | HostLost)  # a host's change is logged once
         _log.log(
-            logging.DEBUG if is_refused else logging.INFO if is_final(error) else logging.WARNING,
+            logging.DEBUG if is_refused else logging.INFO if is_minor else logging.WARNING,
             "target failed",
             extra={
                 "request_id": str(self._life.id),

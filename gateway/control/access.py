@@ -127,9 +127,10 @@ class TokenGate:
         await self.app(scope, receive, send)
 
 
-def check_permission(request: Request) -> None:
+async def check_permission(request: Request) -> None:
     """Hold every route to the table of permissions, whatever it asks for itself.
 
+    On the event loop, so that `/health` and `/ready` answer while a hung database holds all threads.
     Raises AuthenticationFailed where no token was checked, PermissionDenied where its role may not do this, NotFound
     where the path names a tenant or team that the token does not reach.
     """

@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 
 from backends.audit.options import audit_root
 from backends.audit.signing import AuditSigner
+from backends.background_check import BackgroundCheck
 from backends.channels.inward import read_networks
 from backends.control.bootstrap import (
     DEMO_MODEL,
@@ -22,7 +23,7 @@ from backends.control.bootstrap import (
     add_upstream,
     is_fresh,
 )
-from backends.control.changes import Author
+from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import KEY_PEPPER, check_secrets, make_secrets, remember_secrets
 from backends.control.sealer import Sealer
@@ -143,6 +144,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     )
     app.state.database = database
     app.state.disks = (WatchedDisk(_kept_files(database), "TOLLKEEPER_DATA", settings.data),)
+    app.state.revision_check = BackgroundCheck("database check", lambda: _revision(database))
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
@@ -168,6 +170,11 @@ def create_app(settings: ControlSettings) -> FastAPI:
 
 def _kept_files(database: ControlDatabase) -> str:
     return "control database, audit log" if database.url.get_backend_name() == "sqlite" else "audit log"
+
+
+def _revision(database: ControlDatabase) -> int:
+    with database.session() as session:
+        return read_revision(session)
 
 
 def _bootstrap(database: ControlDatabase, settings: ControlSettings, secrets: SecretFiles, pepper: bytes) -> None:

@@ -8,6 +8,7 @@ from zoneinfo import available_timezones
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
+from backends.background_check import BackgroundCheck
 from backends.control.database import ControlDatabase
 from backends.control.sound_rows import UNSOUND
 from backends.control.unreadable_rows import left_out, row_id, shown_reason
@@ -96,7 +97,13 @@ def _open_database(request: Request) -> ControlDatabase:
     return database
 
 
+async def _revision_check(request: Request) -> BackgroundCheck[int]:
+    check: BackgroundCheck[int] = request.app.state.revision_check
+    return check
+
+
 Database = Annotated[ControlDatabase, Depends(_open_database)]
+RevisionCheck = Annotated[BackgroundCheck[int], Depends(_revision_check)]
 Wanted = Annotated[PageQuery, Query()]
 
 _SLUG_RULE = "1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit; it never changes"

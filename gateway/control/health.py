@@ -1,13 +1,15 @@
 """Whether the control plane lives, and whether it can serve. Neither needs a token."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from backends.control.changes import read_revision
 from backends.disk_room import shown_disks
-from gateway.control.fields import Database
+from contracts.errors import ControlUnavailable
+from gateway.control.fields import RevisionCheck
+
+_PATIENCE_SECONDS: Final = 2.0
 
 router = APIRouter(tags=["health"])
 
@@ -36,11 +38,17 @@ async def health() -> HealthOut:
 
 
 @router.get("/ready", summary="Can it serve; 503 while the database does not answer or its disk is full")
-def ready(database: Database, request: Request, response: Response) -> ReadyOut:
+async def ready(check: RevisionCheck, request: Request, response: Response) -> ReadyOut:
+    """Answer within seconds, also where the database is stopped and all threads wait for it."""
     disks = shown_disks(request.app.state.disks)
     is_full = any(disk["state"] == "full" for disk in disks)
-    with database.session() as session:
-        revision = read_revision(session)
+    try:
+        revision = await check.within(_PATIENCE_SECONDS)
+    except TimeoutError as error:
+        raise ControlUnavailable(
+            f"the control database has not answered for {_PATIENCE_SECONDS:g} s; check TOLLKEEPER_DATABASE_URL and the "
+            "server"
+        ) from error
     if is_full:
         response.status_code = 503
     return ReadyOut(status="disk_full" if is_full else "ready", revision=revision, disks=disks)

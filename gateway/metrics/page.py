@@ -34,7 +34,7 @@ from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 
 _PIECES_A_TURN: Final = 50  # series written, or budgets looked at, in one turn of the loop: about a millisecond
-_ENGINE_STATES: Final = ("ready", "loading", "failed", "away", "incompatible")
+_ENGINE_STATES: Final = ("ready", "loading", "failed", "hung", "away", "incompatible")
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -69,6 +69,7 @@ class Sources:
     loop_lag: LoopLag
     shipper: Callable[[], Shipper | None]
     engines: Callable[[], Mapping[str, HostStatus]]
+    processes: Callable[[], Mapping[str, str]]  # their states
     connection_count: Callable[[], int]
     open_grants: Callable[[], int]
     batches: Callable[[], RunnerState]
@@ -127,6 +128,16 @@ class MetricsPage:
         yield from self._record_families()
         yield from self._shipping_families()
         yield from self._engine_families()
+        yield Family(
+            "tollkeeper_process_up",
+            "gauge",
+            "Whether another process of the installation answers; no sample before it first did.",
+            [
+                ({"process": name}, int(state == "up"))
+                for name, state in sources.processes().items()
+                if state != "unknown"
+            ],
+        )
         hosts = dict(self._sources.engines())
         yield from model_families(hosts)
         yield from gpu_families(hosts)
@@ -261,6 +272,8 @@ class MetricsPage:
             self._lag_seconds(),
         )
         yield counter("tollkeeper_shipped_records_total", "Records the collector has.", shipper.shipped_records)
+        unanswered = shipper.failures_in_a_row > 0 or shipper.is_unanswered
+        yield gauge("tollkeeper_collector_reachable", "Whether the collector takes records.", int(not unanswered))
         yield gauge("tollkeeper_shipping_failures", "Failures since a batch last arrived.", shipper.failures_in_a_row)
         yield counter(
             "tollkeeper_dead_letter_records_total",

@@ -128,6 +128,7 @@ class Running:
         self._handler = _Reasons(self.reasons)
         for name in ("gateway.attempts.trial", "gateway.dispatch"):
             logging.getLogger(name).addHandler(self._handler)
+            logging.getLogger(name).setLevel(logging.INFO)  # as in a gateway's process
         self.port = gateway.port
         self.base_url = f"http://127.0.0.1:{gateway.port}/v1"
         self._clients: list[Any] = []

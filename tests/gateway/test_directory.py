@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import threading
+import time
 
 import pytest
 
@@ -10,6 +12,7 @@ from contracts.errors import AuthenticationFailed, ControlUnavailable
 from contracts.identity import Identity
 from contracts.keys import digest_of
 from contracts.prices import PriceBook
+from gateway import directory as module
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.identity.authentication import Authenticator
@@ -25,6 +28,8 @@ class Source:
         self.snapshot = EMPTY_SNAPSHOT
         self.fault: Exception | None = None
         self.is_quiet = False
+
+    has_answered = False
 
     def may_have_changed(self) -> bool:
         return not self.is_quiet
@@ -184,3 +189,40 @@ async def test_a_fault_in_what_follows_a_change_does_not_end_the_polling(source,
     assert directory.snapshot.revision == 1
     await directory.refresh()
     assert not directory.is_source_away
+
+
+async def test_a_source_that_hangs_is_away_and_the_same_poll_is_waited_for(directory, source, monkeypatch):
+    monkeypatch.setattr(module, "_POLL_PART_SECONDS", 0.01)
+    thawed, polls = threading.Event(), []
+    told = source.poll
+
+    def stuck(known_revision: int) -> Snapshot | None:
+        polls.append(known_revision)
+        thawed.wait(30)
+        return told(known_revision)
+
+    source.poll = stuck
+    source.snapshot = revision(5)
+    await directory.refresh()
+    assert directory.is_source_away
+    await directory.refresh()
+    assert directory.is_source_away and len(polls) == 1
+    thawed.set()
+    while directory.is_source_away:
+        await directory.refresh()
+    assert directory.snapshot.revision == 5 and len(polls) == 1
+
+
+async def test_a_source_that_answers_and_reads_for_long_is_not_away(directory, source, monkeypatch):
+    monkeypatch.setattr(module, "_POLL_PART_SECONDS", 0.01)
+    source.has_answered = True
+    told = source.poll
+
+    def slow(known_revision: int) -> Snapshot | None:
+        time.sleep(0.2)
+        return told(known_revision)
+
+    source.poll = slow
+    source.snapshot = revision(5)
+    await directory.refresh()
+    assert not directory.is_source_away and directory.snapshot.revision == 5

@@ -113,6 +113,8 @@ def test_processes_find_each_other(settings_classes: Settings) -> None:
     listening = {
         "collector": default_port(settings_classes, "collector"),
         "control": default_port(settings_classes, "control"),
+        "analytics": default_port(settings_classes, "analytics"),
+        "dashboard": default_port(settings_classes, "dashboard"),
         "store": {8123, 9000},
         "postgres": {5432},
     }

@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backends import process_watch
 from contracts.errors import ConfigurationError
 from tests.ports import find_free_port
+from tollkeeper import children
 from tollkeeper.children import Backoff, Child, ChildSpec
 from tollkeeper.supervisor import Patience, Stage, Supervisor
 
@@ -66,6 +68,13 @@ ANSWERS = """
     print('hello', flush=True)
     server.serve_forever()
 """
+
+
+HANGS = ANSWERS.replace(
+    "signal.signal(signal.SIGTERM, leave)",
+    "signal.signal(signal.SIGTERM, leave)\n    signal.signal(signal.SIGUSR1, lambda *_: [None for _ in iter(int, 1)])",
+)
+SLOW_START = ANSWERS.replace("server.serve_forever()", "import time; time.sleep(1.5); server.serve_forever()")
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
@@ -327,3 +336,70 @@ async def test_no_process_outlives_a_supervisor_killed_with_sigkill(tmp_path: Pa
         assert len(pids) == 2 and all(is_running(pid) for pid in pids)
         supervisor.kill()
         await until(lambda: not any(is_running(pid) for pid in pids), "the children's end", seconds=5)
+
+
+@pytest.fixture
+def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notice a hung process in a tenth of a second."""
+    monkeypatch.setattr(children, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(process_watch, "_TICK_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("quick_watch")
+@pytest.mark.parametrize("by_signal", [True, False])
+async def test_a_hung_process_is_killed_and_runs_again(tmp_path: Path, by_signal: bool) -> None:
+    port = find_free_port()
+    url, output = f"http://127.0.0.1:{port}/", Output()
+    hangs = replace(
+        spec("web", HANGS if not by_signal else ANSWERS, str(port), ready_url=url),
+        alive_url=url,
+        hung_restart_seconds=0.5,
+    )
+    supervisor = Supervisor([Stage((hangs,))], tmp_path, output, PATIENCE)
+    await supervisor.start()
+    try:
+        first = pids_of(supervisor)["web"]
+        assert first is not None
+        await asyncio.sleep(0.2)  # it has been seen to answer
+        os.kill(first, signal.SIGSTOP if by_signal else signal.SIGUSR1)
+        await until(lambda: pids_of(supervisor)["web"] not in (None, first), "a second run")
+        told = output.of("web")
+        assert sum("hung: " in line for line in told) == 1
+        assert any(line == "has been hung for 0.5 s; killed" for line in told)
+        assert any("SIGKILL" in line for line in told)
+        await until(lambda: output.of("web").count("hello") == 2, "its first words again")
+    finally:
+        await supervisor.stop()
+
+
+@pytest.mark.usefixtures("quick_watch")
+async def test_a_hung_process_that_must_not_be_restarted_is_told_of_and_left(tmp_path: Path) -> None:
+    port = find_free_port()
+    url, output = f"http://127.0.0.1:{port}/", Output()
+    store = replace(spec("store", ANSWERS, str(port), ready_url=url), alive_url=url)
+    supervisor = Supervisor([Stage((store,))], tmp_path, output, PATIENCE)
+    await supervisor.start()
+    try:
+        first = pids_of(supervisor)["store"]
+        assert first is not None
+        await asyncio.sleep(0.2)
+        os.kill(first, signal.SIGSTOP)
+        await until(lambda: any("hung: " in line for line in output.of("store")), "a line about it")
+        await asyncio.sleep(1.0)
+        assert pids_of(supervisor)["store"] == first
+        os.kill(first, signal.SIGCONT)
+        await until(lambda: "answers again" in output.of("store"), "a line that it is back")
+        assert sum("hung: " in line for line in output.of("store")) == 1
+    finally:
+        await supervisor.stop()
+
+
+@pytest.mark.usefixtures("quick_watch")
+async def test_a_process_that_starts_slowly_is_not_hung(tmp_path: Path) -> None:
+    port = find_free_port()
+    url, output = f"http://127.0.0.1:{port}/", Output()
+    slow = replace(spec("web", SLOW_START, str(port), ready_url=url), alive_url=url, hung_restart_seconds=0.3)
+    supervisor = Supervisor([Stage((slow,))], tmp_path, output, PATIENCE)
+    await supervisor.start()
+    await supervisor.stop()
+    assert output.of("web")[:1] == ["hello"]

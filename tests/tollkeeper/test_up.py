@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -27,6 +28,7 @@ class Up:
         self.base = find_free_ports(PORTS)[0]
         self.log = data.parent / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
 
     @property
     def command(self) -> list[str]:
@@ -37,6 +39,7 @@ class Up:
         """Start, and wait until it says that it is ready."""
         self.log.write_bytes(b"")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
+        environment |= self.environment
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
         self.until(lambda: "Tollkeeper is ready" in self.log.read_text(), within_seconds)
@@ -192,3 +195,33 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
     assert poll_within(lambda: not any(map(is_running, pids)), 5), "children outlived their supervisor"
     up.start()
     assert up.stop(signal.SIGTERM) == 0
+
+
+@pytest.mark.alone
+@pytest.mark.e2e
+def test_hung_processes_are_noticed_and_restarted(up: Up) -> None:
+    up.environment = {"TOLLKEEPER_ENGINE_HUNG_RESTART_SECONDS": "6", "TOLLKEEPER_HUNG_RESTART_SECONDS": "6"}
+    up.start()
+    ready = f"http://127.0.0.1:{up.base}/ready"
+
+    def page() -> dict[str, Any]:
+        found: dict[str, Any] = httpx.get(ready, trust_env=False, timeout=5).json()
+        return found
+
+    up.until(lambda: page()["engines"]["default"]["state"] == "ready" and not page()["degraded"], PATIENCE_SECONDS)
+    up.until(lambda: {one["state"] for one in page()["processes"].values()} == {"up"}, PATIENCE_SECONDS)
+    before = {name: up.pid(name) for name in ("engine", "control", "collector")}
+    for pid in before.values():
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+    up.until(lambda: page()["engines"]["default"]["state"] == "hung", PATIENCE_SECONDS)
+    up.until(lambda: {"engines_away", "processes_away"} <= set(page()["degraded"]), PATIENCE_SECONDS)
+    for name, pid in before.items():
+        up.until(lambda name=name, pid=pid: up.pid(name) not in (None, pid), PATIENCE_SECONDS)  # type: ignore[misc]  # defaults bind the loop's values
+    up.until(lambda: not page()["degraded"], PATIENCE_SECONDS)
+    lines = up.log.read_text().splitlines()
+    for name in before:
+        mine = [line.partition("| ")[2] for line in lines if line.startswith(name)]
+        assert sum(line.startswith("hung: ") for line in mine) == 1
+        assert "has been hung for 6 s; killed" in mine
+    assert up.stop() == 0

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from backends.engine import calls
 from backends.engine.app import watch
 from backends.engine.base import ModelOrder
 from bench.scripted_engine import Script, ScriptedEngine
@@ -204,6 +205,23 @@ async def test_a_stuck_step_makes_the_model_unhealthy_and_it_may_come_back(start
     assert (await client.run(make_submit(3, [1], model="scripted"))).finish_reason == "length"
     assert len(client.ends((1).to_bytes(16, "big"))) == 1
     watching.cancel()
+
+
+async def test_a_step_longer_than_anybody_waits_for_counters_breaks_no_engine(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_STATS_SECONDS", 0.05)
+    release = threading.Event()
+    running = await start_host("scripted", script=Script(block_step=release))
+    client = await (await running.client()).ready("scripted")
+    client.send(make_submit(1, [1], model="scripted"))
+    while not running.host.models.get("scripted").stalled_ns():
+        await asyncio.sleep(0.01)
+    assert (await client.call("stats", "scripted")).ok
+    release.set()
+    assert (await client.end((1).to_bytes(16, "big"))).finish_reason == "length"
+    assert (await client.run(make_submit(2, [1], model="scripted"))).finish_reason == "length"
+    assert client.states("scripted")[-1] == "ready"
 
 
 async def test_an_engine_that_breaks_answers_its_requests_and_can_be_loaded_again(start_host: StartHost) -> None:

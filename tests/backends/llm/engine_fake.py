@@ -80,7 +80,10 @@ class FakeHost:
         self.received: list[tuple[float, FromGateway]] = []
         self.on_attach: Callable[[FakeHost], None] = lambda host: None
         self.account_delay = 0.0
+        self.answers_calls = True
         self.connections = 0
+        self._held: list[FromHost] | None = None  # while it is frozen
+        self._thawed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -99,7 +102,22 @@ class FakeHost:
         """Every frame of a kind that came."""
         return [message for _, message in self.received if isinstance(message, kind)]
 
+    def freeze(self) -> None:
+        """Neither read nor write from now on, as a stopped process does, with its connections open."""
+        self._held = []
+
+    def thaw(self) -> None:
+        """Send what was held, and go on."""
+        held, self._held = self._held, None
+        self._thawed.set()
+        self._thawed = asyncio.Event()
+        for message in held or ():
+            self.send(message)
+
     def send(self, message: FromHost) -> None:
+        if self._held is not None:
+            self._held.append(message)
+            return
         for writer in self._writers:
             if not writer.is_closing():
                 writer.write(frame(message))
@@ -137,11 +155,15 @@ class FakeHost:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        while self._held is not None:
+            await self._thawed.wait()
         self._writers.append(writer)
         writer.write(frame(self.hello()))
         splitter = FrameSplitter()
         try:
             while data := await reader.read(1 << 16):
+                while self._held is not None:
+                    await self._thawed.wait()
                 for body in splitter.feed(data):
                     message = from_gateway(body)
                     self.received.append((asyncio.get_running_loop().time(), message))
@@ -160,7 +182,8 @@ class FakeHost:
             case Abort():
                 self._spawn(self._abort(message))
             case Call():
-                self.send(Answer(call_id=message.call_id))
+                if self.answers_calls:
+                    self.send(Answer(call_id=message.call_id))
             case Embed():
                 self._embed(message)
             case StepsAck():
