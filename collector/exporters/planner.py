@@ -82,7 +82,8 @@ class InsertPlanner:
         plan = self._file.load(cursor, end)
         if plan is not None:
             entries = self._spool.read(cursor, max_bytes=_ALL_BYTES, until=plan.end_at)
-            if _first_received_at_ns(entries) in (0, plan.first_received_at_ns):
+            is_same = _first_received_at_ns(entries) in (0, plan.first_received_at_ns)
+            if is_same or self._spool.missing.is_any:  # its first batch may be one that damage took
                 return _planned(plan, entries, is_new=False)
             _log.error("the insert plan is of another spool and is made anew")
         entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)

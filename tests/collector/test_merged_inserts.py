@@ -297,3 +297,29 @@ def test_a_plan_of_another_spool_is_made_anew(collector_at: Callable[..., SmallC
     collector.drain()
     rows = list(itertools.chain.from_iterable(collector._store.view.values()))
     assert sorted(rows) == [0, 1, 6, 7, 8, 9]
+
+
+def test_an_insert_whose_first_batch_is_damaged_afterwards_is_repeated_under_its_token(
+    collector_at: Callable[..., SmallCollector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = collector_at()
+    collector.take("0")
+    collector.drain()
+    collector.take("1", "2", "3", payload=bytes(3000))
+
+    def killed(upto: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(collector.spool, "release", killed)
+    with pytest.raises(Killed):
+        collector.exporter._insert_next()
+    (entry, *_) = collector.spool.read(collector.spool.cursor, max_bytes=1)
+    collector.close()
+    path = collector._directory / f"{entry.end.segment:012d}.segment"
+    content = bytearray(path.read_bytes())
+    content[entry.end.offset - 2000 : entry.end.offset - 1000] = b"\xff" * 1000
+    path.write_bytes(content)
+    collector.open()
+    assert collector.spool.missing.entries == 1
+    collector.drain()
+    assert inserted(collector._store) == [[0, 1], [2, 3, 4, 5, 6, 7]]

@@ -111,3 +111,17 @@ async def test_a_damaged_sector_of_budget_totals_is_named(start, kit, tmp_path):
     health = await gateway.health()
     assert "budget_totals_damaged" in health["degraded"] and health["budget_totals_missing"]["entries"]
     json.dumps(health)
+
+
+async def test_a_batch_under_way_whose_records_are_damaged_ends_and_the_rest_arrives(road):
+    road.write(3)
+    road.collector.then("reset")
+    assert not await road.shipper()._ship_all()
+    road.journal.close()
+    for path in road.directory.glob("*.segment"):
+        path.write_bytes(os.urandom(path.stat().st_size))
+    shipper = road.restart()
+    road.write(2)
+    assert await shipper._ship_all()
+    assert road.numbers[-2:] == [4, 5] and road.journal.pending_bytes == 0
+    assert road.journal.missing.entries == 3
