@@ -32,9 +32,11 @@ class ControlPlane:
     ControlUnavailable where it does not answer, AuthenticationFailed where the viewer has no token.
     """
 
-    def __init__(self, client: httpx.Client, token: str | None) -> None:
+    def __init__(self, client: httpx.Client, token: str | None, unreadable: list[dict[str, Any]] | None = None) -> None:
+        """Take `unreadable` to be told of rows that lists could not show."""
         self._client = client
         self._token = token
+        self._unreadable = unreadable
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
         """Read one thing, or one page of a list (`data`, `has_more`)."""
@@ -84,6 +86,8 @@ class ControlPlane:
         try:
             answer: dict[str, Any] = reply.json() if reply.content else {}
             if reply.is_success:
+                if self._unreadable is not None:
+                    self._unreadable.extend(answer.get("unreadable") or ())
                 return answer
             said = answer["error"]
             message, field, code = str(said["message"]), said.get("param"), said.get("code")

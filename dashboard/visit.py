@@ -1,7 +1,7 @@
 """One viewer's look at one page: who, what of, when, and the way to every answer."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
@@ -41,6 +41,7 @@ class Visit:
     scope: Scope
     before: Scope | None
     formats: Formats
+    unreadable: list[dict[str, Any]] = field(default_factory=list, compare=False)  # rows that lists could not show
 
     @property
     def refresh_seconds(self) -> int | None:
@@ -50,7 +51,7 @@ class Visit:
     @property
     def control(self) -> ControlPlane:
         """Give the control plane, with this viewer's rights."""
-        return ControlPlane(control_connections(), self.viewer.token)
+        return ControlPlane(control_connections(), self.viewer.token, self.unreadable)
 
     def read(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Ask analytics: give `question(store, *arguments, **options)`, kept for one refresh and shared.

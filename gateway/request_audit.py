@@ -119,15 +119,14 @@ class RequestAudit:
     def _opened(self) -> "tuple[AuditChain, KeyedHash]":
         if self._chain is None or self._hashes is None:
             from backends.audit.chain import AuditChain  # here: most gateways audit nothing, and need no signatures
-            from backends.audit.places import chain_directories
-            from backends.audit.signing import AuditSigner, own_keys
+            from backends.audit.chain_end import require_key
+            from backends.audit.signing import AuditSigner
             from backends.audit.tender import ChainTender
 
             if self._shut_at is not None and self._now() - self._shut_at < _RETRY_SECONDS:
                 raise _shut()  # it takes reading whole segments to find out, and others wait meanwhile
             try:
-                if self._directory in chain_directories(self._directory.parent):
-                    own_keys(self._secrets)  # a chain that goes on under a key made for it does not verify
+                require_key(self._directory, self._secrets)
                 signer = AuditSigner.of(self._secrets)
                 self._hashes = KeyedHash.of(self._secrets)
                 self._chain = AuditChain(self._directory, self._writer, signer)

@@ -16,6 +16,8 @@ from backends.audit.entries import (
     is_chained,
 )
 from backends.audit.places import HEAD, STUB, DirectoryPlace, first_seq_of
+from backends.audit.signing import KEY_FILE, own_keys
+from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from contracts.ids import uuid7
 
@@ -64,6 +66,22 @@ def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
         lost = head[0].seq - (0 if last is None else last[0])
         return ChainEnd(head[0].chain, head[0].seq, head[1], torn, lost)
     return ChainEnd(_chain_of(place, segments, head), last[0], last[1], torn)
+
+
+def require_key(directory: Path, secrets: SecretFiles) -> None:
+    """Raise ConfigurationError if a chain that is there was signed with a key that is not here.
+
+    A chain that goes on under another key does not verify.
+    """
+    place = DirectoryPlace(directory)
+    if not place.segments() and place.read(HEAD) is None:
+        return
+    keys, head = own_keys(secrets), _head_of(place)
+    if head is not None and not keys.has(head[0].key):
+        raise ConfigurationError(
+            f"{secrets.directory / KEY_FILE} is another key than the one that signed {directory}; put back the file "
+            "that it was, or move the directory away to begin a new chain"
+        )
 
 
 def stub_of(place: DirectoryPlace) -> StubLine | None:

@@ -64,6 +64,10 @@ class AuditKeys:
     def __init__(self, keys: Iterable[AuditPublicKey]) -> None:
         self._keys = {key.id: key for key in keys}
 
+    def has(self, key_id: str) -> bool:
+        """Say whether the named key is trusted."""
+        return key_id in self._keys
+
     def is_signed(self, key_id: str, text: bytes, signature: str) -> bool:
         """Say whether the named key is trusted and signed a text."""
         key = self._keys.get(key_id)

@@ -12,6 +12,7 @@ from dashboard.views.admin_guardrails import draw_guardrails
 from dashboard.views.admin_keys import draw_keys
 from dashboard.views.admin_limits import draw_limits
 from dashboard.views.admin_organisation import draw_organisation
+from dashboard.views.admin_parts import show_unreadable
 from dashboard.views.admin_prices import draw_prices
 from dashboard.views.admin_routes import draw_routes
 from dashboard.views.admin_serving import draw_serving
@@ -57,6 +58,7 @@ def draw(visit: Visit) -> None:
     ]
     chosen = segmented("section", "Section", offered, default=offered[0], format_func=lambda name: SECTIONS[name].label)
     SECTIONS[chosen].draw(visit)
+    show_unreadable(visit.unreadable)
 
 
 ADMIN = Page("Admin", "admin", ":material/admin_panel_settings:", draw, filters=(), is_live=False, about=_ABOUT)

@@ -34,6 +34,13 @@ def chosen_tenant(visit: Visit) -> str | None:
     return controls.select("of", "Tenant", tenants, default=default, help="Whose")
 
 
+def show_unreadable(rows: Rows) -> None:
+    """Name the rows that the section could not show, each once."""
+    for table, row, reason in sorted({(str(one["table"]), str(one["id"]), str(one["reason"])) for one in rows}):
+        sentence = f"Row {row} of {table} is not shown: {reason}. Run `tollkeeper rows list` to repair or delete it."
+        st.warning(escaped(sentence))
+
+
 def tenant_path(tenant: str, *parts: str) -> str:
     """Give the path of something of a tenant, each part written as one segment."""
     return "/".join(("/v1/tenants", path_segment(tenant), *map(path_segment, parts)))

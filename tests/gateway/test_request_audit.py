@@ -139,3 +139,27 @@ async def test_what_is_written_verifies_once_the_gateway_has_stopped(start_gatew
     keys = own_keys(SecretFiles(gateway.gateway._settings.data / "secrets"))
     report = verify_chain(DirectoryPlace(place_of(gateway)), keys)
     assert report.fault is None and report.last == report.signed_upto == 5
+
+
+@pytest.mark.parametrize("loss", ["missing", "another"])
+async def test_a_chain_does_not_go_on_under_another_signing_key(start_gateway, kit, tmp_path, loss):
+    config = kit.configuration(("scripted-1", [kit.scripted()]), **AUDITED)
+    gateway = await start_gateway(config, data=tmp_path / "data")
+    assert (await gateway.ask(gateway.request(json.dumps(CHAT).encode()))).status == 200
+    await gateway.close()
+    file = tmp_path / "data" / "secrets" / "audit_signing_key"
+    key = file.read_text()
+    file.unlink()
+    if loss == "another":
+        file.write_text("A" * 43 + "\n")
+    gateway = await start_gateway(config, data=tmp_path / "data")
+    refused = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
+    assert (refused.status, refused.error["code"]) == (503, "audit_unavailable")
+    await gateway.close()
+    file.write_text(key)
+    gateway = await start_gateway(config, data=tmp_path / "data")
+    assert (await gateway.ask(gateway.request(json.dumps(CHAT).encode()))).status == 200
+    directory = place_of(gateway)
+    await gateway.close()
+    report = verify_chain(DirectoryPlace(directory), own_keys(SecretFiles(tmp_path / "data" / "secrets")))
+    assert report.fault is None, report.fault

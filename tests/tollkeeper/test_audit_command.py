@@ -359,3 +359,11 @@ def test_nothing_is_accepted_while_a_control_plane_writes(data: Path, tmp_path: 
     chain.close()
     assert done.exit_code == 2 and "another process writes" in done.stderr
     assert verified(data)[0] == 1
+
+
+@pytest.mark.parametrize("words", [("key",), ("cut", "--before", "2026-11-01")])
+def test_no_key_is_made_beside_chains_that_have_one(data: Path, words: tuple[str, ...]) -> None:
+    (data / "secrets" / "audit_signing_key").unlink()
+    done = run(data, *words)
+    assert done.exit_code == 2 and "audit_signing_key" in done.stderr.replace("\n", "")
+    assert not (data / "secrets" / "audit_signing_key").exists()
