@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.panel import Panel
@@ -17,7 +17,7 @@ from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, is_vllm, plan, provider_host, vllm_host
-from tollkeeper.ports import require_free
+from tollkeeper.ports import is_free, require_free
 from tollkeeper.provider_environment import ProviderEnvironment
 from tollkeeper.provider_watch import ProviderWatch
 from tollkeeper.supervisor import Stage, Supervisor
@@ -59,6 +59,7 @@ def up(
     """
     installation = Installation(choices.data)
     installation.prepare()
+    chosen, choices = choices, with_own_store(choices, environment)
     stages = plan(choices, environment)
     litellm = ProviderEnvironment(python=choices.providers_python)
     providers = provider_host(choices, environment, litellm.python)
@@ -69,6 +70,8 @@ def up(
     with installation.locked():
         for name in installation.end_leftovers({**_commands(stages), **others}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
+        choices = unless_taken(choices, chosen)
+        stages = plan(choices, environment)
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
@@ -86,6 +89,23 @@ def up(
         host = VllmHost(vllm, lambda: Child(engine, installation.run, print_line, Backoff()), print_line)
         session = _Session(supervisor, installation, choices, console, after_ready, watch, host if has_vllm else None)
         return asyncio.run(session.run())
+
+
+def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:
+    """Return choices that start the embedded store if the store's URL is its own address.
+
+    Whoever names a user of the store as well means a server.
+    """
+    if choices.ports.names_own_store(choices.store_url) and not environment.get("TOLLKEEPER_STORE_USER"):
+        return replace(choices, store_url="")
+    return choices
+
+
+def unless_taken(choices: Choices, chosen: Choices) -> Choices:
+    """Return what was chosen if a server listens where the embedded store would: it is the operator's own."""
+    if choices.store_url != chosen.store_url and not is_free(LOOPBACK, choices.ports.store_http):
+        return chosen
+    return choices
 
 
 @dataclass(frozen=True, slots=True)
