@@ -27,6 +27,8 @@ class Origin:
             raise ConfigurationError(f"{url!r} is not a URL: it contains spaces or characters that must be escaped")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise ConfigurationError(f"{url!r} must look like http://host:port/path, without query or user")
+        if parts.netloc.endswith(":") or port == 0:
+            raise ConfigurationError(f"{url!r} has no port after its colon; give 1 to 65535, or leave out the colon")
         default_port = 443 if parts.scheme == "https" else 80
         return cls(parts.scheme, parts.hostname, port or default_port, parts.path.rstrip("/"))
 

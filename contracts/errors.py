@@ -86,6 +86,12 @@ class UnsupportedValue(InvalidRequest):
     code = "unsupported_value"
 
 
+class ThreadUnsupported(InvalidRequest):
+    """A message asks for a conversation that is kept. Anthropic's SDKs know the code and send the whole history."""
+
+    code = "thread_unsupported_request"
+
+
 class MalformedBody(InvalidRequest):
     """The body is not the JSON it claims to be; the message gives the position."""
 

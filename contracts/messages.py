@@ -102,11 +102,18 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
     cache_control: CacheControl | None = None
 
 
+class ToolReferenceBlock(msgspec.Struct, frozen=True, tag="tool_reference", gc=False):
+    """A tool that a search of the application's found: from here on the model may call it."""
+
+    tool_name: Name
+    cache_control: CacheControl | None = None
+
+
 class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
     """What a called tool gave."""
 
     tool_use_id: Annotated[str, Meta(min_length=1)]
-    content: str | list[TextBlock | ImageBlock | DocumentBlock] | None = None
+    content: str | list[TextBlock | ImageBlock | DocumentBlock | ToolReferenceBlock] | None = None
     is_error: bool | None = None
     cache_control: CacheControl | None = None
 
@@ -125,6 +132,7 @@ class RedactedThinkingBlock(msgspec.Struct, frozen=True, tag="redacted_thinking"
 
 
 Block = TextBlock | ImageBlock | DocumentBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
+AnyBlock = Block | ToolReferenceBlock  # of a message, or of a tool's result
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -135,7 +143,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the application runs. Anthropic's own tools have another `type` than "custom"."""
+    """A tool that the application runs. Anthropic's own tools have another `type` than "custom".
+
+    `defer_loading`: the model is not told of it before a `tool_reference` names it.
+    """
 
     name: Name
     type: str | None = None
@@ -143,6 +154,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: msgspec.Raw = msgspec.Raw()  # a JSON schema of an object
     strict: bool | None = None
     cache_control: CacheControl | None = None
+    defer_loading: bool | None = None
 
 
 class AutoChoice(msgspec.Struct, frozen=True, tag="auto", gc=False):
@@ -223,6 +235,23 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         """Say whether the answer is to show what the model thought: only where thinking was asked for."""
         wanted = self.thinking
         return isinstance(wanted, BudgetedThinking | AdaptiveThinking) and wanted.display != "omitted"
+
+    @property
+    def loaded_tools(self) -> list[Tool]:
+        """Return the tools that the model is told of: all but those that are deferred and not yet referred to."""
+        tools = self.tools or []
+        if not any(tool.defer_loading for tool in tools):
+            return tools
+        referred = {
+            part.tool_name
+            for message in self.messages
+            if not isinstance(message.content, str)
+            for block in message.content
+            if isinstance(block, ToolResultBlock) and isinstance(block.content, list)
+            for part in block.content
+            if isinstance(part, ToolReferenceBlock)
+        }
+        return [tool for tool in tools if not tool.defer_loading or tool.name in referred]
 
     @property
     def format(self) -> JsonFormat | None:

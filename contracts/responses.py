@@ -17,6 +17,7 @@ MAX_METADATA_VALUE: Final = 512
 MAX_ITEMS: Final = 4096  # of one request's input
 MAX_PARTS: Final = 10_000  # of all the items together: each costs the gateway some ten microseconds
 MAX_TOOLS: Final = 128
+MAX_FUNCTION_NAME: Final = 64  # characters
 NULL: Final = msgspec.Raw(b"null")
 
 Role = Literal["user", "assistant", "system", "developer"]
@@ -119,6 +120,12 @@ class FunctionCallItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     arguments: str
     id: str | None = None
     status: ItemStatus | None = None
+    namespace: str | None = None
+
+    @property
+    def chat_name(self) -> str:
+        """Return the function's name in a chat."""
+        return chat_name(self.namespace, self.name)
 
 
 class FunctionCallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,14 +159,43 @@ ITEM_TYPES: Final[dict[str, type[InputItem]]] = {
 }
 
 
+FunctionName = Annotated[str, Meta(min_length=1, max_length=MAX_FUNCTION_NAME, pattern=r"^[a-zA-Z0-9_-]+$")]
+
+
 class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
     """A function that the model may call. `parameters` is a JSON schema."""
 
     type: Literal["function"] = "function"
-    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_-]+$")]
+    name: FunctionName
     parameters: msgspec.Raw = NULL  # not decoded: 5 MB of it would take half a second
     strict: bool | None = None
     description: str | None = None
+
+
+class NamespaceTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of functions, whose calls name the group. `tools` are read one by one."""
+
+    type: Literal["namespace"] = "namespace"
+    name: FunctionName
+    description: str | None = None
+    tools: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=MAX_TOOLS)]
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of a request, and the namespace it came in, if any."""
+
+    function: FunctionTool
+    namespace: str | None = None
+
+    @property
+    def chat_name(self) -> str:
+        """Return the function's name in a chat."""
+        return chat_name(self.namespace, self.function.name)
+
+
+def chat_name(namespace: str | None, name: str) -> str:
+    """Return the name of a function in a chat, which has no namespaces."""
+    return name if namespace is None else f"{namespace}__{name}"
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ from contracts.errors import (
 from gateway.directory import Directory
 from gateway.dispatch import Dispatcher
 from gateway.error_answer import send_error
-from gateway.exchange import Exchange, Serving
+from gateway.exchange import REQUEST_ID, Exchange, Headers, Serving
 from gateway.identity.authentication import Authenticator
 from gateway.lane.quick_lane import QuickLane
 from gateway.metrics.endpoint import PATH as METRICS
@@ -39,6 +40,12 @@ _log = logging.getLogger(__name__)
 _MODELS: Final = "/v1/models"
 _READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
 _DURING_DRAIN: Final = frozenset((METRICS, "/health", "/ready"))  # what is answered until the port closes
+_MESSAGES: Final = "/v1/messages"
+_BELOW_MESSAGES: Final = _MESSAGES + "/"
+# What other APIs have where this one has an id or a model's name: its methods would say that the path is here.
+_NO_NAME: Final = re.compile(
+    r"/v1/(?:responses/(?!resp_)|files/(?!file-)|batches/(?!batch_)|models/.*:(?:predict|[a-z]+[A-Z][A-Za-z]*)$)"
+)
 _RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted one soon
 
 
@@ -78,7 +85,7 @@ class Endpoints:
                     "there is one",
                     retry_after_seconds=_RETRY_SECONDS,
                 )
-                send_error(exchange, refusal, shape=self.shape_at(exchange.path))
+                send_error(exchange, refusal, _identified(exchange), self.shape_at(exchange.path))
                 return None
         operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
@@ -94,8 +101,10 @@ class Endpoints:
         return task
 
     def shape_at(self, path: str) -> ErrorShape:
-        """Give how errors look at a path: OpenAI's where there is nothing."""
+        """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's where there is nothing."""
         answered_by = self._operations.get(path) or self._resource_of(path)
+        if answered_by is None and path.startswith(_BELOW_MESSAGES):
+            answered_by = self._operations.get(_MESSAGES)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
 
     def _take_at_once(self, exchange: Exchange) -> Serving | None:
@@ -109,9 +118,10 @@ class Endpoints:
         """Answer at once, or in the task that is given: where a token must be verified first."""
         path, method = exchange.path, exchange.method
         expected = self._methods_of(path)
-        if not expected or (path == METRICS and self._metrics is None):
+        is_offered = method in expected or (method == "HEAD" and "GET" in expected)
+        if not expected or (path == METRICS and self._metrics is None) or (not is_offered and _NO_NAME.match(path)):
             raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
-        if method not in expected and not (method == "HEAD" and "GET" in expected):
+        if not is_offered:
             raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
         resource = self._resource_of(path)
         if resource is not None:
@@ -176,18 +186,29 @@ class Endpoints:
         except asyncio.CancelledError:
             if exchange.cut_by is None:
                 raise
-            send_error(exchange, exchange.cut_by, shape=shape)
+            send_error(exchange, exchange.cut_by, _identified(exchange), shape)
         except MethodNotAllowed as error:
             allowed = ", ".join(self._methods_of(exchange.path)).encode()
-            send_error(exchange, error, ((b"allow", allowed),), shape)
+            send_error(exchange, error, (*_identified(exchange), (b"allow", allowed)), shape)
         except TollkeeperError as error:
             shown = public_error(error)
             if shown is not error:
                 _log.warning(
                     "request failed",
-                    extra={"path": exchange.path[:100], "code": error.error_code, "reason": error.log_message},
+                    extra={
+                        "path": exchange.path[:100],
+                        "request_id": exchange.request_id.decode(),
+                        "code": error.error_code,
+                        "reason": error.log_message,
+                    },
                 )
-            send_error(exchange, shown, shape=shape)
+            send_error(exchange, shown, _identified(exchange), shape)
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
-            _log.exception("request failed by a fault of the gateway", extra={"path": exchange.path[:100]})
-            send_error(exchange, GatewayFault("the gateway failed; its log says why"), shape=shape)
+            told = {"path": exchange.path[:100], "request_id": exchange.request_id.decode()}
+            _log.exception("request failed by a fault of the gateway", extra=told)
+            send_error(exchange, GatewayFault("the gateway failed; its log says why"), _identified(exchange), shape)
+
+
+def _identified(exchange: Exchange) -> Headers:
+    """Return the header that names an answer, for errors whose body repeats it."""
+    return ((REQUEST_ID, exchange.request_id),)

@@ -1,13 +1,16 @@
 """One HTTP request and the means to answer it, as the rest of the gateway sees them."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from backends.native import mypyc_attr
 from contracts.errors import TollkeeperError
+from contracts.ids import uuid7
 from contracts.requests import AnyRequest
 
+REQUEST_ID: Final = b"x-request-id"
 _OK: Final = b"200 OK"
 _REASONS: Final = {
     204: b"No Content",
@@ -89,6 +92,7 @@ class Exchange:
     __slots__ = (
         "_is_finished",
         "_keep_alive",
+        "_request_id",
         "line",
         "address",
         "body",
@@ -112,6 +116,7 @@ class Exchange:
         self._keep_alive = head.keep_alive
         self.is_chunked = False
         self._is_finished = False
+        self._request_id = b""
         self.head = head
         self.method = head.method
         self.path = head.path
@@ -132,9 +137,16 @@ class Exchange:
         value = self.headers.get(name)
         return value.decode("latin-1") if value else ""
 
+    @property
+    def request_id(self) -> bytes:
+        """Return the id of an answer that no record is written for, for clients and the log."""
+        if not self._request_id:
+            self._request_id = new_request_id()
+        return self._request_id
+
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
-        """Answer with a whole body and end the exchange."""
-        self.send_lines(status, content_type, body, header_lines(headers))
+        """Answer with a whole body and end the exchange. An id is added to headers that have none."""
+        self.send_lines(status, content_type, body, header_lines(self._identified(headers)))
 
     def send_lines(self, status: int, content_type: bytes, body: bytes, lines: bytes) -> None:
         """Answer as `send` does, with headers that are lines already, each with its line end."""
@@ -146,8 +158,11 @@ class Exchange:
         self.finish()
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
-        """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing."""
-        self.start_lines(status, content_type, header_lines(headers))
+        """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing.
+
+        An id is added to headers that have none.
+        """
+        self.start_lines(status, content_type, header_lines(self._identified(headers)))
 
     def start_lines(self, status: int, content_type: bytes, lines: bytes, first: bytes = b"") -> None:
         """Begin an answer as `start` does, with headers that are lines already, each with its line end.
@@ -204,6 +219,12 @@ class Exchange:
         """Wait until the client has read enough for more to be produced."""
         await self.line.drained()
 
+    def _identified(self, headers: Headers) -> Headers:
+        for name, _ in headers:
+            if name == REQUEST_ID:
+                return headers
+        return ((REQUEST_ID, self.request_id), *headers)
+
     def _framed(self, data: bytes) -> bytes:
         return b"%b\r\n%b\r\n" % (hex(len(data))[2:].encode(), data) if self.is_chunked else data
 
@@ -229,6 +250,11 @@ class Serving(Protocol):
 
 Handler = Callable[[Exchange], Serving | None]
 """Answers an exchange: at once and returns None, or gives what a client that leaves cancels."""
+
+
+def new_request_id() -> bytes:
+    """Make an id for an answer that no record is written for."""
+    return str(uuid7(time.time_ns())).encode()
 
 
 def header_lines(headers: Headers) -> bytes:

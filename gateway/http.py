@@ -21,7 +21,17 @@ from contracts.errors import (
     TollkeeperError,
     UnsupportedMediaType,
 )
-from gateway.exchange import Exchange, Handler, Line, RequestHead, Serving
+from gateway.exchange import (
+    REQUEST_ID,
+    Exchange,
+    Handler,
+    Headers,
+    Line,
+    RequestHead,
+    Serving,
+    header_lines,
+    new_request_id,
+)
 from gateway.http_limits import ONLY_ONCE, HttpLimits
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 
@@ -399,11 +409,14 @@ class HttpConnection(Line):
             self._transport.close()  # an error now would pass for the answer to the request that waits
             return
         shape = self._shape_at(self._url.partition(b"?")[0].decode("latin-1"))
+        headers: Headers = ((REQUEST_ID, new_request_id()),)
+        if shape.of_request is not None:
+            shape, more = shape.of_request(headers)
+            headers = (*headers, *more)
         body = shape.body(error)
         self.write(
-            b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            % (shape.status(error), len(body))
-            + body
+            b"HTTP/1.1 %d Refused\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n%b\r\n%b" % (shape.status(error), len(body), header_lines(headers), body)
         )
         self._deadline = self._loop.time() + LINGER_SECONDS
         self._end_sending(self._transport)

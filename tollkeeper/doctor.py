@@ -68,7 +68,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         _check_disk(data),
         *_check_pieces(data),
         *_check_certificate(environment),
-        _check_engine(environment),
+        _check_engine(ports, environment),
         _check_model_engine(environment),
         _check_redis(environment),
         _check_postgres(environment),
@@ -204,8 +204,9 @@ def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
         )
 
 
-def _check_engine(environment: Mapping[str, str]) -> Check:
-    if environment.get("TOLLKEEPER_STORE_URL"):
+def _check_engine(ports: Ports, environment: Mapping[str, str]) -> Check:
+    store_url = environment.get("TOLLKEEPER_STORE_URL", "")
+    if store_url and not ports.names_own_store(store_url):
         return Check("store engine", "ok", "not needed: TOLLKEEPER_STORE_URL names a ClickHouse server")
     remedy = "install chdb as in constraints/base.txt, or set TOLLKEEPER_STORE_URL to a ClickHouse server"
     output = _output_of(sys.executable, "-P", "-c", _ENGINE_PROBE)

@@ -40,11 +40,12 @@ def open_store(
     ports = Ports.from_environment(environment)
     chosen = store_url or environment.get("TOLLKEEPER_STORE_URL", "")
     url = chosen or Installation(data).address_of("store") or f"http://127.0.0.1:{ports.store_http}"
+    is_embedded = not chosen or ports.names_own_store(chosen)
     settings = MigrationSettings(data=data, store_url=url)
     address = StoreLocation(data).current(settings.store_address)
     client = StoreClient(address, answer_seconds=_ANSWER_SECONDS)
     try:
-        with _running(client, data, ports, environment, is_ours=not chosen and address.url == url):
+        with _running(client, data, ports, environment, is_ours=is_embedded and address.url == url):
             yield client, settings
     finally:
         client.close()

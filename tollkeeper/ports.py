@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -48,6 +49,16 @@ class Ports:
                 raise ConfigurationError(f"{variable_of(name)} is {text!r}; a port is a number from 1 to {_HIGHEST}")
             chosen[name] = int(text)
         return cls(**chosen)
+
+    def names_own_store(self, store_url: str) -> bool:
+        """Return whether a URL is the address at which the embedded store of this installation listens."""
+        try:
+            parts = urlsplit(store_url)
+            port = parts.port or 80
+        except ValueError:
+            return False
+        is_here = parts.hostname in ("127.0.0.1", "localhost")
+        return parts.scheme == "http" and is_here and port == self.store_http and parts.path in ("", "/")
 
     def by_name(self) -> dict[str, int]:
         """Give the ports by name."""

@@ -22,7 +22,7 @@ from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, is_vllm, plan, provider_host, vllm_host
-from tollkeeper.ports import require_free
+from tollkeeper.ports import is_free, require_free
 from tollkeeper.provider_environment import ProviderEnvironment
 from tollkeeper.provider_watch import ProviderWatch
 from tollkeeper.supervisor import Stage, Supervisor
@@ -65,6 +65,7 @@ def up(
     """
     installation = Installation(choices.data)
     installation.prepare()
+    chosen, choices = choices, with_own_store(choices, environment)
     stages = plan(choices, environment)
     litellm = ProviderEnvironment(python=choices.providers_python, installs=choices.installs)
     providers = provider_host(choices, environment, litellm.python)
@@ -76,8 +77,8 @@ def up(
         _require_secrets(installation, environment)
         for name in installation.end_leftovers({**_commands(stages), **others}):
             console.print(_line(name, "was left by a supervisor that was killed; ended"))
-        if _has_insert_in_doubt(choices.data):
-            stages = plan(replace(choices, settles=True), environment)
+        choices = unless_taken(choices, chosen)
+        stages = plan(replace(choices, settles=_has_insert_in_doubt(choices.data)), environment)
         listening = choices.listening()
         require_free(LOOPBACK, {name: port for name, port in listening.items() if name in _INSIDE})
         require_free(choices.host, {name: port for name, port in listening.items() if name not in _INSIDE})
@@ -101,6 +102,23 @@ def _has_insert_in_doubt(data: Path) -> bool:
     """Whether a collector may have been killed in the middle of an insert: as it noted, or unknown of old versions."""
     spool = data / "spool"
     return StoreTurns(data).is_in_doubt or (spool.is_dir() and not (spool / "insert.plan").exists())
+
+
+def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:
+    """Return choices that start the embedded store if the store's URL is its own address.
+
+    Whoever names a user of the store as well means a server.
+    """
+    if choices.ports.names_own_store(choices.store_url) and not environment.get("TOLLKEEPER_STORE_USER"):
+        return replace(choices, store_url="")
+    return choices
+
+
+def unless_taken(choices: Choices, chosen: Choices) -> Choices:
+    """Return what was chosen if a server listens where the embedded store would: it is the operator's own."""
+    if choices.store_url != chosen.store_url and not is_free(LOOPBACK, choices.ports.store_http):
+        return chosen
+    return choices
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Models, pools and targets in the control database. A pool that serves a model is never without a target."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, cast
 
 from sqlalchemy import func, select
@@ -55,6 +55,28 @@ def get_pool(session: Session, pool_id: str) -> Pool:
     pool = session.get(Pool, pool_id)
     if pool is None:
         raise NotFound(f"pool {pool_id!r} does not exist")
+    return pool
+
+
+def update_pool(
+    session: Session, author: Author, pool_id: str, *, policy: str | None = None, region: str | None = None
+) -> Pool:
+    """Change how a pool chooses among its targets, or where it is; `None` keeps what there is.
+
+    Raise NotFound, and Conflict if a route or a live rollout depends on the region.
+    """
+    entry = begin_change(session, author, "pool.update", pool_id)
+    pool = get_pool(session, pool_id)
+    wanted = {"policy": policy or pool.policy, "region": pool.region if region is None else region}
+    before = {"policy": pool.policy, "region": pool.region}
+    changed = [name for name in wanted if wanted[name] != before[name]]
+    entry.detail = {
+        "before": {name: before[name] for name in changed},
+        "after": {name: wanted[name] for name in changed},
+    }
+    with routes_kept(session):
+        pool.policy, pool.region = wanted["policy"], wanted["region"]
+        session.flush()
     return pool
 
 
@@ -136,13 +158,50 @@ def list_targets(session: Session, pool_id: str) -> list[Target]:
     return list(session.scalars(select(Target).where(Target.pool_id == pool_id).order_by(Target.id)))
 
 
-def delete_target(session: Session, author: Author, pool_id: str, target_id: str) -> None:
-    """Remove a target. Raises Conflict on the last one of a pool that serves a model."""
-    begin_change(session, author, "target.delete", f"{pool_id}/{target_id}")
+def get_target(session: Session, pool_id: str, target_id: str) -> Target:
+    """Return a target. Raise NotFound on the pool or the target."""
     get_pool(session, pool_id)
     target = session.get(Target, (pool_id, target_id))
     if target is None:
         raise NotFound(f"pool {pool_id!r} has no target {target_id!r}")
+    return target
+
+
+def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTarget) -> Target:
+    """Make the target with the id of `wanted` what `wanted` says.
+
+    Gateways send new requests there from the next revision on; requests under way end where they are.
+    Raise NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.
+    """
+    entry = begin_change(session, author, "target.update", f"{pool_id}/{wanted.id}")
+    target = get_target(session, pool_id, wanted.id)
+    entry.detail = _target_changes(target, wanted)
+    with routes_kept(session):
+        for one in fields(NewTarget):
+            if one.name not in ("id", "settings"):
+                setattr(target, one.name, getattr(wanted, one.name))
+        target.settings = dict(wanted.settings)
+        session.flush()
+    return target
+
+
+def _target_changes(target: Target, wanted: NewTarget) -> dict[str, object]:
+    """Return the changed columns before and after. Settings are told by name: their values can be long."""
+    names = [one.name for one in fields(NewTarget) if one.name != "settings"]
+    changed = [name for name in names if getattr(target, name) != getattr(wanted, name)]
+    found: dict[str, object] = {
+        "before": {name: getattr(target, name) for name in changed},
+        "after": {name: getattr(wanted, name) for name in changed},
+    }
+    before, after = target.settings, wanted.settings
+    settings = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return {**found, "settings": settings} if settings else found
+
+
+def delete_target(session: Session, author: Author, pool_id: str, target_id: str) -> None:
+    """Remove a target. Raises Conflict on the last one of a pool that serves a model."""
+    begin_change(session, author, "target.delete", f"{pool_id}/{target_id}")
+    target = get_target(session, pool_id, target_id)
     if _count_targets(session, pool_id) == 1:
         _refuse_while_serving(session, pool_id, "add another target first")
     with routes_kept(session):

@@ -1,10 +1,10 @@
-"""The state of an inference server in one vocabulary, whichever of four engines it runs."""
+"""The state of an inference server in one vocabulary, whichever of six engines it runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-EngineKind = Literal["vllm", "sglang", "tgi", "tensorrt_llm"]
+EngineKind = Literal["vllm", "sglang", "tgi", "tensorrt_llm", "llamacpp", "ollama"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,9 @@ class ServerGauges:
 
     `kv_usage` is the used part of the KV cache, 0 to 1. `cached_tokens` are prompt tokens that a prefix cache
     answered; `looked_up_tokens` those it was asked for, where the server counts them (else the prompt's are).
-    `accepted_tokens` of `drafted_tokens` speculative ones were right.
+    `accepted_tokens` of `drafted_tokens` speculative ones were right. `computed_tokens` are prompt tokens that no cache
+    answered. `recent_hit_ratio` is the prefix cache's hit rate as the server computes it itself, 0 to 1.
+    `loaded_models` are those in memory now, which occupy `model_bytes`, `model_gpu_bytes` of them on GPUs.
     """
 
     engine: EngineKind
@@ -29,3 +31,8 @@ class ServerGauges:
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
     is_asleep: bool | None = None
+    computed_tokens: int | None = None
+    recent_hit_ratio: float | None = None
+    loaded_models: int | None = None
+    model_bytes: int | None = None
+    model_gpu_bytes: int | None = None

@@ -1,8 +1,9 @@
 """Which of an inference server's metrics means what: one table for each engine, older names after newer ones.
 
 vLLM 0.8 to 0.33, SGLang 0.4 to 0.5, TGI 2 and 3, TensorRT-LLM 1 (`trtllm-serve`, Triton, and behind Dynamo, which
-writes `trtllm:`). A metric that a server lacks is `None`. Replicas inside one server (data parallel ranks) are
-summed, their KV usage is averaged; of tensor parallel ranks, which all tell the same, the first counts.
+writes `trtllm:`), llama.cpp since 2024. A metric that a server lacks is `None`. Replicas inside one server (data
+parallel ranks) are summed, their ratios are averaged; of tensor and pipeline parallel ranks, which all report the same,
+the first counts. Ollama has no such page; `read_gauges` takes its list of loaded models instead.
 """
 
 import math
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from backends.engine_metrics.gauges import EngineKind, ServerGauges
+from backends.engine_metrics.ollama import read_loaded_models
 from backends.prometheus_text import Sample, read_samples
 from contracts.errors import UpstreamBroken
 
@@ -25,8 +27,10 @@ Part = Literal[
     "preemptions",
     "drafted_tokens",
     "accepted_tokens",
+    "computed_tokens",
+    "recent_hit_ratio",
 ]
-PREFIXES: Final = ("vllm:", "sglang:", "tgi_", "trtllm_", "trtllm:", "nv_trt_llm_")
+PREFIXES: Final = ("vllm:", "sglang:", "tgi_", "trtllm_", "trtllm:", "nv_trt_llm_", "llamacpp:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ _SGLANG: Final[_Table] = {
     "generated_tokens": _names("sglang:generation_tokens_total"),
     "cached_tokens": _names("sglang:cached_tokens_total"),
     "preemptions": _names("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs_total"),
+    "recent_hit_ratio": _names("sglang:cache_hit_rate"),
 }
 _TGI: Final[_Table] = {
     "running": _names("tgi_batch_current_size"),
@@ -94,22 +99,38 @@ _TENSORRT: Final[_Table] = {
         _triton("kv_cache_block", "kv_cache_block_type", "fraction"),
     ),
 }
+# Its counter of prompt tokens leaves out those that the cache answered; builds before mid-2026 do not count the latter.
+_LLAMACPP: Final[_Table] = {
+    "running": _names("llamacpp:requests_processing"),
+    "waiting": _names("llamacpp:requests_deferred"),
+    "kv_usage": _names("llamacpp:kv_cache_usage_ratio"),
+    "generated_tokens": _names("llamacpp:tokens_predicted_total"),
+    "cached_tokens": _names("llamacpp:prompt_tokens_cached_total"),
+    "computed_tokens": _names("llamacpp:prompt_tokens_total"),
+    "drafted_tokens": _names("llamacpp:spec_decode_num_draft_tokens_total"),
+    "accepted_tokens": _names("llamacpp:spec_decode_num_accepted_tokens_total"),
+}
 _TABLES: Final[tuple[tuple[tuple[str, ...], EngineKind, _Table], ...]] = (
     (("vllm:",), "vllm", _VLLM),
     (("sglang:",), "sglang", _SGLANG),
     (("tgi_",), "tgi", _TGI),
     (("trtllm_", "trtllm:", "nv_trt_llm_"), "tensorrt_llm", _TENSORRT),
+    (("llamacpp:",), "llamacpp", _LLAMACPP),
 )
 
 
 def read_gauges(text: str) -> ServerGauges:
-    """Read a page of metrics. Raises UpstreamBroken where no engine that is known here wrote it."""
+    """Read a page of metrics, or Ollama's list of models. Raise UpstreamBroken if no engine known here wrote it."""
+    if text.lstrip().startswith("{"):
+        return read_loaded_models(text)
     samples = [one for one in read_samples(text, PREFIXES) if math.isfinite(one.value) and _is_first_rank(one)]
     for prefixes, engine, table in _TABLES:
         mine = [one for one in samples if one.name.startswith(prefixes)]
         if mine:
             return _gauges(engine, table, mine)
-    raise UpstreamBroken("its page holds no metric of vLLM, SGLang, TGI or TensorRT-LLM; is metrics_url that of one?")
+    raise UpstreamBroken(
+        "its page holds no metric of vLLM, SGLang, TGI, TensorRT-LLM or llama.cpp; is metrics_url that of one?"
+    )
 
 
 def _gauges(engine: EngineKind, table: _Table, samples: list[Sample]) -> ServerGauges:
@@ -120,22 +141,31 @@ def _gauges(engine: EngineKind, table: _Table, samples: list[Sample]) -> ServerG
                 return found
         return []
 
-    usage = values("kv_usage")
+    cached, computed, prompt = (_sum(values(part)) for part in ("cached_tokens", "computed_tokens", "prompt_tokens"))
+    if prompt is None and cached is not None and computed is not None:
+        prompt = cached + computed
+    looked_up = _sum(values("looked_up_tokens"))
     return ServerGauges(
         engine=engine,
         running=_sum(values("running")),
         waiting=_sum(values("waiting")),
         waiting_by_reason=_by_reason(samples),
-        kv_usage=min(max(sum(usage) / len(usage), 0.0), 1.0) if usage else None,
-        prompt_tokens=_sum(values("prompt_tokens")),
+        kv_usage=_mean_ratio(values("kv_usage")),
+        prompt_tokens=prompt,
         generated_tokens=_sum(values("generated_tokens")),
-        cached_tokens=_sum(values("cached_tokens")),
-        looked_up_tokens=_sum(values("looked_up_tokens")),
+        cached_tokens=cached,
+        looked_up_tokens=prompt if looked_up is None and cached is not None else looked_up,
         preemptions=_sum(values("preemptions")),
         drafted_tokens=_sum(values("drafted_tokens")),
         accepted_tokens=_sum(values("accepted_tokens")),
         is_asleep=_is_asleep(samples),
+        computed_tokens=computed,
+        recent_hit_ratio=_mean_ratio(values("recent_hit_ratio")),
     )
+
+
+def _mean_ratio(found: list[float]) -> float | None:
+    return min(max(sum(found) / len(found), 0.0), 1.0) if found else None
 
 
 def _sum(values: Iterable[float]) -> int | None:
@@ -162,4 +192,4 @@ def _is_asleep(samples: list[Sample]) -> bool | None:
 
 
 def _is_first_rank(sample: Sample) -> bool:
-    return sample.labels.get("tp_rank", "0") == "0"
+    return sample.labels.get("tp_rank", "0") == "0" and sample.labels.get("pp_rank", "0") == "0"

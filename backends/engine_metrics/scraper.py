@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from backends.engine_metrics.reading import read_gauges
 from backends.http_origin import Origin
 from backends.http_pool import HttpPool
 from backends.http_timeouts import Timeouts
-from contracts.errors import TollkeeperError, UpstreamBroken, UpstreamError
+from contracts.errors import ConfigurationError, TollkeeperError, UpstreamBroken, UpstreamError
 
 _log = logging.getLogger(__name__)
 
@@ -22,10 +23,14 @@ _TIMEOUTS: Final = Timeouts(connect=2.0, first_byte=4.0, between=4.0, total=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The last page. `gauges` is `None` where none could be had, and `failure` says why."""
+    """The last page. `gauges` is `None` if it could not be had or read; then `failure` says why.
+
+    `is_reached` says that the server answered with a page, whether or not it could be read.
+    """
 
     gauges: ServerGauges | None = None
     failure: str = "not asked yet"
+    is_reached: bool = False
 
 
 class _Page:
@@ -55,12 +60,16 @@ class Scraper:
         *,
         every_seconds: float = SCRAPE_SECONDS,
     ) -> None:
-        """Take the page's whole URL. Raises ConfigurationError on one that cannot be asked."""
-        origin = Origin.parse(url)
+        """Take the page's whole URL, its query included. Raise ConfigurationError on one that cannot be asked."""
+        address, _, query = url.partition("?")
+        origin = Origin.parse(address)
+        if not re.fullmatch(r"[!-~]*", query) or "#" in query:
+            raise ConfigurationError(f"{url!r} is not a URL: its query contains characters that must be escaped")
+        target = f"{origin.prefix or '/'}?{query}" if query else origin.prefix or "/"
         self.url = url
         self._every_seconds = every_seconds
         self._head = (
-            f"GET {origin.prefix or '/'} HTTP/1.1\r\nHost: {origin.authority}\r\n"
+            f"GET {target} HTTP/1.1\r\nHost: {origin.authority}\r\n"
             "Accept: text/plain;version=0.0.4\r\nUser-Agent: tollkeeper\r\n\r\n"
         ).encode("ascii")
         self._pool = HttpPool(origin, _TIMEOUTS, tls, server_name)
@@ -74,10 +83,13 @@ class Scraper:
 
     async def scrape(self) -> Scrape:
         """Ask once and keep the answer."""
+        is_reached = False
         try:
-            found = Scrape(await self._fetch(), "")
+            page = await self._fetch()
+            is_reached = True
+            found = Scrape(read_gauges(page), "", is_reached)
         except TollkeeperError as error:
-            found = Scrape(None, error.message)
+            found = Scrape(None, error.message, is_reached)
         if found.failure and found.failure != self.last.failure:
             _log.warning("engine metrics not read", extra={"url": self.url, "reason": found.failure})
         self.last = found
@@ -87,10 +99,10 @@ class Scraper:
         """Close the connection."""
         await self._pool.close()
 
-    async def _fetch(self) -> ServerGauges:
+    async def _fetch(self) -> str:
         page = _Page()
         exchange = await self._pool.send(self._head, b"", page)
         await exchange.finished()
         if page.status != 200:
             raise UpstreamError(f"{self.url} answered {page.status}")
-        return read_gauges(b"".join(page.pieces).decode("utf-8", "replace"))
+        return b"".join(page.pieces).decode("utf-8", "replace")

@@ -10,6 +10,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from backends.web.documented_errors import document_errors
+from backends.web.request_ids import HEADER, IN_SCOPE, RequestIds
 from contracts.errors import (
     ControlUnavailable,
     InvalidRequest,
@@ -27,7 +29,12 @@ _LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_d
 
 
 def install_error_replies(app: FastAPI, process: str) -> None:
-    """Make every failure of this app an OpenAI-shaped error; `process` is what people call it."""
+    """Make every failure of this app an OpenAI-shaped error with an id, and document it.
+
+    `process` is what people call the app. Call this after all other middleware has been added.
+    """
+    document_errors(app)
+    app.add_middleware(RequestIds)  # the last one added is asked first
     app.add_exception_handler(TollkeeperError, _reply_to_our_error)
     app.add_exception_handler(RequestValidationError, _reply_to_invalid_input)
     app.add_exception_handler(HTTPException, _reply_to_http_error)
@@ -35,8 +42,13 @@ def install_error_replies(app: FastAPI, process: str) -> None:
 
     async def reply_to_surprise(request: Request, error: Exception) -> JSONResponse:
         # Starlette raises the exception again after this reply, so the server's log keeps its trace.
-        log.error("request_crashed", extra={"path": request.url.path, "error": type(error).__name__})
-        return error_reply(TollkeeperError(f"the {process} failed on this request; its log says where"))
+        request_id = str(request.scope.get(IN_SCOPE, ""))
+        told = {"path": request.url.path, "error": type(error).__name__, "request_id": request_id}
+        log.error("request_crashed", extra=told)
+        reply = error_reply(TollkeeperError(f"the {process} failed on this request; its log says where"))
+        if request_id:
+            reply.headers[HEADER] = request_id  # sent outside of the middleware that adds it to all others
+        return reply
 
     app.add_exception_handler(Exception, reply_to_surprise)
 
@@ -101,7 +113,9 @@ async def _reply_to_http_error(request: Request, error: Exception) -> JSONRespon
     if error.status_code == 404:
         return error_reply(NotFound(f"no such path: {path}; see /docs", code="unknown_path"))
     if error.status_code == 405:
-        return error_reply(MethodNotAllowed(f"{path} does not take {method}; see /docs"))
+        refusal = error_reply(MethodNotAllowed(f"{path} does not take {method}; see /docs"))
+        refusal.headers.update(error.headers or {})  # Allow
+        return refusal
     if error.status_code == 400:  # FastAPI could not read the body at all: bad encoding, a broken upload
         return error_reply(MalformedBody("the body cannot be read as JSON in UTF-8", param="body"))
     return JSONResponse(

@@ -5,13 +5,24 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from backends.control import serving
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
 from backends.control.serving import NewTarget
+from backends.http_origin import Origin
+from backends.web.replies import describe_invalid
 from contracts.configuration import PolicyName
 from contracts.control import Pool
+from contracts.errors import ConfigurationError
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, list_of, page_of
 from gateway.failure_fields import FailureFields
@@ -30,17 +41,26 @@ KeyRef = Annotated[
 ]
 
 
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)]
+
+
+TargetKind = Literal["scripted", "openai_http", "engine", "litellm"]
+Provider = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)]
+
+
 class PoolBody(Body):
     """A new pool."""
 
     id: Slug
     policy: PolicyName = "cost"
-    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)] = ""
+    region: Region = ""
 
 
 class PoolPatch(Body):
-    """What to change; at least one of these. Each is replaced whole: what is left out of it is as by default."""
+    """What to change; at least one of these. `queue` and `failures` are each replaced whole."""
 
+    policy: PolicyName | None = Field(default=None, description="How a target is chosen; null: it stays")
+    region: Region | None = Field(default=None, description="Where its targets are; null: it stays")
     queue: QueueFields | None = Field(
         default=None, description="How requests wait in front of the pool; null: as by default"
     )
@@ -50,8 +70,9 @@ class PoolPatch(Body):
 
     @model_validator(mode="after")
     def _check_said(self) -> Self:
-        if self.model_fields_set.isdisjoint(("queue", "failures")):
-            raise ValueError("nothing to change; give queue or failures")
+        stated = (self.policy, self.region)
+        if stated == (None, None) and self.model_fields_set.isdisjoint(("queue", "failures")):
+            raise ValueError("nothing to change; give policy, region, queue or failures")
         return self
 
 
@@ -59,14 +80,14 @@ class TargetBody(Body):
     """A new replica of a pool."""
 
     id: Slug
-    kind: Literal["scripted", "openai_http", "engine", "litellm"]
+    kind: TargetKind
     url: TargetUrl = Field(
         default="",
         description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock; "
         "for litellm in place of the provider's own, mostly empty",
     )
     model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
-    provider: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)] = ""
+    provider: Provider = ""
     key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME, file:/PATH, or stored:NAME")
     weight: int = Field(default=1, ge=1, le=1000)
     settings: dict[str, JsonValue] = Field(default_factory=dict, max_length=50)
@@ -83,6 +104,29 @@ class TargetBody(Body):
             raise ValueError("a litellm target needs a model with its provider, such as anthropic/claude-sonnet-4-5")
         if self.kind == "litellm" and self.url and not self.url.startswith("http"):
             raise ValueError("a litellm target's url begins with http:// or https://, or is empty")
+        if self.url.startswith("http"):
+            try:
+                Origin.parse(self.url)
+            except ConfigurationError as error:
+                raise ValueError(error.message) from error
+        return self
+
+
+class TargetPatch(Body):
+    """What to change; at least one of these. What is left out stays; `settings` is replaced whole."""
+
+    kind: TargetKind | None = None
+    url: TargetUrl | None = None
+    model: str | None = Field(default=None, max_length=200)
+    provider: Provider | None = None
+    key_ref: KeyRef | None = None
+    weight: int | None = Field(default=None, ge=1, le=1000)
+    settings: dict[str, JsonValue] | None = Field(default=None, max_length=50)
+
+    @model_validator(mode="after")
+    def _check_said(self) -> Self:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError(f"nothing to change; give one of {', '.join(TargetPatch.model_fields)}")
         return self
 
 
@@ -135,11 +179,13 @@ def get(pool: PoolPath, author: Admin, database: Database) -> PoolOut:
         return PoolOut.model_validate(serving.get_pool(session, pool))
 
 
-@router.patch("/{pool}", summary="Set a pool's queue, what it does about failures, or both")
+@router.patch("/{pool}", summary="Change a pool's policy, region, queue or what it does about failures")
 def update(pool: PoolPath, body: PoolPatch, author: Admin, database: Database) -> PoolOut:
-    """Each is replaced whole: what is left out of it is as by default."""
+    """What is left out stays. A queue or failures is replaced whole: what is left out of it is as by default."""
     with database.session() as session:
         changed = serving.get_pool(session, pool)
+        if (body.policy, body.region) != (None, None):
+            changed = serving.update_pool(session, author, pool, policy=body.policy, region=body.region)
         if "queue" in body.model_fields_set:
             queue = None if body.queue is None else body.queue.model_dump(mode="json", exclude_unset=True)
             changed = serving.set_pool_queue(session, author, pool, queue)
@@ -168,6 +214,30 @@ def create_target(pool: PoolPath, body: TargetBody, author: Admin, database: Dat
 def list_targets(pool: PoolPath, author: Admin, database: Database) -> Page[TargetOut]:
     with database.session() as session:
         return list_of(serving.list_targets(session, pool), TargetOut.model_validate)
+
+
+@router.get("/{pool}/targets/{target}", summary="Get a target")
+def get_target(pool: PoolPath, target: TargetPath, author: Admin, database: Database) -> TargetOut:
+    with database.session() as session:
+        return TargetOut.model_validate(serving.get_target(session, pool, target))
+
+
+@router.patch("/{pool}/targets/{target}", summary="Change a target")
+def update_target(
+    pool: PoolPath, target: TargetPath, body: TargetPatch, author: Admin, database: Database
+) -> TargetOut:
+    """Gateways send new requests there within a second. Requests under way end where they are.
+
+    The result is checked as a new target is, so a change of kind takes the fields that kind needs with it.
+    """
+    with database.session() as session:
+        stored = TargetOut.model_validate(serving.get_target(session, pool, target)).model_dump()
+        try:
+            wanted = TargetBody.model_validate(stored | body.model_dump(exclude_none=True))
+        except ValidationError as error:
+            raise describe_invalid(error.errors(include_url=False)) from error
+        changed = serving.replace_target(session, author, pool, NewTarget(**wanted.model_dump()))
+        return TargetOut.model_validate(changed)
 
 
 @router.delete("/{pool}/targets/{target}", summary="Remove a target from its pool")

@@ -60,7 +60,7 @@ class Block:
         if self.kind == "redacted_thinking":
             return {"type": "redacted_thinking", "data": self.signature}
         if self.kind == "text":
-            return {"type": "text", "text": text, "citations": None}
+            return {"type": "text", "text": text}
         return {"type": "tool_use", "id": self.call_id, "name": self.name, "input": _input_of(text)}
 
 

@@ -51,7 +51,8 @@ class CountTokens:
         else:
             leg = self._guide.first_leg(found, snapshot)
             tokens, method = await self._count(renamed(request, leg.model.id), leg.model, leg.pool, key)
-        headers = ((b"x-tollkeeper-count-method", method.encode()),)
+        named = ((b"x-request-id", exchange.request_id), (b"request-id", exchange.request_id))
+        headers = (*named, (b"x-tollkeeper-count-method", method.encode()))
         exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
 
     async def _count(

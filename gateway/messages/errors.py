@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from contracts.errors import TollkeeperError
+from contracts.errors import ThreadUnsupported, TollkeeperError
 from gateway.clock import Clock
 from gateway.exchange import Headers
 from gateway.rendering import ErrorShape
@@ -54,6 +54,8 @@ def error_body(error: TollkeeperError, request_id: str | None = None) -> bytes:
         message, param = re.sub(rf"\b{param}\b", _NAMES[param], message), _NAMES[param]
     if param is not None:
         details["param"] = param
+        if isinstance(error, ThreadUnsupported):
+            details["unsupported"] = [param]
     content = {"type": error_kind(error), "message": message, "details": details}
     return _encode({"type": "error", "error": content, "request_id": request_id})
 

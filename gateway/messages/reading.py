@@ -6,9 +6,11 @@ from typing import Final, TypeVar, get_args
 
 import msgspec
 
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, ThreadUnsupported
+from contracts.ignored_fields import is_ignored
 from contracts.messages import (
     MAX_BLOCKS,
+    AnyBlock,
     Block,
     BudgetedThinking,
     Contents,
@@ -44,7 +46,10 @@ _CHOICES: Final[Choices] = {
 }
 # What `type` may be, by where it stands.
 _TYPES: Final = (
-    (re.compile(r"messages\[\d+\]\.content\[\d+\]\.content\[\d+\]"), ("text", "image", "document")),
+    (
+        re.compile(r"messages\[\d+\]\.content\[\d+\]\.content\[\d+\]"),
+        ("text", "image", "document", "tool_reference"),
+    ),
     (re.compile(r".*\.source\.content\[\d+\]"), ("text", "image")),
     (re.compile(r"messages\[\d+\]\.content\[\d+\]"), tuple(kind.__struct_config__.tag for kind in get_args(Block))),
     (re.compile(r"system\[\d+\]"), ("text",)),
@@ -136,7 +141,7 @@ def _with_its_type(error: InvalidRequest, body: bytes) -> InvalidRequest:
     )
 
 
-def _size(content: "str | Sequence[Block] | None") -> int:
+def _size(content: "str | Sequence[AnyBlock] | None") -> int:
     """Count blocks, with those in results of tools and in documents."""
     if content is None or isinstance(content, str):
         return 1
@@ -151,6 +156,10 @@ def _refuse_fields(request: Prompt, body: bytes) -> None:
     for name, value in _names.decode(body).items():
         if name in _FIELDS or (name in _NOT_OFFERED and bytes(value) in (b"null", b"[]")):
             continue
+        if is_ignored("messages", name, bytes(value)):
+            continue
+        if name == "thread":
+            raise ThreadUnsupported("thread is not offered; leave it out and send the whole history", param=name)
         if name in _NOT_OFFERED:
             raise InvalidRequest(f"{name} is not offered; leave it out", param=name)
         raise unknown_parameter(name)
@@ -198,8 +207,11 @@ def _check_tools(request: Prompt) -> None:
     tools = request.tools or []
     for place, tool in enumerate(tools):
         _check_tool(tool, f"tools[{place}]")
+    loaded = request.loaded_tools
+    if tools and not loaded:
+        raise InvalidRequest("tools are all deferred (defer_loading); at least one must be loaded", param="tools")
     choice = request.tool_choice
-    if isinstance(choice, NamedChoice) and all(tool.name != choice.name for tool in tools):
+    if isinstance(choice, NamedChoice) and all(tool.name != choice.name for tool in loaded):
         raise InvalidRequest(f"tool_choice.name is {choice.name[:64]!r}, and no tool has it", param="tool_choice.name")
     if choice is not None and choice.__struct_config__.tag == "any" and not tools:
         raise InvalidRequest("tool_choice.type is 'any', and tools is empty", param="tool_choice")

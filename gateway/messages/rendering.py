@@ -30,7 +30,7 @@ _DELTA_HEADS: Final[dict[Kind, bytes]] = {
 _STARTS: Final[dict[Kind, dict[str, object]]] = {
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
     "redacted_thinking": {"type": "redacted_thinking"},
-    "text": {"type": "text", "text": "", "citations": None},
+    "text": {"type": "text", "text": ""},
     "tool_use": {"type": "tool_use", "input": {}},
 }
 _REFUSAL: Final = {"type": "refusal", "category": None, "explanation": None}

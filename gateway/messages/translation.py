@@ -46,7 +46,7 @@ def translated(request: Prompt) -> TranslatedChat:
     messages = chat_messages(request.system, request.messages)
     if request.cache_control is not None:
         mark_last(messages, request.cache_control)
-    tools = [_tool(tool) for tool in request.tools or ()]
+    tools = [_tool(tool) for tool in request.loaded_tools]
     fields = _fields(request)
     plain_tools = [without_marks(tool) for tool in tools]
     plain = _body(request.model, [without_marks(message) for message in messages], plain_tools, fields)
@@ -91,7 +91,7 @@ def _fields(request: Prompt) -> dict[str, Any]:
     if effort is not None:
         fields["reasoning_effort"] = effort
     choice = request.tool_choice
-    if choice is not None and request.tools:
+    if choice is not None and request.loaded_tools:
         if isinstance(choice, NamedChoice):
             fields["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
         else:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from contracts.messages import (
-    Block,
+    AnyBlock,
     CacheControl,
     Contents,
     DocumentBlock,
@@ -20,6 +20,7 @@ from contracts.messages import (
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
@@ -94,7 +95,7 @@ def _mark(mark: CacheControl) -> dict[str, str]:
     return {"type": "ephemeral"} if mark.ttl is None else {"type": "ephemeral", "ttl": mark.ttl}
 
 
-def _blocks_of(content: "str | Sequence[Block] | Sequence[TextBlock]") -> "Sequence[Block]":
+def _blocks_of(content: "str | Sequence[AnyBlock] | Sequence[TextBlock]") -> "Sequence[AnyBlock]":
     return [TextBlock(content)] if isinstance(content, str) else content
 
 
@@ -102,7 +103,7 @@ def _said(role: str, parts: list[Part]) -> ChatMessage:
     return {"role": role, "content": parts or ""}
 
 
-def _assistant_message(blocks: "Iterable[Block]") -> ChatMessage:
+def _assistant_message(blocks: "Iterable[AnyBlock]") -> ChatMessage:
     """Give an assistant's turn: what it said, the tools it called, and its signed thoughts."""
     texts: list[Part] = []
     calls: list[dict[str, Any]] = []
@@ -127,7 +128,7 @@ def _assistant_message(blocks: "Iterable[Block]") -> ChatMessage:
     return message
 
 
-def _user_messages(blocks: "Sequence[Block]") -> Iterator[ChatMessage]:
+def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
     """Give a user's turn: the results of tools first, as chats want them right after the calls, then all the rest.
 
     A chat's tool messages are text: what else a result holds stands at the beginning of the rest.
@@ -160,7 +161,7 @@ def _tool_message(block: ToolResultBlock) -> tuple[ChatMessage, list[Part]]:
     return marked(message, block.cache_control), others
 
 
-def _parts(blocks: "Iterable[Block]") -> list[Part]:
+def _parts(blocks: "Iterable[AnyBlock]") -> list[Part]:
     found: list[Part] = []
     for block in blocks:
         if isinstance(block, TextBlock):
@@ -169,6 +170,8 @@ def _parts(blocks: "Iterable[Block]") -> list[Part]:
             found.append(marked(_image(block), block.cache_control))
         elif isinstance(block, DocumentBlock):
             found.extend(_document(block))
+        elif isinstance(block, ToolReferenceBlock):
+            found.append(marked(_text(f"[the tool {block.tool_name} can be called now]"), block.cache_control))
     return found
 
 

@@ -57,11 +57,17 @@ _UPSTREAM: Final[tuple[tuple[str, str, Kind, str], ...]] = (
     ("kv_usage", "kv_usage_ratio", "gauge", "Used part of its KV cache."),
     ("prompt_tokens", "prompt_tokens_total", "counter", "Prompt tokens it has taken."),
     ("generated_tokens", "generated_tokens_total", "counter", "Tokens it has made."),
+    ("computed_tokens", "computed_prompt_tokens_total", "counter", "Prompt tokens that no cache answered."),
+    ("looked_up_tokens", "prefix_queried_tokens_total", "counter", "Prompt tokens looked up in its prefix cache."),
     ("cached_tokens", "prefix_hit_tokens_total", "counter", "Prompt tokens its prefix cache answered."),
+    ("recent_hit_ratio", "prefix_hit_ratio", "gauge", "Its prefix cache's recent hit rate, as it computes it itself."),
     ("preemptions", "preemptions_total", "counter", "Requests it put back to wait."),
     ("drafted_tokens", "drafted_tokens_total", "counter", "Tokens it drafted."),
     ("accepted_tokens", "accepted_tokens_total", "counter", "Drafted tokens that were right."),
     ("is_asleep", "asleep", "gauge", "Whether it sleeps."),
+    ("loaded_models", "loaded_models", "gauge", "Models that it has in memory."),
+    ("model_bytes", "model_memory_bytes", "gauge", "Memory that its loaded models occupy, of GPUs and of the host."),
+    ("model_gpu_bytes", "model_gpu_memory_bytes", "gauge", "GPU memory that its loaded models occupy."),
 )
 
 
@@ -131,8 +137,14 @@ def upstream_families(scrapes: Mapping[str, Scrape]) -> Iterator[Family]:
     yield Family(
         "tollkeeper_upstream_metrics_reachable",
         "gauge",
-        "Whether a target's metrics_url was read at the last try.",
-        [({"target": name}, int(scrape.gauges is not None)) for name, scrape in scrapes.items()],
+        "Whether a target's metrics_url answered with a page at the last try.",
+        [({"target": name}, int(scrape.is_reached)) for name, scrape in scrapes.items()],
+    )
+    yield Family(
+        "tollkeeper_upstream_metrics_readable",
+        "gauge",
+        "Whether that page was one of a known inference server.",
+        [({"target": name}, int(scrape.gauges is not None)) for name, scrape in scrapes.items() if scrape.is_reached],
     )
     yield from _families("tollkeeper_upstream_", _UPSTREAM, known)
     yield Family(

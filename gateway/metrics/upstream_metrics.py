@@ -74,7 +74,7 @@ def _url(target: TargetSpec) -> str:
 def _scraper(target: TargetSpec) -> Scraper:
     """Make a scraper; over TLS with what the target's own `tls` settings say. Raises ConfigurationError."""
     url = _url(target)
-    if Origin.parse(url).scheme != "https":
+    if Origin.parse(url.partition("?")[0]).scheme != "https":
         return Scraper(url)
     tls, server_name = read_tls(target, is_https=True)
     return Scraper(url, tls, server_name)

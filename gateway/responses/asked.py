@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from contracts.owner import Owner
-from contracts.responses import FunctionTool, InputItem, ResponseRequest
+from contracts.responses import InputItem, OfferedTool, ResponseRequest
 
 NOBODY: Final = Owner("")
 
@@ -20,14 +20,15 @@ class AskedItem(msgspec.Struct, frozen=True):
 class AskedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A request with its items. Of the tools `offered`, `tools` are those that `tool_choice` lets the model call.
 
-    `tool_choice` is as a chat has it. `history` is what the responses that this one continues were given and said, the
-    oldest first.
+    `shown_tools` are the tools as the response repeats them. `tool_choice` is as a chat has it. `history` is what the
+    responses that this one continues were given and said, the oldest first.
     """
 
     request: ResponseRequest
     items: list[AskedItem]
-    offered: list[FunctionTool]
-    tools: list[FunctionTool]
+    offered: list[OfferedTool]
+    shown_tools: list[msgspec.Raw]
+    tools: list[OfferedTool]
     tool_choice: str | dict[str, Any] | None = None
     owner: Owner = NOBODY
     history: list[InputItem] = []

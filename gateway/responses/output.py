@@ -1,6 +1,6 @@
 """The items of an answer while a model makes them: reasoning, messages and calls, told as events as they grow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,6 +8,7 @@ import msgspec
 
 from contracts.errors import UpstreamBroken
 from contracts.generation import Delta
+from contracts.responses import OfferedTool
 from contracts.stored_responses import item_id
 from contracts.wire import TokenLogprob
 from gateway.rendering import LEAST_LOGPROB
@@ -32,6 +33,7 @@ class _CallPiece(msgspec.Struct, frozen=True):
     function: _Function | None = None
 
 
+_NO_TOOLS: Final[Mapping[str, OfferedTool]] = {}
 _calls_decoder: Final = msgspec.json.Decoder(list[_CallPiece])
 
 
@@ -151,11 +153,12 @@ class Message:
 class Call:
     """A model's call of a function."""
 
-    def __init__(self, identifier: str, place: int, call_id: str, name: str, tell: Tell) -> None:
+    def __init__(self, identifier: str, place: int, call_id: str, name: str, output: "Output") -> None:
         self._at = {"item_id": identifier, "output_index": place}
-        self._tell = tell
+        self._tell = tell = output.tell
+        self._spaced = output.spaced
         self._call_id = call_id
-        self.name = name
+        self.name = name  # as the model says it
         self._arguments: list[str] = []
         tell("response.output_item.added", {"output_index": place, "item": self.rendered("in_progress")})
 
@@ -166,7 +169,7 @@ class Call:
 
     def close(self, status: str) -> None:
         """End the item."""
-        done = {"name": self.name, "arguments": "".join(self._arguments)}
+        done = {**self._named(), "arguments": "".join(self._arguments)}
         self._tell("response.function_call_arguments.done", {**self._at, **done})
         place = self._at["output_index"]
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
@@ -178,9 +181,15 @@ class Call:
             "type": "function_call",
             "status": status,
             "call_id": self._call_id,
-            "name": self.name,
+            **self._named(),
             "arguments": "".join(self._arguments),
         }
+
+    def _named(self) -> Fields:
+        tool = self._spaced.get(self.name)
+        if tool is None:
+            return {"name": self.name}
+        return {"name": tool.function.name, "namespace": tool.namespace}
 
 
 Item = Reasoning | Message | Call
@@ -189,9 +198,11 @@ Item = Reasoning | Message | Call
 class Output:
     """One answer's items, put together from deltas. Calls stay open until the end: their pieces may be interleaved."""
 
-    def __init__(self, request_id: UUID, tell: Tell) -> None:
+    def __init__(self, request_id: UUID, tell: Tell, spaced: Mapping[str, OfferedTool] = _NO_TOOLS) -> None:
+        """Take what is told each event, and the functions of namespaces by their names in the chat."""
         self._request_id = request_id
-        self._tell = tell
+        self.tell = tell
+        self.spaced = spaced
         self._items: list[Item] = []
         self._statuses: dict[int, str] = {}  # of the items that have ended
         self._speaking: Reasoning | Message | None = None  # the item that the next words of its kind go to
@@ -235,7 +246,7 @@ class Output:
         speaking = self._speaking
         if not isinstance(speaking, Reasoning):
             self._end_speaking(COMPLETED)
-            speaking = self._speaking = Reasoning(self._next_id("rs"), len(self._items), self._tell)
+            speaking = self._speaking = Reasoning(self._next_id("rs"), len(self._items), self.tell)
             self._items.append(speaking)
         return speaking
 
@@ -243,7 +254,7 @@ class Output:
         speaking = self._speaking
         if not isinstance(speaking, Message):
             self._end_speaking(COMPLETED)
-            speaking = self._speaking = Message(self._next_id("msg"), len(self._items), self._tell)
+            speaking = self._speaking = Message(self._next_id("msg"), len(self._items), self.tell)
             self._items.append(speaking)
         return speaking
 
@@ -279,7 +290,7 @@ class Output:
             return call
         self._end_speaking(COMPLETED)
         call_id = piece.id or f"call_{self._request_id.hex}{len(self._items):04x}"
-        call = Call(self._next_id("fc"), len(self._items), call_id, name, self._tell)
+        call = Call(self._next_id("fc"), len(self._items), call_id, name, self)
         self._items.append(call)
         self._calls[place] = (piece.id or "", call)
         return call

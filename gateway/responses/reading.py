@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from contracts.chat import ReasoningEffort
 from contracts.errors import InvalidRequest, MalformedBody
+from contracts.ignored_fields import IGNORED_FIELDS, without_ignored
 from contracts.responses import (
     FIELD_ELSEWHERE,
     HOSTED_INCLUDES,
@@ -81,7 +82,7 @@ def read_asked(content_type: str, body: bytes) -> AskedResponse:
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
     try:
-        request = read_body(_decoder, content_type, body, _CHOICES)
+        request = _read(content_type, body)
     except InvalidRequest as error:
         if error.error_code == "unknown_parameter" and error.param in FIELD_ELSEWHERE:
             error.message += f"; in the Responses API it is {FIELD_ELSEWHERE[error.param]}"
@@ -89,15 +90,26 @@ def read_asked(content_type: str, body: bytes) -> AskedResponse:
     _refuse_not_offered(request)
     _check(request)
     _check_metadata(request.metadata)
-    offered = read_tools(request, body)
+    offered, shown_tools = read_tools(request, body)
     tools, tool_choice = choose(request, offered, body)
     return AskedResponse(
         request=request,
         items=_read_items(request, body),
         offered=offered,
+        shown_tools=shown_tools,
         tools=tools,
         tool_choice=tool_choice,
     )
+
+
+def _read(content_type: str, body: bytes) -> ResponseRequest:
+    """Read a body. Only one with a field that nobody knows is searched for fields that are ignored."""
+    try:
+        return read_body(_decoder, content_type, body, _CHOICES)
+    except InvalidRequest as error:
+        if error.error_code != "unknown_parameter" or error.param not in IGNORED_FIELDS["responses"]:
+            raise
+    return read_body(_decoder, content_type, without_ignored("responses", body), _CHOICES)
 
 
 def item_of(listed: dict[str, Any]) -> InputItem:

@@ -1,6 +1,6 @@
 """The response object and the events of its stream, in OpenAI's shape."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from contracts.chat import TranslatedChat
 from contracts.errors import InvalidRequest, LimitExceeded, TollkeeperError, UpstreamRateLimited, UpstreamRejected
 from contracts.generation import Delta
-from contracts.responses import NULL, FunctionTool
+from contracts.responses import NULL, OfferedTool
 from contracts.stored_responses import response_id
 from contracts.usage import Usage
 from gateway.clock import Clock
@@ -51,7 +51,7 @@ class ResponseRenderer(AnswerRenderer):
         self._sequence = 0
         self._events: list[bytes] = []
         self._is_opened = False
-        self._output = Output(facts.request_id, self._tell)
+        self._output = Output(facts.request_id, self._tell, _spaced(facts.asked))
         self.ended_by: TollkeeperError | None = None  # what of ours cut it
         self.service_tier: str | None = None  # that the target says it answers at
         self.response: Fields = {}  # as the client gets it at the end
@@ -68,7 +68,7 @@ class ResponseRenderer(AnswerRenderer):
 
     def new_choice(self) -> "WholeResponse":
         """Give an answer that is sent whole, to be put together."""
-        return WholeResponse(self._facts.request_id)
+        return WholeResponse(self._facts)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
         """Render the ends of the items of an answer that the gateway cut."""
@@ -189,7 +189,7 @@ class ResponseRenderer(AnswerRenderer):
                 **({"verbosity": text.verbosity} if text and text.verbosity else {}),
             },
             "tool_choice": _on_one_line(request.tool_choice) if is_given(request.tool_choice) else "auto",
-            "tools": [_tool(tool) for tool in asked.offered],
+            "tools": [_on_one_line(tool) for tool in asked.shown_tools],
             "top_logprobs": request.top_logprobs or 0,
             "top_p": facts.chat.top_p,
             "truncation": "disabled",
@@ -203,9 +203,9 @@ class WholeResponse(WholeText):
 
     __slots__ = ("output",)
 
-    def __init__(self, request_id: UUID) -> None:
+    def __init__(self, facts: ResponseFacts) -> None:
         super().__init__()
-        self.output = Output(request_id, _tell_nobody)
+        self.output = Output(facts.request_id, _tell_nobody, _spaced(facts.asked))
 
     def take(self, delta: Delta) -> None:
         """Add a piece. Raises UpstreamBroken on tool calls that are none."""
@@ -242,16 +242,17 @@ def response_usage(usage: Usage) -> Fields | None:
     }
 
 
+def _spaced(asked: AskedResponse) -> Mapping[str, OfferedTool]:
+    """Return the functions of namespaces, by their names in the chat."""
+    return {tool.chat_name: tool for tool in asked.offered if tool.namespace is not None}
+
+
 def _text_format(asked: AskedResponse) -> Fields:
     text = asked.request.text
     if text is None or text.format is None:
         return {"type": "text"}
     fields: dict[str, Any] = {**msgspec.structs.asdict(text.format), "schema": _on_one_line(text.format.schema)}
     return {name: value for name, value in fields.items() if value is not None and value != NULL}
-
-
-def _tool(tool: FunctionTool) -> Fields:
-    return {**msgspec.structs.asdict(tool), "parameters": _on_one_line(tool.parameters)}
 
 
 def _on_one_line(given: msgspec.Raw | UnsetType) -> msgspec.Raw:

@@ -15,13 +15,13 @@ from contracts.responses import (
     ContentPart,
     FunctionCallItem,
     FunctionCallOutputItem,
-    FunctionTool,
     InputAudio,
     InputFile,
     InputImage,
     InputItem,
     InputText,
     MessageItem,
+    OfferedTool,
     OutputRefusal,
     ResponseRequest,
     TextFormat,
@@ -191,11 +191,12 @@ def _as_parts(content: str | list[ChatMessage]) -> list[ChatMessage]:
 
 
 def _call(item: FunctionCallItem) -> ChatMessage:
-    return {"id": item.call_id, "type": "function", "function": {"name": item.name, "arguments": item.arguments}}
+    return {"id": item.call_id, "type": "function", "function": {"name": item.chat_name, "arguments": item.arguments}}
 
 
-def _tool(tool: FunctionTool) -> ChatMessage:
-    return {"type": "function", "function": _stated(tool, ("name", "description", "parameters", "strict"))}
+def _tool(tool: OfferedTool) -> ChatMessage:
+    stated = _stated(tool.function, ("description", "parameters", "strict"))
+    return {"type": "function", "function": {"name": tool.chat_name, **stated}}
 
 
 def _response_format(form: TextFormat) -> dict[str, Any] | None:

@@ -41,6 +41,12 @@ def test_the_embedded_engine_is_really_started(tmp_path: Path) -> None:
     assert "ClickHouse 2" in engine.detail
 
 
+def test_the_embedded_stores_own_address_needs_the_embedded_engine(tmp_path: Path) -> None:
+    environment = {**os.environ, "TOLLKEEPER_STORE_URL": "http://127.0.0.1:24007"}
+    engine = by_name(examine(tmp_path, Ports.from_base(24000), environment))["store engine"]
+    assert engine.status == "ok" and "ClickHouse 2" in engine.detail
+
+
 def test_a_held_port_fails_and_is_named(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

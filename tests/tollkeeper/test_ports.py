@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import ConfigurationError
+from tests.ports import find_free_ports
 from tollkeeper.plan import Choices, plan
 from tollkeeper.ports import Ports, is_free, require_free
+from tollkeeper.up import unless_taken, with_own_store
 
 
 @pytest.fixture
@@ -97,3 +99,31 @@ def test_an_external_store_is_not_started_and_reaches_every_process(tmp_path: Pa
         "http://clickhouse:8123"
     }
     assert "store_http" not in choices.listening() and "dashboard" not in choices.listening()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("http://127.0.0.1:21007", True),
+        ("http://127.0.0.1:21007/", True),
+        ("http://localhost:21007", True),
+        ("http://127.0.0.1:21008", False),
+        ("http://127.0.0.1", False),
+        ("https://127.0.0.1:21007", False),
+        ("http://127.0.0.1:21007/proxy", False),
+        ("http://clickhouse:21007", False),
+        ("http://127.0.0.1:x", False),
+        ("", False),
+    ],
+)
+def test_the_embedded_stores_own_address_is_known(url: str, is_own: bool) -> None:
+    assert Ports.from_base(21000).names_own_store(url) is is_own
+
+
+def test_a_server_that_listens_at_the_embedded_stores_address_is_used(held: int, tmp_path: Path) -> None:
+    ports = Ports(store_http=held)
+    own = Choices(tmp_path, ports, store_url=f"http://127.0.0.1:{held}")
+    free = Choices(tmp_path, Ports(store_http=find_free_ports(1)[0]))
+    assert with_own_store(own, {}).store_url == "" and with_own_store(own, {"TOLLKEEPER_STORE_USER": "me"}) == own
+    assert unless_taken(with_own_store(own, {}), own) == own
+    assert unless_taken(free, own) == free

@@ -35,11 +35,11 @@ class Up:
         place = ["--data", str(self.data), "--port-base", str(self.base), "--no-dashboard"]
         return [sys.executable, "-m", "tollkeeper", "up", *place]
 
-    def start(self, within_seconds: float = PATIENCE_SECONDS) -> None:
+    def start(self, within_seconds: float = PATIENCE_SECONDS, **settings: str) -> None:
         """Start, and wait until it says that it is ready."""
         self.log.write_bytes(b"")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
-        environment |= self.environment
+        environment |= {**self.environment, **settings}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
         self.until(lambda: "Tollkeeper is ready" in self.log.read_text(), within_seconds)
@@ -139,6 +139,15 @@ def test_all_below_the_data_directory_is_for_its_owner_alone_and_mended_at_start
     up.start()
     ask(up)
     assert too_open(up.data) == ["0o644 notes.txt"], "what is not ours stays as it is"
+
+
+@pytest.mark.alone
+@pytest.mark.e2e
+def test_a_store_url_that_names_the_embedded_store_starts_it(up: Up) -> None:
+    up.start(TOLLKEEPER_STORE_URL=f"http://127.0.0.1:{up.base + 7}/")
+    ask(up)
+    assert up.pid("store") is not None
+    assert up.stop() == 0
 
 
 @pytest.mark.alone

@@ -1,4 +1,4 @@
-"""Four engines' metrics in one vocabulary. The pages have the names and labels of each engine's documentation."""
+"""Six engines' metrics in one vocabulary. The pages have the names and labels of each engine's documentation."""
 
 import pytest
 
@@ -37,7 +37,9 @@ sglang:generation_tokens_total{model_name="m"} 7.557572e+06
 sglang:token_usage{model_name="m",tp_rank="0"} 0.28
 sglang:num_running_reqs{model_name="m",tp_rank="0"} 162.0
 sglang:num_running_reqs{model_name="m",tp_rank="1"} 162.0
+sglang:num_running_reqs{model_name="m",pp_rank="1",tp_rank="0"} 162.0
 sglang:num_queue_reqs{model_name="m",tp_rank="0"} 2826.0
+sglang:cache_hit_rate{model_name="m",pp_rank="0",tp_rank="0"} 0.007507552643049313
 sglang:cached_tokens_total{cache_source="device",model_name="m"} 10.0
 sglang:cached_tokens_total{cache_source="host",model_name="m"} 5.0
 sglang:num_retracted_requests_total{model_name="m"} 3.0
@@ -62,6 +64,33 @@ nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="scheduled",version
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="max",version="1"} 512
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt_llm",version="1"} 0.4875
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"} 3000
+"""
+LLAMACPP = """
+# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed, excluding cached tokens.
+# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 247
+# HELP llamacpp:prompt_tokens_cached_total Number of prompt tokens reused from the cache.
+# TYPE llamacpp:prompt_tokens_cached_total counter
+llamacpp:prompt_tokens_cached_total 3893
+llamacpp:prompt_seconds_total 8.168
+llamacpp:tokens_predicted_total 690
+llamacpp:tokens_predicted_seconds_total 29.567
+llamacpp:n_decode_total 512
+llamacpp:n_tokens_max 143
+llamacpp:n_busy_slots_per_decode 1.25
+llamacpp:prompt_tokens_seconds 30.24
+llamacpp:predicted_tokens_seconds 23.34
+llamacpp:requests_processing 2
+llamacpp:requests_deferred 5
+llamacpp:spec_decode_num_draft_tokens_total 230
+llamacpp:spec_decode_num_accepted_tokens_total 142
+"""
+OLLAMA = """
+{"models": [
+  {"name": "gemma3", "model": "gemma3", "size": 6591830464, "digest": "a2af6cc3eb7f", "details": {"format": "gguf"},
+   "expires_at": "2026-10-17T16:47:07.93355-07:00", "size_vram": 5333539264, "context_length": 4096},
+  {"name": "nomic-embed-text", "size": 600000000, "size_vram": 600000000}
+]}
 """
 
 
@@ -102,7 +131,9 @@ def test_sglang_and_its_ranks_are_counted_once() -> None:
         prompt_tokens=8_128_902,
         generated_tokens=7_557_572,
         cached_tokens=15,
+        looked_up_tokens=8_128_902,
         preemptions=3,
+        recent_hit_ratio=0.007507552643049313,
     )
 
 
@@ -127,6 +158,50 @@ def test_what_is_not_said_is_unknown() -> None:
 
 def test_not_a_number_is_unknown() -> None:
     assert read_gauges("vllm:num_requests_running 0\nvllm:kv_cache_usage_perc NaN").kv_usage is None
+
+
+def test_llama_cpp_counts_cached_prompt_tokens_apart() -> None:
+    assert read_gauges(LLAMACPP) == ServerGauges(
+        engine="llamacpp",
+        running=2,
+        waiting=5,
+        prompt_tokens=4140,
+        generated_tokens=690,
+        cached_tokens=3893,
+        looked_up_tokens=4140,
+        drafted_tokens=230,
+        accepted_tokens=142,
+        computed_tokens=247,
+    )
+
+
+def test_an_older_llama_cpp_leaves_all_prompt_tokens_unknown() -> None:
+    older = "llamacpp:prompt_tokens_total 6886\nllamacpp:kv_cache_usage_ratio 0.25\nllamacpp:requests_processing 0"
+    expected = ServerGauges(engine="llamacpp", running=0, kv_usage=0.25, computed_tokens=6886)
+    assert read_gauges(older) == expected
+
+
+def test_ollama_reports_its_loaded_models_and_nothing_else() -> None:
+    assert read_gauges(OLLAMA) == ServerGauges(
+        engine="ollama", loaded_models=2, model_bytes=7_191_830_464, model_gpu_bytes=5_933_539_264
+    )
+
+
+@pytest.mark.parametrize("page", ['{"models": []}', '{"models": null}'])
+def test_an_ollama_without_a_loaded_model(page: str) -> None:
+    expected = ServerGauges(engine="ollama", loaded_models=0, model_bytes=0, model_gpu_bytes=0)
+    assert read_gauges(page) == expected
+
+
+def test_one_unknown_size_makes_the_sum_unknown() -> None:
+    gauges = read_gauges('{"models": [{"name": "a", "size": 5, "size_vram": 0}, {"name": "b", "size": 7}]}')
+    assert (gauges.loaded_models, gauges.model_bytes, gauges.model_gpu_bytes) == (2, 12, None)
+
+
+@pytest.mark.parametrize("page", ["{", '{"error": "not found"}', '{"models": 3}', '{"models": [{"size": "5"}]}'])
+def test_json_of_something_else_is_refused(page: str) -> None:
+    with pytest.raises(UpstreamBroken, match="/api/ps"):
+        read_gauges(page)
 
 
 @pytest.mark.parametrize("page", ["", "go_goroutines 9", "<html>"])

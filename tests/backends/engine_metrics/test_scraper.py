@@ -61,6 +61,35 @@ async def test_a_failure_is_kept_with_its_reason(serve: Serve) -> None:
     assert "404" in found.failure
 
 
+async def test_an_unknown_page_was_reached_all_the_same(serve: Serve) -> None:
+    scraper = await serve(reply(b"go_goroutines 9\n"))
+    found = await scraper.scrape()
+    assert (found.gauges, found.is_reached) == (None, True)
+    assert "llama.cpp" in found.failure
+
+
+async def test_the_query_of_the_address_is_sent() -> None:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(reply(b"llamacpp:requests_processing 1\n"))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    scraper = Scraper(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics?model=a%2Fb")
+    assert (await scraper.scrape()).is_reached
+    assert asked == [b"GET /metrics?model=a%2Fb HTTP/1.1\r\n"]
+    await scraper.close()
+    server.close()
+
+
+@pytest.mark.parametrize("query", ["model=a b", "model=\r\nX: y", "model=é", "a#b"])
+def test_a_query_that_is_not_escaped_is_refused(query: str) -> None:
+    with pytest.raises(ConfigurationError, match="escaped"):
+        Scraper(f"http://127.0.0.1:9/metrics?{query}")
+
+
 async def test_nobody_there_is_a_reason_too() -> None:
     scraper = Scraper("http://127.0.0.1:9/metrics")
     found = await scraper.scrape()

@@ -7,7 +7,9 @@ import pytest
 
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
 from contracts.messages import MAX_BLOCKS
+from gateway.messages.errors import error_body
 from gateway.messages.reading import read_messages, read_prompt
+from gateway.messages.translation import translated
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 2000, "messages": [{"role": "user", "content": "a"}]}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -79,8 +81,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a tool's reference": (
         {"messages": says({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "tool_reference"}]})},
+        f"{AT}.content[0]",
+        "missing required field tool_name",
+    ),
+    "a search's result": (
+        {"messages": says({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "search_result"}]})},
         f"{AT}.content[0].type",
-        "is 'tool_reference', which is not taken; taken are text, image, document",
+        "is 'search_result', which is not taken; taken are text, image, document, tool_reference",
     ),
     "a user that calls": (
         {"messages": says({"type": "tool_use", "id": "a", "name": "f", "input": {}})},
@@ -163,7 +170,37 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "an empty stop": ({"stop_sequences": ["a", ""]}, "stop_sequences[1]", "is empty"),
     "a container": ({"container": "c"}, "container", "not offered"),
-    "edits of the context": ({"context_management": {"edits": []}}, "context_management", "not offered"),
+    "edits of the context": (
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        "context_management",
+        "not offered",
+    ),
+    "thinking that is cleared": (
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": {"type": "all"}}]}},
+        "context_management",
+        "not offered",
+    ),
+    "edits and more": (
+        {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}], "more": 1}},
+        "context_management",
+        "not offered",
+    ),
+    "deferred tools alone": (
+        {"tools": [{"name": "a", "input_schema": {}, "defer_loading": True}]},
+        "tools",
+        "at least one must be loaded",
+    ),
+    "a choice of a deferred tool": (
+        {
+            "tools": [
+                {"name": "a", "input_schema": {}, "defer_loading": True},
+                {"name": "b", "input_schema": {}},
+            ],
+            "tool_choice": {"type": "tool", "name": "a"},
+        },
+        "tool_choice.name",
+        "no tool has it",
+    ),
     "a compaction": ({"compaction": {"enabled": True}}, "compaction", "not offered"),
     "other models": ({"fallbacks": [{"model": "m"}]}, "fallbacks", "not offered"),
     "a thread": ({"thread": {"id": "t"}}, "thread", "not offered"),
@@ -213,6 +250,44 @@ def test_what_is_not_offered_is_refused_unless_it_says_nothing(name):
     assert read(**{name: None}).max_tokens
     with pytest.raises(InvalidRequest, match=f"{name} is not offered"):
         read(**{name: {"x": 1}})
+
+
+KEEPS_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
+
+
+@pytest.mark.parametrize("edits", [[], None, [KEEPS_ALL], [KEEPS_ALL] * 2])
+def test_context_management_that_keeps_all_changes_nothing(edits):
+    assert read(context_management={"edits": edits}) == read()
+    assert read(context_management={}) == read()
+
+
+def test_a_thread_is_refused_as_anthropics_sdks_expect_it():
+    with pytest.raises(InvalidRequest) as refused:
+        read(thread={"type": "create"})
+    told = json.loads(error_body(refused.value))["error"]["details"]
+    assert told == {"error_code": "thread_unsupported_request", "param": "thread", "unsupported": ["thread"]}
+
+
+@pytest.mark.parametrize(
+    ("referred", "loaded"), [((), ["find"]), (("b",), ["find", "b"]), (("a", "b"), ["find", "a", "b"])]
+)
+def test_a_deferred_tool_is_offered_once_it_was_referred_to(referred, loaded):
+    references = [{"type": "tool_reference", "tool_name": name} for name in referred]
+    schema = {"input_schema": {"type": "object"}}
+    chat = translated(
+        read(
+            tools=[{"name": "find", **schema}, *({"name": name, "defer_loading": True, **schema} for name in "ab")],
+            messages=[
+                {"role": "user", "content": "x"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "find", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": references}]},
+            ],
+        )
+    )
+    body = json.loads(chat.chat_body)
+    assert [tool["function"]["name"] for tool in body["tools"]] == loaded
+    said = json.dumps(body["messages"][-1]["content"])
+    assert all(f"the tool {name} can be called now" in said for name in referred)
 
 
 @pytest.mark.parametrize("inner", [1, 500])

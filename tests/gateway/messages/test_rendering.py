@@ -110,7 +110,7 @@ def test_a_stream_tells_what_a_whole_message_says():
     assert message == whole(*deltas)
     assert message["content"] == [
         {"type": "thinking", "thinking": "let me see", "signature": ""},
-        {"type": "text", "text": "I ask.", "citations": None},
+        {"type": "text", "text": "I ask."},
         {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}},
         {"type": "tool_use", "id": "b", "name": "news", "input": {}},
     ]
@@ -122,7 +122,7 @@ def test_a_stream_tells_what_a_whole_message_says():
 def test_thoughts_that_were_not_asked_for_are_not_shown():
     deltas = [says(reasoning="hm"), says("a"), END]
     for message in (put_together(streamed(*deltas, shows_thinking=False)), whole(*deltas, shows_thinking=False)):
-        assert message["content"] == [{"type": "text", "text": "a", "citations": None}]
+        assert message["content"] == [{"type": "text", "text": "a"}]
 
 
 def thoughts(*blocks: dict[str, Any], reasoning: str = "") -> Delta:
@@ -144,7 +144,7 @@ def test_thoughts_are_signed_where_their_maker_signs_them():
             {"type": "thinking", "thinking": "let me", "signature": "s1"},
             {"type": "redacted_thinking", "data": "secret"},
             {"type": "thinking", "thinking": "so", "signature": "s2"},
-            {"type": "text", "text": "Yes.", "citations": None},
+            {"type": "text", "text": "Yes."},
         ]
     assert [block["type"] for block in whole(*deltas, shows_thinking=False)["content"]] == ["text"]
 

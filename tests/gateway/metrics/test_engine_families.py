@@ -76,7 +76,8 @@ def test_an_engine_tells_of_its_queue_cache_and_sleep() -> None:
 
 def test_other_servers_are_shown_by_target_and_one_that_is_away_as_such() -> None:
     gauges = ServerGauges("sglang", running=2, waiting=0, waiting_by_reason={"capacity": 7}, is_asleep=False)
-    found = page(list(upstream_families({"t1": Scrape(gauges, ""), "t2": Scrape(None, "refused")})))
+    scrapes = {"t1": Scrape(gauges, "", True), "t2": Scrape(None, "refused"), "t3": Scrape(None, "unknown", True)}
+    found = page(list(upstream_families(scrapes)))
     where = {"target": "t1", "engine": "sglang"}
     assert found.value("tollkeeper_upstream_running", **where) == 2
     assert found.value("tollkeeper_upstream_waiting", **where) == 0
@@ -84,6 +85,10 @@ def test_other_servers_are_shown_by_target_and_one_that_is_away_as_such() -> Non
     assert found.value("tollkeeper_upstream_waiting_by_reason", reason="capacity", **where) == 7
     assert found.value("tollkeeper_upstream_metrics_reachable", target="t1") == 1
     assert found.value("tollkeeper_upstream_metrics_reachable", target="t2") == 0
+    assert found.value("tollkeeper_upstream_metrics_reachable", target="t3") == 1
+    assert found.value("tollkeeper_upstream_metrics_readable", target="t1") == 1
+    assert found.value("tollkeeper_upstream_metrics_readable", target="t3") == 0
+    assert {"target": "t2"} not in found.labels("tollkeeper_upstream_metrics_readable")
     assert "tollkeeper_upstream_kv_usage_ratio" not in found.metrics
 
 
@@ -142,6 +147,35 @@ async def test_targets_with_an_address_are_asked_as_the_configuration_changes(se
     now[0] = configured(b=None)
     await upstreams.look()
     assert upstreams.scrapes == {}
+
+
+async def test_pages_of_llama_cpp_and_ollama_read_over_http() -> None:
+    replies = {
+        "/metrics": b"llamacpp:requests_processing 2\nllamacpp:prompt_tokens_total 247\nllamacpp:requests_deferred 0\n",
+        "/api/ps": b'{"models":[{"name":"gemma3","size":6591830464,"size_vram":5333539264}]}',
+    }
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(replies[path]), replies[path]))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    now = configured(a=f"{origin}/metrics", b=f"{origin}/api/ps")
+    upstreams = UpstreamMetrics(lambda: now)
+    await upstreams.look()
+    found = page(list(upstream_families(upstreams.scrapes)))
+    server.close()
+    where = {"target": "a", "engine": "llamacpp"}
+    assert found.value("tollkeeper_upstream_running", **where) == 2
+    assert found.value("tollkeeper_upstream_waiting", **where) == 0
+    assert found.value("tollkeeper_upstream_computed_prompt_tokens_total", **where) == 247
+    where = {"target": "b", "engine": "ollama"}
+    assert found.value("tollkeeper_upstream_loaded_models", **where) == 1
+    assert found.value("tollkeeper_upstream_model_gpu_memory_bytes", **where) == 5_333_539_264
+    assert found.labels("tollkeeper_upstream_running") == [{"target": "a", "engine": "llamacpp"}]
+    assert "tollkeeper_upstream_prompt_tokens_total" not in found.metrics
 
 
 async def test_the_gateway_s_page_holds_them(gateway) -> None:

@@ -203,8 +203,87 @@ def test_allowed_tools_narrow_what_the_model_is_given():
     other = {**SUM, "name": "other"}
     allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "sum"}]}
     asked = read(tools=[SUM, other], tool_choice=allowed)
-    assert [tool.name for tool in asked.tools] == ["sum"] and asked.tool_choice == "required"
-    assert [tool.name for tool in asked.offered] == ["sum", "other"]
+    assert [tool.chat_name for tool in asked.tools] == ["sum"] and asked.tool_choice == "required"
+    assert [tool.chat_name for tool in asked.offered] == ["sum", "other"]
+
+
+SPACE = {"type": "namespace", "name": "agents", "description": "d", "tools": [SUM, {**SUM, "name": "stop"}]}
+
+
+def chat_body(asked):
+    return json.loads(chat_of(asked).chat_body)
+
+
+def test_functions_of_a_namespace_are_named_by_both_in_the_chat():
+    call = {"type": "function_call", "call_id": "c", "name": "stop", "namespace": "agents", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    asked = read(tools=[SUM, SPACE], input=[MESSAGE, call, output])
+    body = chat_body(asked)
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["sum", "agents__sum", "agents__stop"]
+    assert body["messages"][1]["tool_calls"][0]["function"]["name"] == "agents__stop"
+    assert [json.loads(bytes(shown))["type"] for shown in asked.shown_tools] == ["function", "namespace"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen"),
+    [
+        ({"type": "function", "name": "sum"}, "sum"),
+        ({"type": "function", "name": "sum", "namespace": "agents"}, "agents__sum"),
+    ],
+)
+def test_a_choice_names_the_namespace_too(choice, chosen):
+    asked = read(tools=[SUM, SPACE], tool_choice=choice)
+    assert asked.tool_choice == {"type": "function", "function": {"name": chosen}}
+    with pytest.raises(InvalidRequest, match="'stop', which is not among the tools"):
+        read(tools=[SUM, SPACE], tool_choice={"type": "function", "name": "stop"})
+
+
+@pytest.mark.parametrize(
+    ("space", "param", "said"),
+    [
+        ({"tools": []}, "tools[0].tools", "length >= 1"),
+        ({"name": "a b"}, "tools[0].name", "name"),
+        (
+            {"tools": [{"type": "custom", "name": "x"}]},
+            "tools[0].tools[0].type",
+            "of type 'custom', which is not offered",
+        ),
+        ({"tools": [{"type": "function"}]}, "tools[0].tools[0]", "missing required field name"),
+        ({"tools": [{**SUM, "name": "n" * 57}]}, "tools[0].tools[0].name", "has 57 characters, with its namespace 65"),
+        ({"tools": [SUM] * 129}, "tools[0].tools", "128"),
+    ],
+)
+def test_a_namespace_that_cannot_be_is_refused_by_name(space, param, said):
+    with pytest.raises(InvalidRequest) as refused:
+        read(tools=[{**SPACE, **space}])
+    assert refused.value.param == param and said in refused.value.message
+
+
+def test_functions_are_counted_with_those_of_namespaces():
+    space = {**SPACE, "tools": [{**SUM, "name": f"f{number}"} for number in range(127)]}
+    assert len(read(tools=[SUM, space]).offered) == 128
+    with pytest.raises(InvalidRequest, match="tools has 129 functions"):
+        read(tools=[SUM, {**SUM, "name": "g"}, space])
+    assert chat_body(read(tools=[{**SPACE, "tools": [{**SUM, "name": "n" * 56}]}]))["tools"]
+
+
+def test_a_search_of_a_cached_index_is_left_out_and_one_of_the_live_web_refused():
+    assert chat_body(read(tools=[SUM, {"type": "web_search", "external_web_access": False}])) == chat_body(
+        read(tools=[SUM])
+    )
+    for live in ({}, {"external_web_access": True}, {"external_web_access": None}):
+        with pytest.raises(InvalidRequest, match="'web_search', which is not offered"):
+            read(tools=[{"type": "web_search", **live}])
+
+
+@pytest.mark.parametrize("given", [{}, {"session_id": "s"}, None, "text"])
+def test_client_metadata_changes_nothing(given):
+    assert chat_body(read(client_metadata=given)) == chat_body(read())
+
+
+def test_a_field_that_nobody_knows_is_refused_beside_one_that_is_ignored():
+    with pytest.raises(InvalidRequest, match="unknown parameter: 'temprature'"):
+        read(client_metadata={}, temprature=1)
 
 
 words = st.sampled_from(

@@ -298,3 +298,31 @@ async def test_a_client_that_leaves_stops_the_server_and_keeps_nothing(gateway, 
     await eventually(lambda: not upstream.open)
     await eventually(gateway.requests)
     assert gateway.requests()[-1].outcome == "cancelled" and not gateway.gateway.kept.is_open
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_of_a_namespaces_function_names_both(gateway, upstream, stream):
+    function = {"name": "agents__stop", "arguments": "{}"}
+    if stream:
+        upstream.then(
+            upstream.streamed(
+                choice(upstream, calls({"id": "c", "function": function})), choice(upstream, {}, "tool_calls")
+            )
+        )
+    else:
+        message = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": function}]}
+        body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+        upstream.then(upstream.whole({**upstream.completion(), **body}))
+    stop = {"type": "function", "name": "stop", "parameters": {"type": "object"}}
+    space = {"type": "namespace", "name": "agents", "description": "d", "tools": [stop]}
+    if stream:
+        events = await streamed(gateway, tools=[space])
+        response = events[-1].response
+        added = next(event.item for event in events if event.type == "response.output_item.added")
+        assert (added.name, added.namespace) == ("stop", "agents")
+    else:
+        response = await ask(gateway, tools=[space])
+    [call] = response.output
+    assert (call.type, call.name, call.namespace) == ("function_call", "stop", "agents")
+    assert response.tools[0].type == "namespace" and response.tools[0].tools[0].name == "stop"
+    assert upstream.requests[0].json["tools"][0]["function"]["name"] == "agents__stop"

@@ -1,0 +1,32 @@
+"""An id on every answer, as SDKs and people report it: the header `x-request-id`."""
+
+import time
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from contracts.ids import uuid7
+
+HEADER: Final = "x-request-id"
+IN_SCOPE: Final = "tollkeeper.request_id"
+
+
+class RequestIds:
+    """ASGI middleware, the outermost: makes an id, and adds it to the answer's headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = str(uuid7(time.time_ns()))
+        scope[IN_SCOPE] = request_id
+
+        async def send_identified(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), request_id.encode())]}
+            await send(message)
+
+        await self.app(scope, receive, send_identified)

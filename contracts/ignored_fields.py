@@ -1,0 +1,54 @@
+"""Fields of requests that are accepted and ignored, because they change no answer: the one list of them.
+
+A field belongs here if a current client sends it without being asked to, and an answer with it is the answer without
+it: bookkeeping of the client, or a setting that asks for what is done anyway. Add it with the client that sends it,
+and to the table in docs/parameters.md.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+ApiName = Literal["messages", "responses"]
+
+_decode: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+def is_ignored(api: ApiName, name: str, value: bytes) -> bool:
+    """Return whether a field of a request's body changes no answer. `value` is its JSON."""
+    changes_nothing = IGNORED_FIELDS[api].get(name)
+    return changes_nothing is not None and changes_nothing(value)
+
+
+def without_ignored(api: ApiName, body: bytes) -> bytes:
+    """Return a body without the fields that are ignored. Raise msgspec.DecodeError if it is no JSON object."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    kept = {name: value for name, value in fields.items() if not is_ignored(api, name, bytes(value))}
+    return msgspec.json.encode(kept)
+
+
+def _always(value: bytes) -> bool:
+    return True
+
+
+def _keeps_all_context(value: bytes) -> bool:
+    """Return whether a `context_management` removes nothing: it has no edits, or only such as keep all thinking."""
+    try:
+        wanted = _decode.decode(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    edits = wanted.get("edits") or []
+    return wanted.keys() <= {"edits"} and isinstance(edits, list) and all(edit == _KEEP_ALL for edit in edits)
+
+
+_KEEP_ALL: Final = {"type": "clear_thinking_20251015", "keep": "all"}
+
+IGNORED_FIELDS: Final[Mapping[ApiName, Mapping[str, Callable[[bytes], bool]]]] = {
+    "messages": {
+        "context_management": _keeps_all_context,  # Claude Code
+    },
+    "responses": {
+        "client_metadata": _always,  # Codex: ids of its session, turn and installation
+    },
+}
