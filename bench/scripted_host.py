@@ -1,6 +1,7 @@
 """`python -m bench.scripted_host`: an engine host whose models play a script. Same settings as a real one.
 
-SCRIPT_STEP_SECONDS, SCRIPT_MAX_SEQUENCES and SCRIPT_TOKENS say how it plays; without them, as fast as it can.
+SCRIPT_STEP_SECONDS, SCRIPT_MAX_SEQUENCES, SCRIPT_TOKENS and SCRIPT_CONTEXT_TOKENS say how it plays; without them, as
+fast as it can.
 """
 
 import os
@@ -21,6 +22,7 @@ def main() -> int:
         step_seconds=float(os.environ.get("SCRIPT_STEP_SECONDS", "0")),
         max_sequences=int(os.environ.get("SCRIPT_MAX_SEQUENCES", "256")),
         tokens=int(os.environ.get("SCRIPT_TOKENS", "1")),
+        context_tokens=int(os.environ.get("SCRIPT_CONTEXT_TOKENS", str(1 << 20))),
     )
 
     def run(settings: EngineHostSettings) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from backends.channels.inward import read_networks
+from backends.llm.encoding_room import EncodingRoom
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
@@ -38,6 +39,7 @@ from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
+from gateway.large_bodies import LargeBodies
 from gateway.messages.count_tokens import CountTokens
 from gateway.messages.operation import MESSAGES
 from gateway.metrics.endpoint import MetricsEndpoint
@@ -69,6 +71,10 @@ from gateway.targets import TargetRegistry
 _log = logging.getLogger(__name__)
 
 _COLLECT_EVERY_OBJECTS: Final = 20_000  # more made than freed: a few hundred requests under way
+# Blocks of this size and more have pages of their own, which go back to the system when they are freed. By default
+# glibc keeps them once a larger one was freed: a gateway would stay as large as its largest request made it.
+_LARGE_BLOCK_BYTES: Final = 1 << 20
+_M_MMAP_THRESHOLD: Final = -3
 
 
 class Gateway:
@@ -109,7 +115,7 @@ class Gateway:
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
-        counting = CountTokens(stages.guard, stages.guide, self.targets, books.inputs)
+        counting = CountTokens(stages, books.inputs)
         self._endpoints = self._endpoints_for(operations, counting)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
@@ -125,7 +131,8 @@ class Gateway:
         engine_tls = client_tls(settings.engine_tls) if settings.engine_tls.paths else None
         mirror = CacheMirror()
         taking = Taking(name, self.engine_records, wants_kv=settings.kv_events, kv=mirror, tls=engine_tls)
-        self._engines = EngineHosts(taking)
+        self._encoding = EncodingRoom(settings.encoding_bounds)
+        self._engines = EngineHosts(taking, room=self._encoding)
         self._providers = ProviderHosts(settings.providers_address, name)
         self.targets = TargetRegistry(
             {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
@@ -182,6 +189,7 @@ class Gateway:
             ),
             rollouts=self.rollouts,
             guardrails=self.guardrails,
+            bodies=LargeBodies(self._encoding, settings.max_body_fields),
         )
 
     def _guardrail_means(self) -> Means:
@@ -385,7 +393,9 @@ def _spare_the_collector() -> None:
     """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)  # the pages that reading the configuration needed go back to the system
+        library = ctypes.CDLL(None)
+        library.malloc_trim(0)  # the pages that reading the configuration needed go back to the system
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY_OBJECTS, 20, 20)
 

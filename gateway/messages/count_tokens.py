@@ -13,13 +13,11 @@ from contracts.errors import UnsupportedParameter
 from contracts.records import CountMethod
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.exchange import Exchange
-from gateway.guard import Guard
 from gateway.messages.operation import MESSAGES
 from gateway.messages.translation import read_prompt_as_chat
 from gateway.reply import JSON
-from gateway.routes.guide import RouteGuide
 from gateway.routes.renaming import renamed
-from gateway.targets import TargetRegistry
+from gateway.stages import Stages
 
 PATH: Final = "/v1/messages/count_tokens"
 _NO_REQUEST: Final = UUID(int=0)
@@ -32,10 +30,11 @@ class CountTokens:
     endpoint: Endpoint = "messages"
     errors = MESSAGES.errors
 
-    def __init__(self, guard: Guard, guide: RouteGuide, targets: TargetRegistry, estimator: TokenEstimator) -> None:
-        self._guard = guard
-        self._guide = guide
-        self._targets = targets
+    def __init__(self, stages: Stages, estimator: TokenEstimator) -> None:
+        self._guard = stages.guard
+        self._guide = stages.guide
+        self._targets = stages.targets
+        self._bodies = stages.bodies
         self._estimator = estimator
 
     def methods(self, path: str) -> tuple[str, ...]:
@@ -44,7 +43,9 @@ class CountTokens:
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Count a prompt. Raises InvalidRequest, UnknownModel or PermissionDenied."""
-        request = read_prompt_as_chat(exchange.header(b"content-type"), exchange.body)
+        request = await self._bodies.read(
+            read_prompt_as_chat, exchange.header(b"content-type"), exchange.body, key.identity.tenant
+        )
         found = self._guard.find(key, request, self.endpoint, snapshot)
         if isinstance(found, ModelSpec):
             tokens, method = await self._count(request, found, snapshot.pools[found.pool], key)
