@@ -214,7 +214,7 @@ class Gateway:
             self.health,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
-            resources=(counting, ResponseResource(self._responses), *self.batches.resources),
+            resources=(counting, ResponseResource(self._responses, self._books.limiter), *self.batches.resources),
         )
 
     async def start(self) -> None:

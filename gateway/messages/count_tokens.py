@@ -24,8 +24,8 @@ _NO_REQUEST: Final = UUID(int=0)
 
 
 class CountTokens:
-    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is reserved,
-    charged or recorded."""
+    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is charged or
+    recorded; it is a request for the limits on requests and concurrency."""
 
     endpoint: Endpoint = "messages"
     errors = MESSAGES.errors
@@ -35,6 +35,7 @@ class CountTokens:
         self._guide = stages.guide
         self._targets = stages.targets
         self._bodies = stages.bodies
+        self._limiter = stages.limiter
         self._estimator = estimator
 
     def methods(self, path: str) -> tuple[str, ...]:
@@ -42,16 +43,18 @@ class CountTokens:
         return ("POST",) if path == PATH else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Count a prompt. Raises InvalidRequest, UnknownModel or PermissionDenied."""
+        """Count a prompt. Raises InvalidRequest, UnknownModel, PermissionDenied or LimitExceeded."""
         request = await self._bodies.read(
             read_prompt_as_chat, exchange.header(b"content-type"), exchange.body, key.identity.tenant
         )
         found = self._guard.find(key, request, self.endpoint, snapshot)
         if isinstance(found, ModelSpec):
-            tokens, method = await self._count(request, found, snapshot.pools[found.pool], key)
+            model, pool = found, snapshot.pools[found.pool]
         else:
             leg = self._guide.first_leg(found, snapshot)
-            tokens, method = await self._count(renamed(request, leg.model.id), leg.model, leg.pool, key)
+            request, model, pool = renamed(request, leg.model.id), leg.model, leg.pool
+        async with self._limiter.counting(key.identity, model.id, snapshot):
+            tokens, method = await self._count(request, model, pool, key)
         headers = ((b"x-tollkeeper-count-method", method.encode()),)
         exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
 
