@@ -12,6 +12,7 @@ from contracts.errors import InvalidRequest
 from contracts.wire import Grammar, ModelHello, Sampling
 
 _SMALLEST_TOP_P: Final = 1e-6
+_MOST_GRAMMAR: Final = 1 << 20  # characters: no engine takes more
 # What may stand in an object within a request. Obfuscation pads chunks of a provider's streams; ours have no padding.
 _WITHIN: Final = {
     "stream_options": frozenset({"include_usage", "include_obfuscation"}),
@@ -128,6 +129,13 @@ def grammar_of(request: GenerationRequest) -> Grammar | None:
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
         raise InvalidRequest(f"{names} each say what the output must match; give one of them", param=found[1][0])
+    if found and len(found[0][1].text) > _MOST_GRAMMAR:
+        raise InvalidRequest(
+            f"{found[0][0]} has {len(found[0][1].text)} characters, more than the {_MOST_GRAMMAR} that are possible; "
+            "make it smaller",
+            param=found[0][0].partition(".")[0],
+            code="invalid_grammar",
+        )
     return found[0][1] if found else None
 
 
