@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_PIPELINED: Final = 16
 _MOST_PIECES: Final = 1024
+_BIG_BYTES: Final = 32 * 1024  # in one piece: who sends such pieces has more of them
 LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
 _HEAD_SLACK_BYTES: Final = 64
@@ -88,6 +89,7 @@ class HttpConnection(Line):
         # flow
         self._deadline = self._loop.time() + limits.idle_seconds
         self._is_read_paused = False
+        self._has_breath = False  # reading rests until the next turn of the event loop
         self._is_write_paused = False
         self._pause: Callable[[], None] | None = None
         self._resume: Callable[[], None] | None = None
@@ -107,6 +109,8 @@ class HttpConnection(Line):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
+        if len(data) > _BIG_BYTES:
+            self._take_breath()
         self._fed = b""
         if not self._is_reading:
             if self._current is None and self._take_like_last(data):
@@ -381,7 +385,8 @@ class HttpConnection(Line):
             self._loop.call_soon(self._answer_next)
         elif self._is_read_paused and self._transport is not None:
             self._is_read_paused = False
-            self._transport.resume_reading()
+            if not self._has_breath:
+                self._transport.resume_reading()
 
     def _answer_next(self) -> None:
         if not self._waiting or self._current is not None or self._is_write_paused:
@@ -397,6 +402,18 @@ class HttpConnection(Line):
     def _is_answering(self, exchange: Exchange) -> bool:
         """Say whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
         return self._current is exchange
+
+    def _take_breath(self) -> None:
+        """Read on in the next turn of the event loop: a large body would else be read before others have theirs."""
+        if not self._has_breath and self._transport is not None and not self._transport.is_closing():
+            self._has_breath = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._breathe)
+
+    def _breathe(self) -> None:
+        self._has_breath = False
+        if not self._is_read_paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _hold_body(self, arriving: int) -> None:
         """Count what this connection holds of large bodies: of one that is arriving, and of requests not answered."""
