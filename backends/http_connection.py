@@ -19,6 +19,9 @@ from contracts.errors import UpstreamBroken, UpstreamTimeout
 _STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
 _SMALL_BYTES: Final = 4096  # are copied to stand behind their head: sending two pieces takes more
+_PORTION_BYTES: Final = 32 * 1024  # that are taken in one turn of the event loop; from TLS a little less comes at once
+_MAX_REPLY_BYTES: Final = 1 << 30  # in big pieces: far more than any answer has
+_MAX_IDLE_BYTES: Final = 16 << 20  # in big pieces, without getting the reply on
 _MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
 
 
@@ -87,6 +90,10 @@ class Connection:
         self._has_body = False
         self._keep = False
         self._is_paused = False
+        self._unread = b""  # the rest of what came in a big piece
+        self._has_breath = False  # reading rests until the next turn of the event loop
+        self._taken_bytes = 0  # of this reply, in big pieces
+        self._idle_bytes = 0  # of these, since the reply last got on
         self.is_closing = False  # as far as is known: a connection that breaks tells of it in the next turn
 
     # asyncio's side
@@ -95,10 +102,46 @@ class Connection:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= _PORTION_BYTES and not self._unread:
+            self._receive(data)
+            return
+        self._unread += data
+        if not self._has_breath:
+            self._take_portion()
+
+    def _take_portion(self) -> None:
+        """Take some of what has come in big pieces; the rest, and more, in the next turns of the event loop.
+
+        A server that sends without a break would else be read, and its pieces be taken, before others have theirs.
+        """
+        transport = self.transport
+        portion, self._unread = self._unread[:_PORTION_BYTES], self._unread[_PORTION_BYTES:]
+        self._taken_bytes += len(portion)
+        self._idle_bytes += len(portion)
+        if self._is_awaited and (self._taken_bytes > _MAX_REPLY_BYTES or self._idle_bytes > _MAX_IDLE_BYTES):
+            self._fail(_flood(_MAX_REPLY_BYTES if self._taken_bytes > _MAX_REPLY_BYTES else _MAX_IDLE_BYTES))
+            return
+        if transport is not None and not transport.is_closing():
+            self._has_breath = True
+            transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._breathe)
+        self._receive(portion)
+
+    def _breathe(self) -> None:
+        self._has_breath = False
+        if self._is_paused or self.transport is None or self.transport.is_closing():
+            return
+        if self._unread:
+            self._take_portion()
+        else:
+            self.transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
         chunks = self._chunks
         if chunks is not None:
             try:
                 if chunks.take(data):
+                    self._idle_bytes = 0
                     self.deadline = self._time() + self._between
                     return
                 rest = _rest_of(data, chunks)
@@ -106,6 +149,7 @@ class Connection:
                 self._fail(error)
                 return
             if len(rest) != len(data):
+                self._idle_bytes = 0
                 self.deadline = self._time() + self._between
             if not rest:
                 return
@@ -155,6 +199,10 @@ class Connection:
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        while self._unread and self._is_awaited:
+            portion, self._unread = self._unread[:_PORTION_BYTES], self._unread[_PORTION_BYTES:]
+            self._receive(portion)
+        self._unread = b""
         self.is_closing = True
         self.pool.forget(self)
         was_awaited, self._is_awaited = self._is_awaited, False
@@ -202,6 +250,7 @@ class Connection:
         assert self.receiver is not None
         if self.receiver.on_body(data) is not False:
             self._has_body = True
+            self._idle_bytes = 0
             self.deadline = self._time() + self._between
 
     def on_chunk_header(self) -> None:
@@ -231,7 +280,7 @@ class Connection:
         now = self._time()
         self.receiver, self._asker = receiver, asker
         self._is_awaited = True
-        self._head_bytes = 0
+        self._head_bytes = self._taken_bytes = self._idle_bytes = 0
         self._has_head = self._has_body = self._keep = self._is_complete = self._has_ended_well = False
         self.deadline = now + self._first_byte
         self.expires = now + self._total
@@ -247,7 +296,7 @@ class Connection:
         self._is_awaited = False
         if self._is_paused:
             self.resume()
-        if self._has_ended_well and self._keep and not self.is_closing:
+        if self._has_ended_well and self._keep and not self.is_closing and not self._unread:
             self.pool.keep(self)
         else:
             self.pool.forget(self)
@@ -269,7 +318,8 @@ class Connection:
         if self._is_paused and self.transport is not None and not self.transport.is_closing():
             self._is_paused = False
             self.deadline = self._time() + self._between
-            self.transport.resume_reading()
+            if not self._has_breath:
+                self._breathe()
 
     def expire(self, now: float) -> None:
         """End the exchange where one of its deadlines has passed."""
@@ -338,6 +388,11 @@ def _fault_of(raised: BaseException | None) -> Exception:
 
 def _size_of(headers: Mapping[bytes, bytes]) -> int:
     return sum(len(name) + len(value) for name, value in headers.items())
+
+
+def _flood(limit: int) -> UpstreamBroken:
+    what = "in one reply" if limit == _MAX_REPLY_BYTES else "that do not get its reply on"
+    return UpstreamBroken(f"the target sent more than {limit} bytes {what}")
 
 
 def _too_long_a_head() -> UpstreamBroken:

@@ -19,7 +19,7 @@ _LEARNED_AT_ONCE: Final = 8  # of these: a seventh of what it takes to encode 1 
 _COST_OF_A_WORD: Final = 2  # encoded alone, against one within a text
 _NONE: Final[list[int]] = []
 # A space after one of these begins a new piece. What counts as a space differs from library to library; these never do.
-_AT_SPACES: Final = re.compile(r"(?<=[!-~\w]) ")
+AT_SPACES: Final = re.compile(r"(?<=[!-~\w]) ")
 _DIGIT: Final = re.compile(r"\d")
 
 # How GPT-2 ("ByteLevel", by itself), Llama 3, Qwen 2 and gpt-oss cut a text into pieces. In none of them can a piece go
@@ -154,7 +154,7 @@ class KnownWords:
         if self._is_mostly_new(words, missing):
             return self._encode_whole(text, words, missing)
         if not all([_ends_a_piece(words[place]) for place in missing if place + 1 < len(words)]):
-            words = _AT_SPACES.split(text)
+            words = AT_SPACES.split(text)
             found = self._look_up(words)
             missing = _places_missing(found)
             if self._is_mostly_new(words, missing):
@@ -231,7 +231,7 @@ def _places_missing(found: list[list[int]]) -> list[int]:
 
 
 def _ends_a_piece(word: str) -> bool:
-    """Say whether a space that follows is sure to begin a new piece, as in `_AT_SPACES`."""
+    """Say whether a space that follows is sure to begin a new piece, as in `AT_SPACES`."""
     last = word[-1:]
     return "!" <= last <= "~" or last.isalnum()
 

@@ -26,6 +26,7 @@ class Script:
     step_seconds: float = 0.0
     max_sequences: int = 256
     tokens: int = 1
+    context_tokens: int = _CONTEXT_TOKENS
     block_step: threading.Event | None = None  # while it is clear, a step does not end
     is_busy: bool = False  # a step computes for its seconds, as a prefill does, and does not sleep
     break_step: threading.Event | None = None  # once it is set, a step raises
@@ -118,7 +119,7 @@ class ScriptedEngine:
             chat_template=self.files.chat_template,
             special_tokens=self.files.special_tokens,
             eos_token_ids=list(self.files.eos_token_ids),
-            context_tokens=_CONTEXT_TOKENS,
+            context_tokens=self.script.context_tokens,
             vocabulary=_CONTEXT_TOKENS,
             adapters=self.adapters,
         )

@@ -1,7 +1,7 @@
 """`python -m bench.scripted_host`: an engine host whose models play a script. Same settings as a real one.
 
-SCRIPT_STEP_SECONDS, SCRIPT_MAX_SEQUENCES and SCRIPT_TOKENS say how it plays; without them, as fast as it can.
-SCRIPT_BUSY=1: its steps compute instead of sleeping.
+SCRIPT_STEP_SECONDS, SCRIPT_MAX_SEQUENCES, SCRIPT_TOKENS and SCRIPT_CONTEXT_TOKENS say how it plays; without them, as
+fast as it can. SCRIPT_BUSY=1: its steps compute instead of sleeping.
 """
 
 import os
@@ -23,6 +23,7 @@ def main() -> int:
         max_sequences=int(os.environ.get("SCRIPT_MAX_SEQUENCES", "256")),
         tokens=int(os.environ.get("SCRIPT_TOKENS", "1")),
         is_busy=os.environ.get("SCRIPT_BUSY", "") == "1",
+        context_tokens=int(os.environ.get("SCRIPT_CONTEXT_TOKENS", str(1 << 20))),
     )
 
     def run(settings: EngineHostSettings) -> None:

@@ -112,6 +112,12 @@ class BodyTooLarge(InvalidRequest):
     status = 413
 
 
+class BodyTooComplex(InvalidRequest):
+    """The body holds more JSON values than one request may have."""
+
+    code = "body_too_complex"
+
+
 class HeadersTooLarge(InvalidRequest):
     """The request line and headers exceed the configured limit."""
 

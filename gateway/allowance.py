@@ -172,6 +172,7 @@ class Allowance:
     def close(self) -> None:
         """Stop asking: the answer has ended."""
         self._has_ended = True
+        self._on_answer = None  # it leads to the reply, which leads here
         self.next_at = 0 if self.is_over else NEVER
         if self._asking is not None:
             self._asking.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import signal
@@ -13,6 +14,7 @@ from typing import Final
 
 from backends.channels.inward import read_networks
 from backends.disk_room import WatchedDisk
+from backends.llm.encoding_room import EncodingRoom
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
@@ -47,6 +49,7 @@ from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
+from gateway.large_bodies import LargeBodies
 from gateway.messages.count_tokens import CountTokens
 from gateway.messages.operation import MESSAGES
 from gateway.metrics.endpoint import MetricsEndpoint
@@ -80,6 +83,10 @@ _log = logging.getLogger(__name__)
 
 _THREADS: Final = 32
 _COLLECT_EVERY_OBJECTS: Final = 20_000  # more made than freed: a few hundred requests under way
+# Blocks of this size and more have pages of their own, which go back to the system when they are freed. By default
+# glibc keeps them once a larger one was freed: a gateway would stay as large as its largest request made it.
+_LARGE_BLOCK_BYTES: Final = 1 << 20
+_M_MMAP_THRESHOLD: Final = -3
 
 
 class Gateway:
@@ -120,7 +127,7 @@ class Gateway:
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
-        counting = CountTokens(stages.guard, stages.guide, self.targets, books.inputs)
+        counting = CountTokens(stages, books.inputs)
         self._endpoints = self._endpoints_for(operations, counting)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
@@ -138,7 +145,8 @@ class Gateway:
         mirror = CacheMirror()
         hung_seconds = settings.engine_hung_restart_seconds
         taking = Taking(name, self.engine_records, settings.kv_events, mirror, engine_tls, hung_seconds)
-        self._engines = EngineHosts(taking)
+        self._encoding = EncodingRoom(settings.encoding_bounds)
+        self._engines = EngineHosts(taking, room=self._encoding)
         self._providers = ProviderHosts(settings.providers_address, name, hung_seconds)
         self.targets = TargetRegistry(
             {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
@@ -195,6 +203,7 @@ class Gateway:
             ),
             rollouts=self.rollouts,
             guardrails=self.guardrails,
+            bodies=LargeBodies(self._encoding, settings.max_body_fields),
         )
 
     def _guardrail_means(self) -> Means:
@@ -219,7 +228,7 @@ class Gateway:
             self.health,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
-            resources=(counting, ResponseResource(self._responses), *self.batches.resources),
+            resources=(counting, ResponseResource(self._responses, self._books.limiter), *self.batches.resources),
         )
 
     async def start(self) -> None:
@@ -401,6 +410,8 @@ def _spare_the_collector() -> None:
     through all requests under way every 700 objects, and through the configuration every now and then, for nothing.
     """
     gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
     gc.freeze()
     gc.set_threshold(_COLLECT_EVERY_OBJECTS, 20, 20)
 

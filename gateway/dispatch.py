@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from backends.llm.base import ModelCall, SentAhead
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from contracts.chat import GenerationRequest
 from contracts.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.errors import ClientGone, ContentFiltered, GatewayFault, InvalidUsage, MalformedBody, TollkeeperError
@@ -292,7 +293,15 @@ class Dispatcher:
         if says_more:
             life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
             life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
-        request = life.request = exchange.read or operation.read(exchange.header(b"content-type"), exchange.body)
+        request = exchange.read
+        if request is None:
+            content_type = exchange.header(b"content-type")
+            if len(exchange.body) <= LARGE_BODY_BYTES:
+                request = operation.read(content_type, exchange.body)
+            else:
+                bodies = self._stages.bodies
+                request = await bodies.read(operation.read, content_type, exchange.body, life.who.tenant)
+        life.request = request
         life.requested_model = request.model
         if operation.resolve is not None:
             self._stages.guard.find(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
@@ -481,4 +490,8 @@ class Dispatcher:
             passage.reply.conclude()
         if passage.visit is not None:
             self._stages.answers.end(life, passage.reply, passage.visit, passage.grant)
-        passage.reply = passage.allowance = None  # they lead back here, and would wait for the cycle collector
+        # They lead back here, and would wait for the cycle collector, with all of the request's body.
+        passage.reply = passage.allowance = None
+        for error in (life.error, *[attempt.error for attempt in life.attempts]):
+            if error is not None:
+                error.__traceback__ = None

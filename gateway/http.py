@@ -13,6 +13,7 @@ from typing import Final, cast
 import httptools
 
 from backends.http_head import LastHead
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from contracts.errors import (
     AmbiguousFraming,
     HeadersTooLarge,
@@ -38,6 +39,8 @@ from gateway.rendering import OPENAI_ERRORS, ErrorShape
 _log = logging.getLogger(__name__)
 
 _MAX_PIPELINED: Final = 16
+_MOST_PIECES: Final = 1024
+_BIG_BYTES: Final = 32 * 1024  # in one piece: who sends such pieces has more of them
 LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
 _HEAD_SLACK_BYTES: Final = 64
@@ -65,6 +68,7 @@ class HttpConnection(Line):
         self._limits = limits
         self._max_header_bytes, self._max_headers = limits.header_bytes, limits.header_count
         self._max_body_bytes = limits.body_bytes
+        self._held = 0  # bytes of large bodies, of those counted in `limits.buffered`
         self._shape_at = shape_at
         self._handle = handle
         self._connections = connections
@@ -84,6 +88,7 @@ class HttpConnection(Line):
         self._in_head = False
         self._in_body = False
         self._pieces: list[bytes] = []
+        self._blocks: list[bytes] = []  # of many pieces each, before the others
         self._body_size = 0
         self._refusal: TollkeeperError | None = None
         # the requests being answered
@@ -94,6 +99,7 @@ class HttpConnection(Line):
         # flow
         self._deadline = self._loop.time() + limits.idle_seconds
         self._is_read_paused = False
+        self._has_breath = False  # reading rests until the next turn of the event loop
         self._is_write_paused = False
         self._pause: Callable[[], None] | None = None
         self._resume: Callable[[], None] | None = None
@@ -113,6 +119,8 @@ class HttpConnection(Line):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
+        if len(data) > _BIG_BYTES:
+            self._take_breath()
         self._fed = b""
         if not self._is_reading:
             if self._current is None and self._take_like_last(data):
@@ -138,6 +146,10 @@ class HttpConnection(Line):
         self._connections.discard(self)
         self._is_closing = True
         self._waiting.clear()
+        self._pieces, self._blocks = [], []
+        self._body_size = 0
+        if self._held and self._current is None:
+            self._hold_body(0)
         if self._current is not None:
             self._current.is_gone = True
         self._wake_drain()
@@ -169,6 +181,7 @@ class HttpConnection(Line):
         self._header_count = 0
         self._header_size = 0
         self._pieces = []
+        self._blocks = []
         self._body_size = 0
         self._in_head = True
 
@@ -221,7 +234,13 @@ class HttpConnection(Line):
         self._body_size += len(data)
         if self._body_size > self._max_body_bytes:
             self._stop_parsing(self._limits.body_too_large(self._body_size))
-        self._pieces.append(data)
+        elif self._body_size > LARGE_BODY_BYTES:
+            self._hold_body(self._body_size)
+        pieces = self._pieces
+        pieces.append(data)
+        if len(pieces) >= _MOST_PIECES:  # of a chunk or two bytes each they would take many times their length
+            self._blocks.append(b"".join(pieces))
+            pieces.clear()
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -235,8 +254,11 @@ class HttpConnection(Line):
             headers=self._headers,
             keep_alive=self._parser.should_keep_alive(),
         )
-        pieces = self._pieces
+        pieces, blocks = self._pieces, self._blocks
+        if blocks:
+            pieces, self._blocks = blocks + pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
         self._like_last = head if self._fed and self._last_head.learn(self._fed) else None
         self._take(head, body)
 
@@ -279,6 +301,8 @@ class HttpConnection(Line):
     def finished(self, *, keep_alive: bool) -> None:
         """Take the connection back after an answer."""
         self._current = self._task = self._pause = self._resume = None
+        if self._held:
+            self._hold_body(self._body_size if self._in_body else 0)
         if self._transport is None or self._transport.is_closing():
             return
         if self._is_write_paused:
@@ -371,7 +395,8 @@ class HttpConnection(Line):
             self._loop.call_soon(self._answer_next)
         elif self._is_read_paused and self._transport is not None:
             self._is_read_paused = False
-            self._transport.resume_reading()
+            if not self._has_breath:
+                self._transport.resume_reading()
 
     def _answer_next(self) -> None:
         if not self._waiting or self._current is not None or self._is_write_paused:
@@ -388,6 +413,32 @@ class HttpConnection(Line):
         """Say whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
         return self._current is exchange
 
+    def _take_breath(self) -> None:
+        """Read on in the next turn of the event loop: a large body would else be read before others have theirs."""
+        if not self._has_breath and self._transport is not None and not self._transport.is_closing():
+            self._has_breath = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._breathe)
+
+    def _breathe(self) -> None:
+        self._has_breath = False
+        if not self._is_read_paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _hold_body(self, arriving: int) -> None:
+        """Count what this connection holds of large bodies: of one that is arriving, and of requests not answered."""
+        held = arriving if arriving > LARGE_BODY_BYTES else 0
+        for exchange in self._waiting:
+            if len(exchange.body) > LARGE_BODY_BYTES:
+                held += len(exchange.body)
+        if self._current is not None and len(self._current.body) > LARGE_BODY_BYTES:
+            held += len(self._current.body)
+        buffered = self._limits.buffered
+        buffered.size += held - self._held
+        self._held = held
+        if arriving and buffered.size > self._limits.buffered_bytes:
+            self._stop_parsing(self._limits.no_room())
+
     def _stop_parsing(self, refusal: TollkeeperError) -> None:
         self._refusal = refusal
         raise refusal  # out of the parser's callback; it comes back as HttpParserError in data_received
@@ -400,6 +451,9 @@ class HttpConnection(Line):
         """
         self._refusal = None
         self._is_closing = True
+        self._pieces, self._blocks = [], []
+        if self._held:
+            self._hold_body(0)
         if self._transport is None or self._transport.is_closing():
             return
         if self._current is not None:

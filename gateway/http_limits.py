@@ -1,9 +1,9 @@
 """What one client connection may ask of the data plane."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.errors import BodyTooLarge, HeadersTooLarge
+from contracts.errors import BodyTooLarge, HeadersTooLarge, Unavailable
 
 # Headers whose repetition would let two readers of one request see different requests.
 ONLY_ONCE: Final = {
@@ -14,6 +14,15 @@ ONLY_ONCE: Final = {
     b"content-type": "Content-Type",
     b"transfer-encoding": "Transfer-Encoding",
 }
+
+
+class Buffered:
+    """How many bytes of large bodies all connections hold, from their arrival to the end of their answers."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +37,21 @@ class HttpLimits:
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
     connections: int = 10_000
+    buffered_bytes: int = 1 << 30  # of large bodies, of all connections
+    buffered: Buffered = field(default_factory=Buffered, compare=False)
 
     def headers_too_large(self) -> HeadersTooLarge:
         """Give the error for a head above `header_bytes`."""
         return HeadersTooLarge(f"the request line and headers exceed {self.header_bytes} bytes")
+
+    def no_room(self) -> Unavailable:
+        """Return the error for a large body that the bodies of other requests leave no room for."""
+        return Unavailable(
+            f"the gateway holds {self.buffered.size} bytes of large request bodies; the limit is "
+            f"{self.buffered_bytes}, which TOLLKEEPER_MAX_BUFFERED_BYTES sets; send the request again later",
+            code="overloaded",
+            retry_after_seconds=1.0,
+        )
 
     def body_too_large(self, size: int) -> BodyTooLarge:
         """Give the error for a body of this many bytes, or more."""

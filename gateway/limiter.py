@@ -6,12 +6,14 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from contracts.chat import GenerationRequest
-from contracts.configuration import ModelSpec
+from contracts.configuration import ModelSpec, Snapshot
 from contracts.errors import (
     ClientGone,
     CountersUnavailable,
@@ -20,6 +22,7 @@ from contracts.errors import (
     Shutdown,
     TollkeeperError,
 )
+from contracts.identity import Identity
 from contracts.service_tiers import BATCH, UNDECIDED
 from gateway.allowance import NEVER, Allowance
 from gateway.charging import used_by
@@ -49,6 +52,10 @@ _PLACES_OF_UNSAID: Final = 8
 _MAX_TRIES: Final = 4  # others may take what was found in the meantime
 
 _UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
+_SHORT_BYTES: Final = 4096  # of a body whose prompt is counted within a millisecond
+_ASKED: Final = (REQUESTS, CONCURRENCY)  # what can be taken before a prompt is counted
+_ONE_REQUEST: Final[Amounts] = (1, 0, 0, 0, 0, 0, 0)
+_NO_REQUEST: Final = UUID(int=0)
 
 CountInput = Callable[[], Awaitable[int | None]]
 
@@ -95,8 +102,9 @@ class Limiter:
             tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
             # A flood that no counter has room for is not tokenized.
             if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
-                exact = await count_input()
+                exact = await self._count(life, lines, count_input, retries)
                 tokens_in = tokens_in if exact is None else exact
+                now_ns = self._clock.wall_ns()
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
             lines = _without_money(lines, model.id, life.asked_tier)
@@ -121,6 +129,47 @@ class Limiter:
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
+
+    @asynccontextmanager
+    async def counting(self, who: Identity, model: str, snapshot: Snapshot) -> AsyncIterator[None]:
+        """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
+
+        `model` is the model's id; empty: it is about none. Raises LimitExceeded or CountersUnavailable.
+        """
+        plan = self.plans.plan_for(who, model, snapshot)
+        lines = plan.lines_for(self.store, who, model, "").only(_ASKED)
+        if not lines.all:
+            yield
+            return
+        now_ns = self._clock.wall_ns()
+        asking = Life(id=_NO_REQUEST, started_at_ns=now_ns, began_ns=0, snapshot=snapshot, who=who)
+        held = await self._ask(asking, lines, None)
+        try:
+            yield
+        finally:
+            held.settle(_ONE_REQUEST, self._clock.wall_ns())
+
+    async def _count(self, life: Life, lines: Lines, count_input: CountInput, retries: int | None) -> int | None:
+        """Count a prompt's tokens. That of a long one is work, and so only begins if the limits allow a request."""
+        asked = lines.only(_ASKED)
+        if len(life.body) <= _SHORT_BYTES or not asked.all:
+            return await count_input()
+        held = await self._ask(life, asked, retries)
+        used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
+        try:
+            count = await count_input()
+            used = NOTHING  # all is taken together now
+            return count
+        finally:
+            held.settle(used, self._clock.wall_ns())
+
+    async def _ask(self, life: Life, lines: Lines, retries: int | None) -> Reservation:
+        """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
+        now_ns = self._clock.wall_ns()
+        portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else life.who.key_id)
+        if portion is not None:
+            return Reservation(lines, [portion])
+        return (await self._take_slowly(life, lines, FREE, 0, 0, retries)).reservation
 
     async def reserve_cost(self, life: Life, pico_usd: int | None, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.

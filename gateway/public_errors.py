@@ -45,6 +45,7 @@ _ADDRESS: Final = re.compile(
 _PATH: Final = re.compile(r"(?<![\w/.])/(?:[\w.@+-]+/)+[\w.@+-]*")
 _TARGET: Final = re.compile(r"\btarget '[^']*'(?: of pool '[^']*')?")
 _LIBRARY: Final = re.compile(r"\blitellm\.\w+: |\b\w+Exception - ")
+_SEARCHED_BYTES: Final = 1 << 20  # of a request's body
 _LEAST_NAME: Final = 3  # characters of a deployment's name that is looked for
 _LONGEST_MODEL: Final = 80
 
@@ -88,6 +89,7 @@ def _message(error: TollkeeperError, model: str, request_id: str, body: bytes, t
 def _without_places(message: str, model: str, body: bytes, targets: tuple[TargetSpec, ...]) -> str:
     """Return a message without what says where a model is served, and as what."""
     message = _LIBRARY.sub("", message)
+    body = body[:_SEARCHED_BYTES]
     for target in targets:
         # LiteLLM's name has the provider before it: what follows is the deployment.
         for name in (target.model, target.model.partition("/")[2]):

@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.llm.encoding_room import RoomBounds
 from backends.record_key import RecordKey, record_key
 from backends.tls import TlsFiles
 from contracts.configuration import control_database_url
@@ -103,6 +104,11 @@ class GatewaySettings(BaseSettings):
     max_header_bytes: int = Field(default=32 * 1024, ge=1024)
     max_header_count: int = Field(default=100, ge=8)
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
+    max_body_fields: int = Field(default=100_000, ge=1000)  # objects, lists and fields of a body over 256 KiB
+    max_buffered_bytes: int = Field(default=1 << 30, ge=1 << 20)  # of bodies over 256 KiB, of all connections
+    encoding_max_bytes: int = Field(default=32 << 20, ge=1 << 20)  # of such bodies, parsed and encoded at once
+    encoding_tenant_max_bytes: int = Field(default=16 << 20, ge=1 << 20)  # of one tenant
+    encoding_wait_seconds: float = Field(default=10.0, gt=0)  # for room to be encoded in
     head_seconds: float = Field(default=10.0, gt=0)
     body_seconds: float = Field(default=60.0, gt=0)
     idle_seconds: float = Field(default=75.0, gt=0)
@@ -210,12 +216,18 @@ class GatewaySettings(BaseSettings):
         return TlsFiles(self.engine_client_certificate, self.engine_client_key, self.engine_client_ca)
 
     @property
+    def encoding_bounds(self) -> RoomBounds:
+        """Return how many bytes of large bodies are parsed and encoded at once."""
+        return RoomBounds(self.encoding_max_bytes, self.encoding_tenant_max_bytes, self.encoding_wait_seconds)
+
+    @property
     def http_limits(self) -> HttpLimits:
         """Give the limits of one connection."""
         return HttpLimits(
             header_bytes=self.max_header_bytes,
             header_count=self.max_header_count,
             body_bytes=self.max_body_bytes,
+            buffered_bytes=self.max_buffered_bytes,
             head_seconds=self.head_seconds,
             body_seconds=self.body_seconds,
             idle_seconds=self.idle_seconds,

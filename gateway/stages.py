@@ -15,6 +15,7 @@ from gateway.grant import Grant
 from gateway.guard import Guard
 from gateway.guardrails.guardrails import Guardrails
 from gateway.identity.authentication import Authenticator
+from gateway.large_bodies import LargeBodies
 from gateway.limiter import Limiter
 from gateway.recorder import Recorder
 from gateway.reply import Reply
@@ -46,6 +47,7 @@ class Stages:
     guide: RouteGuide
     rollouts: Rollouts
     guardrails: Guardrails
+    bodies: LargeBodies
 
 
 @dataclass(slots=True)

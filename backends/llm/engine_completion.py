@@ -34,7 +34,7 @@ async def prompts_of(
         raise unsupported(request.model, "suffix")
     if model.kind != "generate":
         raise InvalidRequest(f"the model {request.model!r} embeds; it does not complete", param="model")
-    all_ids = await encode_entries(request.prompts, form)
+    all_ids = await encode_entries(request.prompts, "prompt", model, request.model, form)
     grammar, stops = grammar_of(request), stops_of(request)
     prompts: list[Prompt] = []
     for place, ids in enumerate(all_ids):

@@ -1,5 +1,6 @@
 """All engine hosts of one gateway: a connection each, shared by the targets that name the same URL."""
 
+from backends.llm.encoding_room import EncodingRoom
 from backends.llm.engine_address import EngineAddress
 from backends.llm.engine_formats import EngineFormats, format_key
 from backends.llm.engine_host import ENGINE_WORDS, EngineHost, HostStatus, HostWords, Taking
@@ -11,8 +12,11 @@ from contracts.wire import Hello, ModelHello
 class EngineHosts:
     """Hands out hosts and takes them back."""
 
-    def __init__(self, taking: Taking | None = None, words: HostWords = ENGINE_WORDS) -> None:
+    def __init__(
+        self, taking: Taking | None = None, words: HostWords = ENGINE_WORDS, room: EncodingRoom | None = None
+    ) -> None:
         self._words = words
+        self.encoding = room or EncodingRoom()  # where prompts are encoded
         self.formats = EngineFormats()
         self._taking = taking or Taking()
         self._hosts: dict[str, EngineHost] = {}

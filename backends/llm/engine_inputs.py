@@ -1,7 +1,7 @@
 """What an application wants embedded, as token ids. What cannot be honoured is refused by name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,20 +32,41 @@ class Inputs:
         return sum(map(len, self.token_ids))
 
 
-async def encode_entries(entries: Sequence[str | list[int]], form: "PromptFormat") -> list[list[int]]:
-    """Encode the texts among the entries, each with the special tokens the model frames it with."""
+async def encode_entries(
+    entries: Sequence[str | list[int]], field: str, model: ModelHello, name: str, form: "PromptFormat"
+) -> list[list[int]]:
+    """Encode the texts among the entries, each with the special tokens the model frames it with.
+
+    `field` is where they stand, `name` the application's for the model. Raises InvalidRequest on a text that is
+    certain not to fit into the model's context, before that is encoded.
+    """
     texts = [one for one in entries if isinstance(one, str)]
     if sum(map(len, texts)) <= LONG_CHARACTERS:
         encoded = iter(form.encode_inputs(texts))
     else:
+        places = [f"{field}[{place}]" if len(entries) > 1 else field for place, _ in enumerate(entries)]
+        await asyncio.to_thread(refuse_too_long, zip(places, entries, strict=True), model, name, form)
         encoded = iter(await asyncio.to_thread(form.encode_inputs, texts))
     return [next(encoded) if isinstance(one, str) else one for one in entries]
+
+
+def refuse_too_long(
+    entries: Iterable[tuple[str, str | list[int]]], model: ModelHello, name: str, form: "PromptFormat"
+) -> None:
+    """Refuse a text that is certain not to fit into the model's context. Raises InvalidRequest, naming its place."""
+    for where, text in entries:
+        if isinstance(text, str) and model.context_tokens and form.is_too_long(text, model.context_tokens):
+            raise InvalidRequest(
+                f"{where} has more than {model.context_tokens} tokens; {name!r} takes at most {model.context_tokens}",
+                param=where.partition("[")[0],
+                code="context_length_exceeded",
+            )
 
 
 async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, form: "PromptFormat") -> Inputs:
     """Encode what is to be embedded. Raises InvalidRequest, naming the field, or the input that is too long."""
     refuse_all_but(request.model, fields_of(body), _HONOURED)
-    all_ids = await encode_entries(request.inputs, form)
+    all_ids = await encode_entries(request.inputs, "input", model, request.model, form)
     names = [f"input[{place}]" for place in range(len(all_ids))] if len(all_ids) > 1 else ["input"]
     check_inputs(request.model, names, all_ids, model)
     if request.dimensions is not None and model.dimensions and request.dimensions > model.dimensions:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from backends.llm.cache_marks import kept_prefixes, marks_of
 from backends.llm.engine_inputs import LONG_CHARACTERS
 from backends.llm.engine_messages import messages_of
-from backends.llm.engine_sampling import grammar_of, refuse_unhonoured, room_for, sampling_of, stops_of
+from backends.llm.engine_sampling import grammar_of, no_room, refuse_unhonoured, room_for, sampling_of, stops_of
 from backends.llm.parameters import IDLE, fields_of
 from contracts.chat import ChatRequest, ReasoningEffort
 from contracts.errors import InvalidRequest, UnsupportedParameter
@@ -67,6 +66,19 @@ async def prompt_of(
     `body` is what the application sent, searched for fields that cannot be honoured. `effort` replaces what it says
     of reasoning effort. `is_limit_asked` is for `room_for`.
     """
+    if len(body) <= LONG_CHARACTERS:
+        return _built(request, body, model, form, effort, is_limit_asked)
+    return await asyncio.to_thread(_built, request, body, model, form, effort, is_limit_asked)
+
+
+def _built(
+    request: ChatRequest,
+    body: bytes,
+    model: ModelHello,
+    form: "PromptFormat",
+    effort: ReasoningEffort | None,
+    is_limit_asked: bool,
+) -> Prompt:
     fields = fields_of(body)
     refuse_unhonoured(request, fields, _HONOURED)
     if model.kind != "generate":
@@ -75,19 +87,13 @@ async def prompt_of(
     grammar = grammar_of(request)
     tool_choice = _forced_call(request, tools, grammar)
     images: list[Image] | None = [] if model.accepts_images else None
-    if images is None or len(body) <= LONG_CHARACTERS:
-        messages = messages_of(request, fields["messages"], images)
-    else:
-        messages = await asyncio.to_thread(messages_of, request, fields["messages"], images)
+    messages = messages_of(request, fields["messages"], images)
     more = _template_variables(request, tools, effort)
-    if len(body) <= LONG_CHARACTERS or _is_short(messages, tools):
-        token_ids = form.encode(form.render(messages, **more))
-    else:
-        token_ids = await asyncio.to_thread(lambda: form.encode(form.render(messages, **more)))
+    token_ids = form.encode_within(form.render(messages, **more), model.context_tokens)
+    if token_ids is None:
+        raise no_room(request, model)
     marks = marks_of(request, body)
-    kept: tuple[KeptPrefix, ...] = ()
-    if marks:
-        kept = await asyncio.to_thread(kept_prefixes, marks, request, messages, form, more, token_ids)
+    kept = kept_prefixes(marks, request, messages, form, more, token_ids) if marks else ()
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs is given without logprobs: true", param="top_logprobs")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
@@ -95,12 +101,6 @@ async def prompt_of(
     sampling = sampling_of(request, room, logprobs)
     shown = tuple(images or ())
     return Prompt(token_ids, sampling, stops_of(request), grammar, tools, tool_choice, False, shown, kept)
-
-
-def _is_short(messages: Sequence[Mapping[str, object]], tools: bytes) -> bool:
-    if len(tools) > LONG_CHARACTERS:
-        return False
-    return sum(len(str(message["content"])) for message in messages) <= LONG_CHARACTERS
 
 
 def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:

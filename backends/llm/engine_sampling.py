@@ -12,6 +12,7 @@ from contracts.errors import InvalidRequest
 from contracts.wire import Grammar, ModelHello, Sampling
 
 _SMALLEST_TOP_P: Final = 1e-6
+_MOST_GRAMMAR: Final = 1 << 20  # characters: no engine takes more
 # What may stand in an object within a request. Obfuscation pads chunks of a provider's streams; ours have no padding.
 _WITHIN: Final = {
     "stream_options": frozenset({"include_usage", "include_obfuscation"}),
@@ -53,14 +54,27 @@ def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int, 
     if wanted is not None and not (is_limit_asked and request.stated_limits):
         wanted = min(wanted, max(room, 1))  # the API's default, which the caller did not ask for
     if room < 1 or (wanted is not None and wanted > room):
-        asked = "max_tokens is not given" if wanted is None else f"max_tokens is {wanted}"
-        raise InvalidRequest(
-            f"the prompt has {prompt_tokens} tokens and {asked}; the context of {request.model!r} holds {context} "
-            "tokens of both together",
-            param=request.prompt_field if room < 1 or wanted is None else "max_tokens",
-            code="context_length_exceeded",
-        )
+        param = request.prompt_field if room < 1 or wanted is None else "max_tokens"
+        raise _too_long(request, model, str(prompt_tokens), wanted, param)
     return room if wanted is None else wanted
+
+
+def no_room(request: GenerationRequest, model: ModelHello) -> InvalidRequest:
+    """Return the error for a prompt that fills the context by itself: how many tokens it has was not counted."""
+    count = f"more than {model.context_tokens}"
+    return _too_long(request, model, count, request.output_limit, request.prompt_field)
+
+
+def _too_long(
+    request: GenerationRequest, model: ModelHello, count: str, wanted: int | None, param: str
+) -> InvalidRequest:
+    asked = "max_tokens is not given" if wanted is None else f"max_tokens is {wanted}"
+    return InvalidRequest(
+        f"the prompt has {count} tokens and {asked}; the context of {request.model!r} holds {model.context_tokens} "
+        "tokens of both together",
+        param=param,
+        code="context_length_exceeded",
+    )
 
 
 def sampling_of(request: GenerationRequest, max_tokens: int, logprobs: int | None) -> Sampling:
@@ -115,6 +129,13 @@ def grammar_of(request: GenerationRequest) -> Grammar | None:
     if len(found) > 1:
         names = " and ".join(name for name, _ in found)
         raise InvalidRequest(f"{names} each say what the output must match; give one of them", param=found[1][0])
+    if found and len(found[0][1].text) > _MOST_GRAMMAR:
+        raise InvalidRequest(
+            f"{found[0][0]} has {len(found[0][1].text)} characters, more than the {_MOST_GRAMMAR} that are possible; "
+            "make it smaller",
+            param=found[0][0].partition(".")[0],
+            code="invalid_grammar",
+        )
     return found[0][1] if found else None
 
 

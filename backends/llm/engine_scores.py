@@ -6,10 +6,10 @@ This is what vLLM's server gives for embedding models (its documentation, "scori
 import asyncio
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from backends.llm.engine_inputs import LONG_CHARACTERS, Inputs, check_inputs
+from backends.llm.engine_inputs import LONG_CHARACTERS, Inputs, check_inputs, refuse_too_long
 from backends.llm.parameters import IDLE, fields_of, refuse_all_but, unsupported
 from contracts.errors import UpstreamBroken
 from contracts.generation import Vectors
@@ -39,7 +39,7 @@ async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "
     for side, keys in enumerate((left, right)):
         for place, key in enumerate(keys):
             names.setdefault(key, _name(request, side, place))
-    token_ids = await _encode(list(names), form)
+    token_ids = await _encode(names, form, model, request.model)
     check_inputs(request.model, list(names.values()), token_ids, model)
     at = {key: number for number, key in enumerate(names)}
     return Inputs(token_ids, [(at[left[one]], at[right[other]]) for one, other in request.pairs])
@@ -96,8 +96,11 @@ def _name(request: PairRequest, side: int, place: int) -> str:
     return f"{field}[{place}]" if len(texts) > 1 else field
 
 
-async def _encode(keys: Sequence[_Key], form: "PromptFormat") -> list[list[int]]:
-    """Encode texts, each cut to its own limit in tokens."""
+async def _encode(names: Mapping[_Key, str], form: "PromptFormat", model: ModelHello, name: str) -> list[list[int]]:
+    """Encode texts, each cut to its own limit in tokens. Raises InvalidRequest on one that cannot fit."""
+    keys = list(names)
     if sum(len(text) for text, _ in keys) <= LONG_CHARACTERS:
         return form.encode_cut(keys)
+    whole = [(where, text) for (text, limit), where in names.items() if limit is None]
+    await asyncio.to_thread(refuse_too_long, whole, model, name, form)
     return await asyncio.to_thread(form.encode_cut, keys)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from backends.llm.base import DeltaSink, ModelCall, PromptBlocks, Sink
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.llm.engine_batch import NOTHING_USED, generate_all
 from backends.llm.engine_blocks import blocks_of
 from backends.llm.engine_completion import prompts_of
@@ -150,16 +151,23 @@ class EngineTarget:
         effort = call.reasoning_effort
         key = (*format_key(model), effort or "")
         prepared = call.prepared.get(key)
-        if not isinstance(prepared, list):
-            form = await self._hosts.formats.get(model)
-            asked = "max_tokens" not in (call.set_fields or ())
-            if isinstance(request, CompletionRequest):
-                prepared = await prompts_of(request, call.body, model, form, is_limit_asked=asked)
-            else:
-                assert isinstance(request, ChatRequest)
-                prepared = [await prompt_of(request, call.body, model, form, effort, is_limit_asked=asked)]
-            call.prepared[key] = prepared
-        return model, prepared
+        if isinstance(prepared, list):
+            return model, prepared
+        if len(call.body) <= LARGE_BODY_BYTES:
+            prompts = await self._prompts(call, request, model)
+        else:
+            work = partial(self._prompts, call, request, model)
+            prompts = await self._hosts.encoding.run(call.tenant, len(call.body), work, is_parsed=True)
+        call.prepared[key] = prompts
+        return model, prompts
+
+    async def _prompts(self, call: ModelCall, request: GenerationRequest, model: ModelHello) -> list[Prompt]:
+        form = await self._hosts.formats.get(model)
+        asked = "max_tokens" not in (call.set_fields or ())
+        if isinstance(request, CompletionRequest):
+            return await prompts_of(request, call.body, model, form, is_limit_asked=asked)
+        assert isinstance(request, ChatRequest)
+        return [await prompt_of(request, call.body, model, form, call.reasoning_effort, is_limit_asked=asked)]
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
         """Give the prompt's blocks as this host names them; `None` where it is away, or the request is no generation.
@@ -180,14 +188,18 @@ class EngineTarget:
         model = self._host.model(self.spec.model or request.model)
         key = format_key(model)
         prepared = call.prepared.get(key)
-        if not isinstance(prepared, Inputs):
-            form = await self._hosts.formats.get(model)
-            if isinstance(request, EmbeddingRequest):
-                prepared = await inputs_of(request, call.body, model, form)
-            else:
-                prepared = await texts_of(request, call.body, model, form)
-            call.prepared[key] = prepared
-        return model, prepared
+        if isinstance(prepared, Inputs):
+            return model, prepared
+        work = partial(self._inputs, call, request, model)
+        inputs = await self._hosts.encoding.run(call.tenant, len(call.body), work, is_parsed=True)
+        call.prepared[key] = inputs
+        return model, inputs
+
+    async def _inputs(self, call: ModelCall, request: EmbeddingRequest | PairRequest, model: ModelHello) -> Inputs:
+        form = await self._hosts.formats.get(model)
+        if isinstance(request, EmbeddingRequest):
+            return await inputs_of(request, call.body, model, form)
+        return await texts_of(request, call.body, model, form)
 
     def _submit(self, call: ModelCall, model: ModelHello, prompt: Prompt, given: tuple[int, ...]) -> Submit:
         tokenizer_hash, template_hash = format_key(model)

@@ -31,7 +31,9 @@ _EVENTS: Final = b"text/event-stream"
 _MAX_ERROR_BODY: Final = 64 * 1024
 # A stream whose chunks never are like the one before is read chunk by chunk.
 _MAX_LESSONS: Final = 4
-_MAX_REPLY_BODY: Final = 256 * 1024 * 1024
+_MAX_REPLY_BODY: Final = 256 * 1024 * 1024  # of vectors as text
+_MAX_GENERATED_BODY: Final = 64 * 1024 * 1024
+_MOST_PIECES: Final = 1024
 # The request itself is at fault: another replica would say the same.
 _REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
@@ -76,6 +78,8 @@ class ReplyReader(AnswerReader):
         self._known_shapes = known_shapes
         self._takes_whole = takes_whole
         self._pieces: list[bytes] = []
+        self._blocks: list[bytes] = []  # of many pieces each, before the others
+        self._most_bytes = _MAX_GENERATED_BODY if form is GENERATED else _MAX_REPLY_BODY
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
@@ -96,11 +100,17 @@ class ReplyReader(AnswerReader):
         if self._events is not None:
             return self._take_stream(self._events, data)
         self._collected += len(data)
-        limit = _MAX_REPLY_BODY if self._status == 200 else _MAX_ERROR_BODY
+        limit = self._most_bytes if self._status == 200 else _MAX_ERROR_BODY
         if self._collected > limit:
             raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
         self._pieces.append(data)
+        if len(self._pieces) >= _MOST_PIECES:  # of a few bytes each they would take many times their length
+            self._blocks.append(b"".join(self._pieces))
+            self._pieces.clear()
         return True
+
+    def _whole_body(self) -> bytes:
+        return b"".join(self._blocks + self._pieces) if self._blocks else b"".join(self._pieces)
 
     def chunk_taker(self) -> ChunkTaker | None:
         """Give what takes the chunks that are like the last, as far as is known."""
@@ -166,7 +176,7 @@ class ReplyReader(AnswerReader):
                 raise broken(said, f"target {self._target!r} ended its stream before its answer was complete")
         else:
             try:
-                self.take_whole(b"".join(self._pieces))
+                self.take_whole(self._whole_body())
             except UpstreamBroken as error:
                 if self._headers.get(b"content-encoding", b"identity").strip().lower() == b"identity":
                     raise
@@ -187,7 +197,7 @@ class ReplyReader(AnswerReader):
         return error if self._status in (0, 200) else self._error()
 
     def _error(self) -> TollkeeperError:
-        detail = message_in(b"".join(self._pieces))
+        detail = message_in(self._whole_body())
         error = self._status_error(detail)
         error.quote = detail
         error.upstream_status = self._status

@@ -14,6 +14,7 @@ from backends.http_connection import Connection, StaleConnection
 from backends.http_origin import Origin
 from backends.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.llm.http_abilities import read_abilities, read_paths
 from backends.llm.http_credentials import HttpCredentials
 from backends.llm.http_reply import CredentialsRefused, ReplyReader
@@ -97,7 +98,10 @@ class OpenAIHttpTarget(QuickTarget):
         if self._abilities is not None:
             self._abilities.check(call)
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
-        body = body_for(call, self._fields)
+        if len(call.body) <= LARGE_BODY_BYTES:
+            body = body_for(call, self._fields)
+        else:
+            body = await asyncio.to_thread(body_for, call, self._fields)
         trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
         if call.trace_state:
             trace = f"{trace}tracestate: {call.trace_state}\r\n"

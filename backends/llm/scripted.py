@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.llm.base import ModelCall, Sink
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from contracts.chat import ChatRequest, GenerationRequest, Message
 from contracts.completion import CompletionRequest
 from contracts.configuration import TargetSpec
@@ -26,7 +27,9 @@ _DEFAULT_REPLY: Final = (
     "Hello! I am the scripted model. I answer every prompt with these same words, "
     "one token at a time, so that everything around me can be measured."
 )
-_DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]*)\]\]")
+_DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]{0,200})\]\]")
+_DIRECTIVE_WITHIN: Final = 4096  # characters at the beginning and at the end of a text
+_PIECE_CHARACTERS: Final = 64 * 1024  # whose words are counted in one go: others have their turn after each
 _COUNTED: Final = ("scripted",)  # where a call keeps its prompt's count
 _WORD: Final = re.compile(r"\s*\S+")
 
@@ -65,7 +68,7 @@ class ScriptedTarget:
 
     async def count_input(self, call: ModelCall) -> int | None:
         """Count the words of all messages or prompts; `None` where nothing is generated."""
-        return _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
+        return await _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Play the script for one request."""
@@ -75,7 +78,7 @@ class ScriptedTarget:
         if isinstance(request, CompletionRequest):
             _refuse_unplayed(request)
         script = self._script_for(request)
-        prompt_tokens = _prompt_tokens(call, request)
+        prompt_tokens = await _prompt_tokens(call, request)
         cached = min(script.cached, prompt_tokens)
         used_in = Usage(input_text=prompt_tokens - cached, cache_read_text=cached)
         if script.fault == "refuse":
@@ -140,7 +143,7 @@ class ScriptedTarget:
 
     def _script_for(self, request: GenerationRequest) -> Script:
         last = _inputs(request)[-1]
-        found = _DIRECTIVE.search(last) if isinstance(last, str) else None
+        found = _directive(last) if isinstance(last, str) else None
         if found is None:
             return self._script
         base = self._fields if isinstance(self._fields, dict) else {}
@@ -154,7 +157,23 @@ class ScriptedTarget:
 
 def count_prompt_tokens(request: GenerationRequest) -> int:
     """Count a request's input tokens by the scripted tokenizer: the words of all messages or prompts."""
-    return sum(len(_WORD.findall(one)) if isinstance(one, str) else len(one) for one in _inputs(request))
+    return sum(_count_words(one) if isinstance(one, str) else len(one) for one in _inputs(request))
+
+
+def _count_words(text: str) -> int:
+    """Count words piece by piece: a list of all of them would take many times the text's memory."""
+    count = 0
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        count += len(text[start : start + _PIECE_CHARACTERS].split())
+        if start and not text[start - 1].isspace() and not text[start].isspace():
+            count -= 1  # the cut is within a word, which both pieces have counted
+    return count
+
+
+def _directive(text: str) -> re.Match[str] | None:
+    if len(text) <= 2 * _DIRECTIVE_WITHIN:
+        return _DIRECTIVE.search(text)
+    return _DIRECTIVE.search(text, 0, _DIRECTIVE_WITHIN) or _DIRECTIVE.search(text, len(text) - _DIRECTIVE_WITHIN)
 
 
 def _inputs(request: GenerationRequest) -> list[str | list[int]]:
@@ -180,11 +199,16 @@ def _refuse_unplayed(request: CompletionRequest) -> None:
             raise InvalidRequest(f"{name} is not supported for the model {request.model!r}; leave it out", param=name)
 
 
-def _prompt_tokens(call: ModelCall, request: GenerationRequest) -> int:
+async def _prompt_tokens(call: ModelCall, request: GenerationRequest) -> int:
     counted = call.prepared.get(_COUNTED)
-    if not isinstance(counted, int):
-        counted = call.prepared[_COUNTED] = count_prompt_tokens(request)
-    return counted
+    if isinstance(counted, int):
+        return counted
+    if len(call.body) <= LARGE_BODY_BYTES:
+        tokens = count_prompt_tokens(request)
+    else:
+        tokens = await asyncio.to_thread(count_prompt_tokens, request)
+    call.prepared[_COUNTED] = tokens
+    return tokens
 
 
 def _pieces(words: list[str], thoughts: int, burst: int) -> Iterator[tuple[list[str], bool]]:

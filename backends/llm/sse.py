@@ -6,6 +6,7 @@ from typing import Final
 from contracts.errors import UpstreamBroken
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
+MAX_EVENTS: Final = 2048  # in one piece, which has 32 KiB at most: events of tokens are longer than that
 
 # An empty line after a line's end, each of them LF or CRLF.
 _BLANK_LINE: Final = re.compile(rb"\n\r?\n")
@@ -25,7 +26,10 @@ class EventSplitter:
         self._has_begun = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and give the events they complete. Raises UpstreamBroken on an event over 4 MiB."""
+        """Add bytes and give the events they complete.
+
+        Raises UpstreamBroken on an event over 4 MiB, and on thousands of events that are too short to carry anything.
+        """
         if not self._has_begun:
             data = self._begin(data)
         if not self._rest and _is_one_event(data) and self._blank is _BLANK_LINE:  # the usual case
@@ -43,6 +47,8 @@ class EventSplitter:
         while (blank := self._blank.search(buffer, max(start, rest_searched))) is not None:
             events.append(bytes(buffer[start : blank.end()]))
             start = blank.end()
+            if len(events) > MAX_EVENTS:
+                raise UpstreamBroken(f"the target sent more than {MAX_EVENTS} events in one piece")
         if start < len(buffer):
             self._keep(buffer, start)
             if not events and self._ends_lines_with_cr(data):

@@ -49,6 +49,12 @@ class Service:
                 raise RuntimeError(f"{self.name} is not ready:\n{self._log.read_text()[-_LOG_BYTES:]}")
             time.sleep(_POLL_SECONDS)
 
+    @property
+    def process_id(self) -> int:
+        """Return the id of its process, which has been started."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """End it without warning, and count that."""
         self.kills += self.end()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
+from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.native import mypyc_attr
 from contracts.chat import ChatRequest
 from contracts.configuration import Snapshot, TargetSpec
@@ -70,7 +71,7 @@ class QuickLane:
         head = exchange.head
         if head.is_plain is None:
             head.is_plain = _is_plain(head)
-        if not head.is_plain:
+        if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return None
         started_at_ns, began_ns = self.wall_ns(), self.monotonic_ns()
         sent = head.authorization

@@ -72,6 +72,10 @@ class Lines:
         """Say whether no amount is above what a rule could ever allow."""
         return fits(amounts, self._bounds)
 
+    def only(self, places: Sequence[int]) -> "Lines":
+        """Return the counters of these metrics alone."""
+        return Lines([line for line in self.all if line[1] in places])
+
     def without(self, place: int) -> "Lines":
         """Leave out the counters of one metric."""
         return Lines([line for line in self.all if line[1] != place])

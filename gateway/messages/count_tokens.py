@@ -13,29 +13,29 @@ from contracts.errors import UnsupportedParameter
 from contracts.records import CountMethod
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.exchange import Exchange
-from gateway.guard import Guard
 from gateway.messages.operation import MESSAGES
 from gateway.messages.translation import read_prompt_as_chat
 from gateway.reply import JSON
-from gateway.routes.guide import RouteGuide
 from gateway.routes.renaming import renamed
-from gateway.targets import TargetRegistry
+from gateway.stages import Stages
 
 PATH: Final = "/v1/messages/count_tokens"
 _NO_REQUEST: Final = UUID(int=0)
 
 
 class CountTokens:
-    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is reserved,
-    charged or recorded."""
+    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is charged or
+    recorded; it is a request for the limits on requests and concurrency."""
 
     endpoint: Endpoint = "messages"
     errors = MESSAGES.errors
 
-    def __init__(self, guard: Guard, guide: RouteGuide, targets: TargetRegistry, estimator: TokenEstimator) -> None:
-        self._guard = guard
-        self._guide = guide
-        self._targets = targets
+    def __init__(self, stages: Stages, estimator: TokenEstimator) -> None:
+        self._guard = stages.guard
+        self._guide = stages.guide
+        self._targets = stages.targets
+        self._bodies = stages.bodies
+        self._limiter = stages.limiter
         self._estimator = estimator
 
     def methods(self, path: str) -> tuple[str, ...]:
@@ -43,14 +43,18 @@ class CountTokens:
         return ("POST",) if path == PATH else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Count a prompt. Raises InvalidRequest, UnknownModel or PermissionDenied."""
-        request = read_prompt_as_chat(exchange.header(b"content-type"), exchange.body)
+        """Count a prompt. Raises InvalidRequest, UnknownModel, PermissionDenied or LimitExceeded."""
+        request = await self._bodies.read(
+            read_prompt_as_chat, exchange.header(b"content-type"), exchange.body, key.identity.tenant
+        )
         found = self._guard.find(key, request, self.endpoint, snapshot)
         if isinstance(found, ModelSpec):
-            tokens, method = await self._count(request, found, snapshot.pools[found.pool], key)
+            model, pool = found, snapshot.pools[found.pool]
         else:
             leg = self._guide.first_leg(found, snapshot)
-            tokens, method = await self._count(renamed(request, leg.model.id), leg.model, leg.pool, key)
+            request, model, pool = renamed(request, leg.model.id), leg.model, leg.pool
+        async with self._limiter.counting(key.identity, model.id, snapshot):
+            tokens, method = await self._count(request, model, pool, key)
         named = ((b"x-request-id", exchange.request_id), (b"request-id", exchange.request_id))
         headers = (*named, (b"x-tollkeeper-count-method", method.encode()))
         exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)

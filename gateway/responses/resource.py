@@ -11,6 +11,7 @@ from contracts.endpoints import Endpoint
 from contracts.errors import InvalidRequest, NotFound
 from contracts.owner import owner_of
 from gateway.exchange import Exchange
+from gateway.limiter import Limiter
 from gateway.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.reply import JSON
 from gateway.responses.keeper import ResponseKeeper
@@ -35,8 +36,9 @@ class ResponseResource:
     endpoint: Endpoint = "responses"
     errors: ErrorShape = OPENAI_ERRORS
 
-    def __init__(self, keeper: ResponseKeeper) -> None:
+    def __init__(self, keeper: ResponseKeeper, limiter: Limiter) -> None:
         self._keeper = keeper
+        self._limiter = limiter
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Give the methods that a path answers."""
@@ -49,7 +51,12 @@ class ResponseResource:
         return ("POST",) if _CANCEL.fullmatch(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Answer. Raises NotFound where the key's owner has no such response, InvalidRequest, ObjectsUnavailable."""
+        """Answer. Raises NotFound where the key's owner has no such response, InvalidRequest, ObjectsUnavailable, and
+        LimitExceeded: it counts as a request."""
+        async with self._limiter.counting(key.identity, "", snapshot):
+            await self._answer(exchange, key)
+
+    async def _answer(self, exchange: Exchange, key: KeyEntry) -> None:
         owner = owner_of(key.identity)
         query = _Query(exchange.query)
         one, listing = _ONE.fullmatch(exchange.path), _INPUT.fullmatch(exchange.path)

@@ -212,6 +212,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "thing"}}}},
         "response_format",
     ),
+    "too large a grammar": ({"guided_json": {"enum": ["a" * (1 << 20)]}}, "guided_json"),
     "a regex left open": ({"guided_regex": "(a"}, "response_format"),
     "a template's own variable": ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs"),
 }

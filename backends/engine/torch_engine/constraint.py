@@ -37,6 +37,11 @@ class Constraint:
         """Take a token; `False` when it does not fit."""
         return bool(self._matcher.consume_token(token_id))
 
+    @property
+    def is_too_complex(self) -> bool:
+        """Return whether the matcher has failed: it knows no more of what may come next."""
+        return bool(self._matcher.is_error())
+
     def copy(self) -> "Constraint":
         """Give an independent copy for a fork."""
         return Constraint(self._matcher.deep_copy())

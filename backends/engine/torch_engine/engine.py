@@ -36,7 +36,7 @@ from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
 from backends.engine.torch_engine.step_meter import StepMeter
 from contracts.block_keys import public_hash
-from contracts.errors import ConfigurationError, TollkeeperError, Unavailable, UpstreamTimeout
+from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable, UpstreamTimeout
 from contracts.records import KvRecord, StepRecord
 from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
 
@@ -362,7 +362,7 @@ class TorchEngine:
         self._drop(sequence)
         request = sequence.request
         if sequence.finish_reason == "error":
-            return [self._end(request, "error", Unavailable("the output does not match its grammar"))]
+            return [self._end(request, "error", _grammar_fault(sequence))]
         if not request.is_done:
             return []
         return [self._end(request, request.sequences[0].finish_reason or "stop")]
@@ -403,3 +403,13 @@ class TorchEngine:
     def _facts(self) -> QueueFacts:
         total, running = self.blocks.total, len(self.scheduler.running)
         return QueueFacts(running, self.scheduler.waiting, total - self.blocks.available, total)
+
+
+def _grammar_fault(sequence: Sequence) -> TollkeeperError:
+    """Return why an output left its grammar. Every token was one that may come next, unless the matcher had failed."""
+    grammar = sequence.request.submit.grammar
+    if grammar is None or sequence.constraint is None or not sequence.constraint.is_too_complex:
+        return Unavailable("the output does not match its grammar")
+    return InvalidRequest(
+        f"the {grammar.kind} has too many alternatives to be followed; make it smaller", code="invalid_grammar"
+    )

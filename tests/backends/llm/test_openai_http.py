@@ -187,7 +187,7 @@ async def test_a_cancelled_call_closes_its_connection(upstream, target, call_of,
 
 @pytest.mark.interpreted
 async def test_a_reply_over_the_bound_is_cut_off(upstream, target, call_of, sink, monkeypatch):
-    monkeypatch.setattr("backends.llm.http_reply._MAX_REPLY_BODY", 1000)
+    monkeypatch.setattr("backends.llm.http_reply._MAX_GENERATED_BODY", 1000)
     upstream.always(upstream.whole(upstream.completion("x" * 1000)))
     with pytest.raises(UpstreamBroken, match="more than 1000 bytes"):
         await target.call(call_of(WHOLE), sink)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends.llm.sse import MAX_EVENT_BYTES, EventSplitter, data_of
+from backends.llm.sse import MAX_EVENT_BYTES, MAX_EVENTS, EventSplitter, data_of
 from contracts.errors import UpstreamBroken
 
 LINE = st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]), max_size=8).map(str.encode)
@@ -75,3 +75,11 @@ def test_lines_may_end_with_cr_alone_and_a_byte_order_mark_stand_before_them(wan
         pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
         assert split(pieces) == expected
     assert [data_of(event) for event in in_cr] == [data_of(event) for event in wanted]
+
+
+@pytest.mark.parametrize("event", [b"\n\n", b": x\n\n", b"data: {}\n\n"])
+def test_thousands_of_events_in_one_piece_are_no_answer(event):
+    splitter = EventSplitter()
+    assert len(splitter.feed(b"data: 1\n\n" + event * (MAX_EVENTS - 1))) == MAX_EVENTS
+    with pytest.raises(UpstreamBroken, match="events in one piece"):
+        splitter.feed(event * (MAX_EVENTS + 1))
