@@ -66,7 +66,7 @@ class Collector:
         )
         health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters))
         self._listeners = [
-            Listener(bound, app)
+            Listener(bound, app, settings.bounds())
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)
         ]
 

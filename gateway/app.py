@@ -77,7 +77,7 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clock = Clock()
-        self._tls = ListenerContext(settings.tls, settings.http_limits) if settings.tls is not None else None
+        self._tls = ListenerContext(settings.tls) if settings.tls is not None else None
         secrets = SecretFiles(settings.data / "secrets")
         pepper = secrets.get_or_create("key_pepper").encode()
         source, first = source_of(settings, pepper)
