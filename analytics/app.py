@@ -28,6 +28,7 @@ from analytics.watch import Watch
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
+from backends.detail_access import DetailAccess
 from backends.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from backends.web.body_limit import BodyLimit
@@ -89,6 +90,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         title="Tollkeeper analytics", description=_DESCRIPTION, version="0.1.0", lifespan=lifespan, redoc_url=None
     )
     app.state.database = database
+    app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.askers = AskerBook(database, secrets, now)
     for router in ROUTERS:
         app.include_router(router)

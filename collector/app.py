@@ -4,6 +4,7 @@ import logging
 import random
 from typing import Final
 
+from backends.detail_access import DetailAccess
 from backends.secret_files import SecretFiles
 from backends.segments import SegmentLog
 from backends.store.address import StoreAddress
@@ -64,7 +65,10 @@ class Collector:
             random.Random(),
             StoreTurns(settings.data),
         )
-        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters))
+        health = Health(
+            CollectorState(self._spool, self._exporter, dead_letters, counters),
+            DetailAccess(settings.metrics_token, settings.data),
+        )
         self._listeners = [
             Listener(bound, app, settings.bounds())
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)

@@ -4,9 +4,11 @@ from typing import Final, Literal
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from backends.detail_access import DetailAccess
+from backends.web.details import NEEDS_TOKEN, may_read_metrics, shown_to
 from collector.metrics import CollectorMetrics
 from collector.state import CollectorState
 
@@ -17,8 +19,9 @@ NEARLY_FULL: Final = 0.8
 class Health:
     """Reads the collector's state. /health is 200 while the process lives; /ready is 503 when the spool is full."""
 
-    def __init__(self, state: CollectorState) -> None:
+    def __init__(self, state: CollectorState, access: DetailAccess) -> None:
         self._state = state
+        self._access = access
         self._metrics = CollectorMetrics(state)
 
     def app(self) -> Starlette:
@@ -27,7 +30,7 @@ class Health:
             routes=[
                 Route("/health", self._health),
                 Route("/ready", self._ready),
-                Route("/metrics", self._metrics.page),
+                Route("/metrics", self._metrics_page),
             ]
         )
 
@@ -64,8 +67,14 @@ class Health:
             "corrupt_entries": self._state.spool.corrupt_entries,
         }
 
-    async def _health(self, _: Request) -> JSONResponse:
-        return JSONResponse(self.report())
+    async def _health(self, request: Request) -> JSONResponse:
+        return JSONResponse(shown_to(request, self._access, self.report()))
 
-    async def _ready(self, _: Request) -> JSONResponse:
-        return JSONResponse(self.report(), status_code=503 if self.status() == "spool_full" else 200)
+    async def _ready(self, request: Request) -> JSONResponse:
+        page = shown_to(request, self._access, self.report())
+        return JSONResponse(page, status_code=503 if self.status() == "spool_full" else 200)
+
+    async def _metrics_page(self, request: Request) -> Response:
+        if may_read_metrics(request, self._access):
+            return await self._metrics.page(request)
+        return Response(NEEDS_TOKEN, status_code=401, headers={"WWW-Authenticate": "Bearer"}, media_type="text/plain")

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from backends.channels.inward import read_networks
+from backends.detail_access import DetailAccess
 from backends.llm.engine_host import Taking
 from backends.llm.engine_hosts import EngineHosts
 from backends.llm.engine_target import EngineTarget
@@ -80,6 +81,7 @@ class Gateway:
         self._tls = ListenerContext(settings.tls) if settings.tls is not None else None
         secrets = SecretFiles(settings.data / "secrets")
         pepper = secrets.get_or_create("key_pepper").encode()
+        self._detail_access = DetailAccess(settings.metrics_token, settings.data)
         source, first = source_of(settings, pepper)
         self._first = first
         self._source = source
@@ -204,6 +206,7 @@ class Gateway:
             self.directory,
             self._authenticator,
             self.health,
+            self._detail_access,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
             resources=(counting, ResponseResource(self._responses), *self.batches.resources),
@@ -352,7 +355,7 @@ class Gateway:
             health=self.health_book,
             router=self.router,
         )
-        endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
+        endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), self._detail_access)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)
 
     def _prepare(self, newer: Snapshot) -> None:

@@ -91,7 +91,7 @@ class GatewaySettings(BaseSettings):
 
     metrics: bool = True  # GET /metrics, for Prometheus
     metrics_port: int = Field(default=0, ge=0, le=65535)  # 0: the data plane's; the second worker takes the next
-    metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: who reaches the port
+    metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: the secret file's
     metrics_tenants: int = Field(default=0, ge=0, le=10_000)  # tenants that are counted by name
     metrics_budgets: int = Field(default=20, ge=0, le=1000)  # budgets shown, those most used
 

@@ -14,7 +14,7 @@ from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
 from tollkeeper.children import Backoff, Child
-from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
+from tollkeeper.gateway_client import engine_states, first_model, metrics_token, needs_provider_host
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, is_vllm, plan, provider_host, vllm_host
 from tollkeeper.ports import require_free
@@ -78,7 +78,7 @@ def up(
 
         supervisor = Supervisor(stages, installation.run, print_line)
         watch = ProviderWatch(
-            lambda: needs_provider_host(choices.addresses()["gateway"]),
+            lambda: needs_provider_host(choices.addresses()["gateway"], metrics_token(choices.data)),
             litellm,
             lambda: Child(providers, installation.run, print_line, Backoff()),
             print_line,
@@ -155,7 +155,7 @@ class _Session:
     async def _await_engine(self, gateway: str) -> None:
         """Wait for the engine host's models, so that the example works as pasted; everything else serves already."""
         deadline = asyncio.get_running_loop().time() + _ENGINE_SECONDS
-        while _NOT_YET.intersection((await engine_states(gateway)).values()):
+        while _NOT_YET.intersection((await engine_states(gateway, metrics_token(self.choices.data))).values()):
             if asyncio.get_running_loop().time() > deadline:
                 self.console.print(_line("tollkeeper", "the engine is still loading; its models answer 503 until then"))
                 return

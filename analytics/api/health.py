@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from analytics.api.store import Database, Store
+from backends.web.details import shown_to
 
 router = APIRouter(tags=["health"])
 
@@ -20,7 +21,8 @@ def ready(request: Request, response: Response, store: Store, database: Database
     has_store, has_database = store.ping(), database.is_healthy()
     if not (has_store and has_database):
         response.status_code = 503
-    return {
+    page = {
         "status": "ok" if has_store and has_database else "store_away" if has_database else "database_away",
         "alerts": request.app.state.watch.state(),
     }
+    return shown_to(request, request.app.state.detail_access, page)

@@ -21,6 +21,7 @@ class ListenerSettings(BaseSettings):
     head_seconds: float = Field(default=10.0, gt=0)
     body_seconds: float = Field(default=60.0, gt=0)
     idle_seconds: float = Field(default=75.0, gt=0)
+    metrics_token: str = Field(default="", repr=False)  # who sends it may read details; empty: the secret file's
 
     def bounds(self) -> Bounds:
         """Return the bounds of one listener. Raise ConfigurationError on a bad network."""

@@ -25,6 +25,7 @@ from backends.control.bootstrap import (
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
+from backends.detail_access import DetailAccess
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
@@ -136,6 +137,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
+    app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
@@ -152,9 +154,8 @@ def create_app(settings: ControlSettings) -> FastAPI:
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
-    app.add_middleware(
-        TokenGate, tokens=TokenBook(admin_token, database, key_pepper)
-    )  # the last one added is asked first
+    app.state.tokens = TokenBook(admin_token, database, key_pepper)
+    app.add_middleware(TokenGate, tokens=app.state.tokens)  # the last one added is asked first
     install_error_replies(app, "control plane")
     return app
 

@@ -279,7 +279,7 @@ async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
         path = tmp_path / f"gateway{len(running)}.yaml"
         path.write_text(yaml.safe_dump(config))
         settings.setdefault("drain_seconds", 0.2)
-        settings.setdefault("allowed_hosts", "a,b,g,x")  # what raw requests of tests are addressed to
+        settings.setdefault("allowed_hosts", "a,b,g,x,gateway")  # what raw requests of tests are addressed to
         gateway = Gateway(GatewaySettings(data=data, gateway_config=path, gateway_port=0, **settings))
         await gateway.start()
         running.append(Running(gateway))

@@ -38,6 +38,7 @@ class Listener:
     name: str
     port: int
     health: str
+    data: Path
 
     def connect(self, address: str = STRANGER, data: bytes = b"") -> socket.socket:
         made = socket.create_connection(("127.0.0.1", self.port), timeout=10, source_address=(address, 0))
@@ -84,7 +85,7 @@ def listener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     log = data / "log"
     with log.open("wb") as output:
         process = subprocess.Popen([sys.executable, "-m", module], env=environment, stdout=output, stderr=output)
-    made = Listener(request.param, ports[3], health)
+    made = Listener(request.param, ports[3], health, data)
     try:
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -177,3 +178,20 @@ def test_urllib_is_served(listener: Listener) -> None:
         pytest.skip("there is only POST")
     with urllib.request.urlopen(f"http://localhost:{listener.port}{listener.health}", timeout=10) as answer:
         assert answer.status == 200
+
+
+def test_a_stranger_is_told_the_status_alone(listener: Listener) -> None:
+    if listener.name == "dashboard" or not listener.health:
+        pytest.skip("its health page has no details")
+    token = (listener.data / "secrets" / "metrics_token").read_text().strip()
+    forwarded = "X-Forwarded-For: 203.0.113.9\r\n"
+    for path in (listener.health, "/ready"):
+        _, answer = listener.ask(path, more=forwarded)
+        assert json.loads(answer.partition("\r\n\r\n")[2]).keys() <= {"status", "error"}
+    shown = f"{forwarded}Authorization: Bearer {token}\r\n"
+    if listener.name == "collector_health":
+        details = json.loads(listener.ask("/ready", more=shown)[1].partition("\r\n\r\n")[2])
+        assert "spool_bytes" in details
+    if listener.name != "control":
+        assert listener.ask("/metrics", more=forwarded)[0] == 401
+        assert listener.ask("/metrics", more=shown)[0] in (200, 503), "there is no store here"

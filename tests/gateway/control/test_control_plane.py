@@ -83,7 +83,7 @@ def test_the_first_start_offers_a_model_a_price_and_a_key_that_later_starts_keep
     assert demo_key is not None and is_well_formed(demo_key) and pepper is not None
     assert (secrets.directory / "demo_key").stat().st_mode & 0o777 == 0o600
     revision = client.get("/ready").json()["revision"]
-    with TestClient(create_app(settings)) as again:
+    with TestClient(create_app(settings), client=("127.0.0.1", 50000)) as again:
         assert again.get("/ready").json()["revision"] == revision
     with control_database.session() as session:
         snapshot = load_snapshot(session)
