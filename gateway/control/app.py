@@ -30,6 +30,7 @@ from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
+from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
 from contracts.errors import ConfigurationError, Conflict, TollkeeperError
@@ -133,6 +134,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         description=_DESCRIPTION,
         version="0.1.0",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's page loads scripts from elsewhere
         redoc_url=None,
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
@@ -156,6 +158,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
     app.state.tokens = TokenBook(admin_token, database, key_pepper)
     app.add_middleware(TokenGate, tokens=app.state.tokens)  # the last one added is asked first
+    install_api_page(app)
     install_error_replies(app, "control plane")
     return app
 
