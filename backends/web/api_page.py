@@ -47,7 +47,7 @@ def _page(schema: Mapping[str, Any]) -> str:
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
         f'<body>\n<h1>{title}</h1>\n<p class="description">{description}</p>\n'
-        '<p>Fields, limits and answers of every operation: <a href="openapi.json">openapi.json</a> (OpenAPI 3.1), which '
+        '<p>Fields and answers of every operation: <a href="openapi.json">openapi.json</a> (OpenAPI 3.1), which '
         f"API clients and generators read.</p>\n{sections}</body>\n</html>\n"
     )
 
