@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
@@ -14,11 +15,25 @@ from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
 from tollkeeper.own_environment import ROOT
-from tollkeeper.ports import Ports
+from tollkeeper.ports import Ports, is_free
 from tollkeeper.supervisor import Stage
 
 LOOPBACK = "127.0.0.1"
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "[::1]"}  # addresses to listen on, not to connect to
+
+
+def external_store(store_url: str, ports: Ports) -> str:
+    """Return the URL of a store that is not ours to start; "" for none and for the embedded store's own address.
+
+    `.env.example` states that address, and whoever copies it means the embedded store, unless a server answers there.
+    """
+    try:
+        parts = urlsplit(store_url)
+        port = parts.port
+    except ValueError:  # the processes say what is wrong with it
+        return store_url
+    is_own = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost") and port == ports.store_http
+    return "" if is_own and is_free(LOOPBACK, ports.store_http) else store_url
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tollkeeper.options import (
     Workers,
 )
 from tollkeeper.own_gateway import gateway_certificate
-from tollkeeper.plan import LOOPBACK, Choices
+from tollkeeper.plan import LOOPBACK, Choices, external_store
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.up import up as run_up
@@ -43,8 +43,9 @@ def up_command(
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
+        ports = _ports(port_base)
         choices = Choices(
-            *(data, _ports(port_base), host, store_url, dashboard, engine, workers, model),
+            *(data, ports, host, external_store(store_url, ports), dashboard, engine, workers, model),
             providers_python=providers_python,
             vllm_python=vllm_python,
             certificate=gateway_certificate(),
@@ -68,10 +69,9 @@ def demo_command(
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
-        certificate = gateway_certificate()
-        choices = Choices(
-            data, _ports(port_base), host, store_url, dashboard, engine, model=model, certificate=certificate
-        )
+        certificate, ports = gateway_certificate(), _ports(port_base)
+        store = external_store(store_url, ports)
+        choices = Choices(data, ports, host, store, dashboard, engine, model=model, certificate=certificate)
         console = Console()
         demonstration = Demonstration(data, console, seconds, speed, opens_browser, slack=slack)
         status = run_up(choices, watchful(os.environ), console, demonstration)

@@ -3,12 +3,14 @@
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import ConfigurationError
-from tollkeeper.plan import Choices, plan
+from tests.ports import find_free_port
+from tollkeeper.plan import Choices, external_store, plan
 from tollkeeper.ports import Ports, is_free, require_free
 
 
@@ -97,3 +99,28 @@ def test_an_external_store_is_not_started_and_reaches_every_process(tmp_path: Pa
         "http://clickhouse:8123"
     }
     assert "store_http" not in choices.listening() and "dashboard" not in choices.listening()
+
+
+@pytest.mark.parametrize(
+    ("url", "external"),
+    [
+        ("", False),
+        ("http://127.0.0.1:{}", False),
+        ("http://localhost:{}/", False),
+        ("http://127.0.0.1:1", True),
+        ("https://127.0.0.1:{}", True),
+        ("http://clickhouse:{}", True),
+        ("http://127.0.0.1", True),
+        ("http://127.0.0.1:port", True),
+    ],
+)
+def test_the_embedded_stores_own_address_starts_the_embedded_store(url: str, external: bool) -> None:
+    ports = replace(Ports(), store_http=find_free_port())
+    stated = url.format(ports.store_http)
+    assert external_store(stated, ports) == (stated if external else "")
+
+
+def test_a_server_at_the_embedded_stores_address_is_used_as_it_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ports = replace(Ports(), store_http=server.getsockname()[1])
+        assert external_store(f"http://127.0.0.1:{ports.store_http}", ports) == f"http://127.0.0.1:{ports.store_http}"
