@@ -64,13 +64,13 @@ def test_only_loopback_has_room_for_health_checks() -> None:
 def test_limits_hold_and_only_the_longest_idle_gives_way(total: int, share: int, steps: list[tuple[str, int]]) -> None:
     table = ConnectionTable(ConnectionLimits(total, share))
     held: list[tuple[Connection, int]] = []
-    for now, (what, which) in enumerate(steps):
+    for moment, (what, which) in enumerate(steps):
         if what == "come":
-            address, new = which % 4, Connection(now)
+            address, new = which % 4, Connection(moment)
             own = [each for each, owner in held if owner == address]
             crowd = own if len(own) >= min(share, total) else [each for each, _ in held] if len(held) >= total else None
             idle = [each.idle_since for each in crowd or [] if each.idle_since is not None]
-            taken = table.admit(new, f"192.0.2.{address}", now)
+            taken = table.admit(new, f"192.0.2.{address}", moment)
             assert taken == (crowd is None or bool(idle))
             gone = [each for each, _ in held if each.has_given_way]
             assert [each.idle_since for each in gone] == ([min(idle)] if crowd is not None and idle else [])
@@ -83,5 +83,5 @@ def test_limits_hold_and_only_the_longest_idle_gives_way(total: int, share: int,
                 table.discard(connection)
                 held.remove((connection, owner))
             else:
-                connection.idle_since = None if what == "work" else now
+                connection.idle_since = None if what == "work" else moment
         assert len(table) == len(held) <= total
