@@ -3,12 +3,14 @@
 import logging
 import socket
 import sys
+from functools import partial
 
 import uvicorn
 
 from analytics.app import create_app
 from analytics.settings import AnalyticsSettings
 from backends.process import run_process
+from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ def serve(settings: AnalyticsSettings, listener: socket.socket) -> None:
     """Serve on a socket that is bound."""
     config = uvicorn.Config(
         create_app(settings),
+        http=partial(BoundedProtocol, settings.bounds()),  # type: ignore[arg-type]
         log_config=None,
         log_level="warning",
         access_log=False,

@@ -30,8 +30,10 @@ from backends.background_check import BackgroundCheck
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
+from backends.detail_access import DetailAccess
 from backends.secret_files import SecretFiles
 from backends.store.client import StoreClient
+from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
 
@@ -92,13 +94,20 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         database.close()
 
     app = FastAPI(
-        title="Tollkeeper analytics", description=_DESCRIPTION, version="0.1.0", lifespan=lifespan, redoc_url=None
+        title="Tollkeeper analytics",
+        description=_DESCRIPTION,
+        version="0.1.0",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's page loads scripts from elsewhere
+        redoc_url=None,
     )
     app.state.database = database
+    app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.askers = AskerBook(database, secrets, now)
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
+    install_api_page(app)
     install_error_replies(app, "analytics process")
     return app
 

@@ -4,22 +4,19 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.channels.base import ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress
+from backends.web.listener_settings import ListenerSettings
 from contracts.configuration import control_database_url
 
 
-class AnalyticsSettings(BaseSettings):
+class AnalyticsSettings(ListenerSettings):
     """Settings of `python -m analytics`."""
 
-    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
-
     data: Path = Path(".tollkeeper")
-    host: str = "127.0.0.1"
     analytics_port: int = Field(default=8082, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory
     store_url: str = "http://127.0.0.1:8123"

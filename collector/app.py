@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from backends.detail_access import DetailAccess
 from backends.disk_room import WatchedDisk
 from backends.pieces import STORED_ROWS, Pieces, PieceWatch
 from backends.secret_files import SecretFiles
@@ -62,9 +63,10 @@ class Collector:
         self._has_noted_rows = bool(self._noted_rows)
         missing = () if self._loss is None else (self._loss.facts,)
         disks = (WatchedDisk("spool", "TOLLKEEPER_DATA", settings.spool_directory),)
-        health = Health(CollectorState(self._spool, self._exporter, dead_letters, counters, missing, disks))
+        state = CollectorState(self._spool, self._exporter, dead_letters, counters, missing, disks)
+        health = Health(state, DetailAccess(settings.metrics_token, settings.data))
         self._listeners = [
-            Listener(bound, app)
+            Listener(bound, app, settings.bounds())
             for bound, app in zip(self._sockets, (self._receiving.http_app(), health.app()), strict=True)
         ]
 

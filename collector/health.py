@@ -4,11 +4,13 @@ from typing import Final, Literal
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from backends.detail_access import DetailAccess
 from backends.disk_room import shown_disks
 from backends.store.client import STORE_DISK_FULL
+from backends.web.details import NEEDS_TOKEN, may_read_metrics, shown_to
 from collector.metrics import CollectorMetrics
 from collector.state import CollectorState
 
@@ -22,8 +24,9 @@ NEARLY_FULL: Final = 0.8
 class Health:
     """Reads the collector's state. /health is 200 while the process lives; /ready is 503 if it takes nothing more."""
 
-    def __init__(self, state: CollectorState) -> None:
+    def __init__(self, state: CollectorState, access: DetailAccess) -> None:
         self._state = state
+        self._access = access
         self._metrics = CollectorMetrics(state)
 
     def app(self) -> Starlette:
@@ -32,7 +35,7 @@ class Health:
             routes=[
                 Route("/health", self._health),
                 Route("/ready", self._ready),
-                Route("/metrics", self._metrics.page),
+                Route("/metrics", self._metrics_page),
             ]
         )
 
@@ -78,8 +81,14 @@ class Health:
             "missing": self._state.spool.missing.as_json(),
         }
 
-    async def _health(self, _: Request) -> JSONResponse:
-        return JSONResponse(self.report())
+    async def _health(self, request: Request) -> JSONResponse:
+        return JSONResponse(shown_to(request, self._access, self.report()))
 
-    async def _ready(self, _: Request) -> JSONResponse:
-        return JSONResponse(self.report(), status_code=503 if self.status() in _TAKES_NOTHING else 200)
+    async def _ready(self, request: Request) -> JSONResponse:
+        page = shown_to(request, self._access, self.report())
+        return JSONResponse(page, status_code=503 if self.status() in _TAKES_NOTHING else 200)
+
+    async def _metrics_page(self, request: Request) -> Response:
+        if may_read_metrics(request, self._access):
+            return await self._metrics.page(request)
+        return Response(NEEDS_TOKEN, status_code=401, headers={"WWW-Authenticate": "Bearer"}, media_type="text/plain")

@@ -69,15 +69,14 @@ class Receiving:
             settings.collector_body_timeout_seconds,
         )
         self._http = OtlpHttpReceiver(self.pipeline, counters, limits, inflight, memory, self._executor)
-        if settings.otlp_grpc_port:  # asked first: gRPC says in a line of its own what is wrong, and not what to do
-            bind(settings.host, settings.otlp_grpc_port, "TOLLKEEPER_OTLP_GRPC_PORT").close()
         self._grpc = OtlpGrpcReceiver(
             self.pipeline,
             counters,
             memory,
             inflight,
-            host=settings.host,
-            port=settings.otlp_grpc_port,
+            bound=bind(settings.host, settings.otlp_grpc_port, "TOLLKEEPER_OTLP_GRPC_PORT"),
+            table=settings.bounds().table,
+            head_seconds=settings.head_seconds,
             max_bytes=settings.collector_max_decompressed_bytes,
         )
         self._prometheus = PrometheusReceiver(

@@ -7,10 +7,12 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 from starlette.applications import Starlette
 
+from backends.web.bounded_protocol import BoundedProtocol, Bounds
 from contracts.errors import ConfigurationError
 
 _BACKLOG = 2048
@@ -23,6 +25,7 @@ class Listener:
 
     bound: socket.socket
     app: Starlette
+    bounds: Bounds
 
 
 def bind(host: str, port: int, variable: str) -> socket.socket:
@@ -44,7 +47,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
 async def serve_until_signal(listeners: Sequence[Listener]) -> None:
     """Serve all applications until SIGTERM or SIGINT, then finish what is under way, for at most two seconds."""
-    servers = [_Server(_config(listener.app)) for listener in listeners]
+    servers = [_Server(_config(listener)) for listener in listeners]
 
     def stop() -> None:
         for server in servers:
@@ -66,10 +69,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def _config(listener: Listener) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
-        http="httptools",
+        listener.app,
+        http=partial(BoundedProtocol, listener.bounds),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.record_key import RecordKey, record_key
 from backends.segments import Fsync
+from backends.web.listener_settings import ListenerSettings
 from collector.processors.redaction import PATTERNS, What
 
 Port = Annotated[int, Field(ge=0, le=65535)]  # 0: any free port
@@ -58,13 +58,10 @@ Quotas = Annotated[str, _checked(quotas_of)]
 Redacted = Annotated[str, _checked(redactions)]
 
 
-class CollectorSettings(BaseSettings):
+class CollectorSettings(ListenerSettings):
     """What the collector can be told. Sizes are bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", frozen=True, extra="ignore")
-
     data: Path = Path(".tollkeeper")
-    host: str = "127.0.0.1"
     collector_port: Port = 4318
     otlp_grpc_port: Port = 4317
     collector_health_port: Port = 13133

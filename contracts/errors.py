@@ -232,6 +232,12 @@ class AddressNotAllowed(PermissionDenied):
     code = "address_not_allowed"
 
 
+class HostNotAllowed(PermissionDenied):
+    """A request is addressed to a name that a loopback listener does not allow."""
+
+    code = "host_not_allowed"
+
+
 class BudgetExhausted(TollkeeperError):
     """A hard budget is spent. OpenAI names this case `insufficient_quota`."""
 

@@ -36,7 +36,7 @@ def command(settings: DashboardSettings) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "streamlit",
+        "dashboard.bounded_server",
         "run",
         str(app),
         *(f"--{name}={value}" for name, value in flags.items()),
@@ -62,6 +62,7 @@ def main() -> None:
     try:
         settings = DashboardSettings()
         keep_private(settings.data)  # the umask is the server's too
+        settings.bounds()  # as its server will, to say here what is wrong
         check_port(settings.host, settings.dashboard_port)
     except ValidationError as error:
         first = error.errors()[0]

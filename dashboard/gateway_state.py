@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 import streamlit as st
 
+from backends.detail_access import find_metrics_token
 from dashboard.reader import settings
 
 _PATIENCE_SECONDS: Final = 1.0
@@ -66,8 +67,11 @@ def read_gateway_state() -> GatewayState:
     """Ask the gateway; never raises. Waits a second at most, and what it says is shared for two."""
     url = settings().public_gateway_url()
     try:
-        reply = _client().get(f"{url}/ready")
+        token = find_metrics_token(settings().metrics_token, settings().data)
+        reply = _client().get(f"{url}/ready", headers={"Authorization": f"Bearer {token}"} if token else {})
         said: dict[str, Any] = reply.json()  # of status 503, too: a gateway that takes nothing still tells
+        if said.keys() == {"status"}:
+            return GatewayState(problem=f"{url} tells its status alone: set TOLLKEEPER_METRICS_TOKEN as the gateway's")
         return _state(said)
     except (httpx.HTTPError, httpx.InvalidURL):
         return GatewayState(problem=f"the gateway does not answer at {url}; TOLLKEEPER_GATEWAY_URL says where to ask")

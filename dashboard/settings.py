@@ -4,22 +4,20 @@ from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress, StoreRole
+from backends.web.listener_settings import ListenerSettings
 from contracts.configuration import control_database_url
 
 
-class DashboardSettings(BaseSettings):
+class DashboardSettings(ListenerSettings):
     """Settings of `python -m dashboard`. The store is read as the user `reader`, who cannot write."""
 
-    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
-
     data: Path = Path(".tollkeeper")
-    host: str = "127.0.0.1"
     dashboard_port: int = Field(default=8501, ge=1, le=65535)
     gateway_port: int = Field(default=8080, ge=1, le=65535)
     gateway_url: str = ""  # what applications use; shown in the first-steps example
@@ -35,7 +33,6 @@ class DashboardSettings(BaseSettings):
     dashboard_currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     dashboard_usd_rate: Decimal = Field(default=Decimal(1), gt=0)  # units of that currency for one USD
     dashboard_locale: str = Field(default="", pattern=r"^([a-z]{2,3}(_[A-Z]{2})?)?$")  # empty: the browser's
-    trusted_proxies: str = ""  # networks, with commas between them: whose word on where a caller is is taken
     dashboard_session_hours: int = Field(default=12, ge=1, le=720)
     dashboard_url: str = ""  # as browsers reach it, such as https://llm.example: where the provider sends them back
     oidc_metadata_url: str = ""  # empty: nobody signs in by an identity provider
@@ -50,6 +47,11 @@ class DashboardSettings(BaseSettings):
             return ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def host_names(self) -> str:
+        """Return the names that requests may be addressed to besides this machine's: the dashboard's URL's too."""
+        return f"{self.allowed_hosts},{urlsplit(self.dashboard_url).hostname or ''}".strip(",")
 
     @property
     def is_for_this_machine(self) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from backends.channels.inward import read_networks
+from backends.detail_access import DetailAccess
 from backends.disk_room import WatchedDisk
 from backends.llm.encoding_room import EncodingRoom
 from backends.llm.engine_host import Taking
@@ -95,9 +96,10 @@ class Gateway:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clock = Clock()
-        self._tls = ListenerContext(settings.tls, settings.http_limits) if settings.tls is not None else None
+        self._tls = ListenerContext(settings.tls) if settings.tls is not None else None
         secrets = SecretFiles(settings.data / "secrets")
         pepper = key_pepper(settings, secrets)
+        self._detail_access = DetailAccess(settings.metrics_token, settings.data)
         source, first = source_of(settings, pepper)
         self._first = first
         self._source = source
@@ -226,6 +228,7 @@ class Gateway:
             self.directory,
             self._authenticator,
             self.health,
+            self._detail_access,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
             resources=(counting, ResponseResource(self._responses, self._books.limiter), *self.batches.resources),
@@ -378,7 +381,7 @@ class Gateway:
             health=self.health_book,
             router=self.router,
         )
-        endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), settings.metrics_token)
+        endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), self._detail_access)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)
 
     def _prepare(self, newer: Snapshot) -> None:

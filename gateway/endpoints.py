@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from backends.detail_access import DetailAccess
 from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import (
     Draining,
@@ -60,6 +61,7 @@ class Endpoints:
         directory: Directory,
         authenticator: Authenticator,
         health: Callable[[], dict[str, object]],
+        access: DetailAccess,
         metrics: MetricsEndpoint | None = None,
         operations: Sequence[Operation] = OPERATIONS,
         resources: Sequence[Resource] = (),
@@ -70,6 +72,7 @@ class Endpoints:
         self._directory = directory
         self._authenticator = authenticator
         self._health = health
+        self._access = access
         self._metrics = metrics
         self._operations = {path: operation for operation in operations for path in operation.paths}
         self._resources = resources
@@ -130,7 +133,11 @@ class Endpoints:
             exchange.send(200, JSON, b'{"status":"ok"}')
         elif path == "/ready":
             state = self._health()
-            exchange.send(200 if state["status"] == "ready" else 503, JSON, msgspec.json.encode(state))
+            status = 200 if state["status"] == "ready" else 503
+            names = [name.decode("latin-1") for name in exchange.headers]
+            if not self._access.allows(exchange.address, names, exchange.headers.get(b"authorization", b"")):
+                state = {"status": state["status"]}
+            exchange.send(status, JSON, msgspec.json.encode(state))
         elif path == METRICS and self._metrics is not None:
             self._metrics.check(exchange)
             return self._tasks.start(self._metrics.answer(exchange))

@@ -8,10 +8,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 import httptools
 
+from backends.connection_table import ConnectionTable
 from backends.http_head import LastHead
 from backends.llm.encoding_room import LARGE_BODY_BYTES
 from contracts.errors import (
@@ -20,8 +22,10 @@ from contracts.errors import (
     InvalidRequest,
     RequestTimeout,
     TollkeeperError,
+    Unavailable,
     UnsupportedMediaType,
 )
+from gateway.error_answer import send_error
 from gateway.exchange import (
     REQUEST_ID,
     Exchange,
@@ -44,6 +48,8 @@ _BIG_BYTES: Final = 32 * 1024  # in one piece: who sends such pieces has more of
 LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
 _HEAD_SLACK_BYTES: Final = 64
+# What load balancers and supervisors ask: answered at once, to anyone.
+PROBES: Final = frozenset(("/health", "/ready"))
 
 
 ShapeAt = Callable[[str], ErrorShape]  # how errors look at a path
@@ -63,15 +69,18 @@ class HttpConnection(Line):
         limits: HttpLimits,
         handle: Handler,
         connections: set["HttpConnection"],
+        table: ConnectionTable,
         shape_at: ShapeAt = lambda path: OPENAI_ERRORS,
     ) -> None:
         self._limits = limits
+        self._hosts = limits.hosts
         self._max_header_bytes, self._max_headers = limits.header_bytes, limits.header_count
         self._max_body_bytes = limits.body_bytes
         self._held = 0  # bytes of large bodies, of those counted in `limits.buffered`
         self._shape_at = shape_at
         self._handle = handle
         self._connections = connections
+        self._table = table
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
@@ -97,7 +106,8 @@ class HttpConnection(Line):
         self._task: Serving | None = None
         self._is_closing = False
         # flow
-        self._deadline = self._loop.time() + limits.idle_seconds
+        self._idle_since = self._loop.time()
+        self._deadline = self._idle_since + limits.idle_seconds
         self._is_read_paused = False
         self._has_breath = False  # reading rests until the next turn of the event loop
         self._is_write_paused = False
@@ -111,10 +121,22 @@ class HttpConnection(Line):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
         peer = transport.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
-        if len(self._connections) >= self._limits.connections:
+        if self._is_admitted():
+            self._connections.add(self)
+        else:
             self._transport.abort()  # an answer would cost what the limit protects
-            return
-        self._connections.add(self)
+
+    def _is_admitted(self) -> bool:
+        """Return whether there is room for this connection. Without room, this machine's health checks have some."""
+        if self._table.admit(self, self._address, self._idle_since):
+            return True
+        if not self._table.admit_probe(self, self._address, self._idle_since):
+            return False
+        self._take_probes_only()
+        return True
+
+    def _take_probes_only(self) -> None:
+        self._handle = partial(_answer_probe, self._handle, self._shape_at)
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
@@ -144,6 +166,7 @@ class HttpConnection(Line):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
+        self._table.discard(self)
         self._is_closing = True
         self._waiting.clear()
         self._pieces, self._blocks = [], []
@@ -213,6 +236,11 @@ class HttpConnection(Line):
             self._stop_parsing(InvalidRequest("protocol upgrades are not offered; send plain HTTP/1.1"))
         if self._parser.get_http_version() == "1.1" and b"host" not in headers:
             self._stop_parsing(InvalidRequest("the Host header is missing"))
+        if self._hosts is not None and b"host" in headers:
+            try:
+                self._hosts.check(headers[b"host"])
+            except TollkeeperError as error:
+                self._stop_parsing(error)
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (coding.strip().lower() != b"chunked" or self._parser.get_http_version() != "1.1"):
             self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked', of HTTP/1.1"))
@@ -330,6 +358,18 @@ class HttpConnection(Line):
     # the server's side
 
     @property
+    def idle_since(self) -> float | None:
+        """Return since when no request has been under way; one that is still arriving counts from its begin.
+
+        `None` while one is, or its answer is not wholly sent.
+        """
+        return None if self._waiting or self.is_busy else self._idle_since
+
+    def give_way(self) -> None:
+        """Close now, for a connection that needs the room."""
+        self.abort()
+
+    @property
     def is_busy(self) -> bool:
         """Say whether an answer is under way, or not yet wholly sent."""
         if self._current is not None:
@@ -387,7 +427,8 @@ class HttpConnection(Line):
     def _expect_within(self, seconds: float) -> None:
         """Set when the client's next step is due. While an answer is under way only its reading is timed."""
         if self._current is None:
-            self._deadline = self._loop.time() + seconds
+            self._idle_since = self._loop.time()
+            self._deadline = self._idle_since + seconds
 
     def _go_on(self) -> None:
         """Turn to the next request: one that waits, or one that is still to be read."""
@@ -483,3 +524,20 @@ class HttpConnection(Line):
         waiter, self._drain_waiter = self._drain_waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _answer_probe(handle: Handler, shape_at: ShapeAt, exchange: Exchange) -> Serving | None:
+    """Answer a health check on a connection beyond the limit, and nothing else."""
+    exchange.close_after()
+    if exchange.path in PROBES:
+        return handle(exchange)
+    send_error(
+        exchange,
+        Unavailable(
+            "all connections are in use (TOLLKEEPER_MAX_CONNECTIONS, TOLLKEEPER_MAX_CONNECTIONS_PER_ADDRESS); "
+            "try again shortly",
+            code="connections_full",
+        ),
+        shape=shape_at(exchange.path),
+    )
+    return None

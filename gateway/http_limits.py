@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from backends.connection_table import ConnectionLimits
+from backends.host_names import HostNames
 from contracts.errors import BodyTooLarge, HeadersTooLarge, Unavailable
 
 # Headers whose repetition would let two readers of one request see different requests.
@@ -27,7 +29,7 @@ class Buffered:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one connection may ask of us. Sizes in bytes, times in seconds."""
+    """What one connection may ask of us. Sizes in bytes, times in seconds. `hosts`: `None` allows every name."""
 
     header_bytes: int = 32 * 1024
     header_count: int = 100
@@ -36,7 +38,8 @@ class HttpLimits:
     body_seconds: float = 60.0
     idle_seconds: float = 75.0
     write_seconds: float = 60.0
-    connections: int = 10_000
+    connections: ConnectionLimits = ConnectionLimits(10_000, 2_500)
+    hosts: HostNames | None = None
     buffered_bytes: int = 1 << 30  # of large bodies, of all connections
     buffered: Buffered = field(default_factory=Buffered, compare=False)
 

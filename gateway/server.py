@@ -4,19 +4,24 @@ import asyncio
 import errno
 import math
 import socket
-from typing import Final, cast
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, cast
 
 from backends.beat import until_beat
+from backends.connection_table import ConnectionTable
 from contracts.errors import ConfigurationError, Shutdown
 from gateway.exchange import Handler
 from gateway.http import HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
 from gateway.rendering import OPENAI_ERRORS
-from gateway.secure_listener import ListenerContext, SecureConnection
+from gateway.secure_listener import Handshake, ListenerContext, SecureConnection, SecureServer
 
 _SWEEP_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096
 _DRAIN_POLL_SECONDS: Final = 0.02
+# Family, kind, protocol, canonical name and address, as `getaddrinfo` gives them.
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 _LAST_BYTES_SECONDS: Final = 2.0  # for answers that were cut to be settled, recorded and sent with their error
 
 
@@ -35,7 +40,9 @@ class HttpServer:
         self._limits = limits
         self._tls = tls
         self._connections: set[HttpConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._handshakes: set[Handshake] = set()
+        self._table = ConnectionTable(limits.connections)
+        self._server: asyncio.Server | SecureServer | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(
@@ -47,16 +54,13 @@ class HttpServer:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._new_connection,
-                host,
-                port,
-                backlog=_BACKLOG,
-                reuse_port=shares_port or None,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else self._tls.handshake_seconds,
-                ssl_shutdown_timeout=None if self._tls is None else self._limits.write_seconds,
-            )
+            if self._tls is None:
+                self._server = await loop.create_server(
+                    self._new_connection, host, port, backlog=_BACKLOG, reuse_port=shares_port or None
+                )
+            else:
+                sockets = _bound(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), shares_port=shares_port)
+                self._server = SecureServer(sockets, partial(self._shake_hands, self._tls))
         except OSError as error:
             raise ConfigurationError(_bind_failure(host, port, port_setting, error)) from error
         self._sweeper = asyncio.create_task(self._sweep(), name="connection deadlines")
@@ -71,7 +75,7 @@ class HttpServer:
     @property
     def connection_count(self) -> int:
         """Give the number of open connections."""
-        return len(self._connections) if self._tls is None else self._tls.connection_count
+        return len(self._table)
 
     async def stop(
         self, drain_seconds: float, *, notice_seconds: float | None = 0.0, hurry: asyncio.Event | None = None
@@ -110,19 +114,30 @@ class HttpServer:
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
         for connection in tuple(self._connections):
             connection.abort()
+        for handshake in tuple(self._handshakes):
+            handshake.give_way()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
 
     def _new_connection(self) -> asyncio.Protocol:
-        if self._tls is None:
-            connection = HttpConnection(self._limits, self._handle, self._connections, self._shape_at)
-        else:
-            wants_certificate = self._tls.wants_certificates
-            connection = SecureConnection(
-                self._limits, self._handle, self._connections, self._shape_at, wants_certificate=wants_certificate
-            )
+        connection = HttpConnection(self._limits, self._handle, self._connections, self._table, self._shape_at)
         return cast(asyncio.Protocol, connection)
+
+    def _shake_hands(self, tls: ListenerContext, accepted: socket.socket, address: str) -> None:
+        handshake = Handshake(tls, self._limits, self._table, self._handshakes)
+        handshake.begin(accepted, address, partial(self._secure_connection, tls.wants_certificates))
+
+    def _secure_connection(self, wants_certificate: bool, handshake: Handshake) -> SecureConnection:
+        return SecureConnection(
+            self._limits,
+            self._handle,
+            self._connections,
+            self._table,
+            self._shape_at,
+            handshake,
+            wants_certificate=wants_certificate,
+        )
 
     async def _sweep(self) -> None:
         while True:
@@ -132,6 +147,27 @@ class HttpServer:
                 self._tls.refresh(at_once=True)
             for connection in tuple(self._connections):
                 connection.check_deadline(now)
+
+
+def _bound(addresses: Sequence[AddressInfo], *, shares_port: bool) -> list[socket.socket]:
+    """Listen on all addresses of a host, or raise OSError."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in addresses:
+            bound = socket.socket(family, kind, protocol)
+            sockets.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shares_port:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as event loops do
+            bound.bind(address)
+            bound.listen(_BACKLOG)
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
 
 
 def _cut_at(drain_seconds: float) -> Shutdown:

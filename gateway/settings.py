@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.connection_table import ConnectionLimits
+from backends.host_names import HostNames
 from backends.llm.encoding_room import RoomBounds
 from backends.record_key import RecordKey, record_key
 from backends.tls import TlsFiles
@@ -92,7 +94,7 @@ class GatewaySettings(BaseSettings):
 
     metrics: bool = True  # GET /metrics, for Prometheus
     metrics_port: int = Field(default=0, ge=0, le=65535)  # 0: the data plane's; the second worker takes the next
-    metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: who reaches the port
+    metrics_token: str = Field(default="", repr=False)  # who sends it may read them; empty: the secret file's
     metrics_tenants: int = Field(default=0, ge=0, le=10_000)  # tenants that are counted by name
     metrics_budgets: int = Field(default=20, ge=0, le=1000)  # budgets shown, those most used
 
@@ -114,6 +116,8 @@ class GatewaySettings(BaseSettings):
     idle_seconds: float = Field(default=75.0, gt=0)
     write_seconds: float = Field(default=60.0, gt=0)
     max_connections: int = Field(default=10_000, ge=1)
+    max_connections_per_address: int | None = Field(default=None, ge=1)  # IPv6: of one /64; none: a quarter of all
+    allowed_hosts: str = ""  # names, with commas between them, that requests may be addressed to on a loopback address
 
     @model_validator(mode="after")
     def _counts_once(self) -> Self:
@@ -232,5 +236,8 @@ class GatewaySettings(BaseSettings):
             body_seconds=self.body_seconds,
             idle_seconds=self.idle_seconds,
             write_seconds=self.write_seconds,
-            connections=self.max_connections,
+            connections=ConnectionLimits.of(
+                self.max_connections, self.max_connections_per_address, self.trusted_proxies
+            ),
+            hosts=None if self.tls_certificate is not None else HostNames.of(self.host, self.allowed_hosts),
         )

@@ -1,12 +1,20 @@
 """The command line's side of the data plane: whether a key works, what it may use, how the hosts are."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import httpx
 
+from backends.detail_access import find_metrics_token
 from tollkeeper.own_gateway import trust
 
 _TIMEOUT_SECONDS = 5.0
+
+
+def metrics_token(data: Path) -> str:
+    """Return what to show to this installation's processes for details; "" if this user knows none."""
+    return find_metrics_token(os.environ.get("TOLLKEEPER_METRICS_TOKEN", ""), data)
 
 
 async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
@@ -24,30 +32,35 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
             return None
 
 
-async def engine_states(gateway: str) -> dict[str, str]:
+async def engine_states(gateway: str, token: str = "") -> dict[str, str]:
     """Give how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
-            engines = (await client.get(f"{gateway}/ready")).json()["engines"]
+            engines = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["engines"]
             return {str(name): str(engine["state"]) for name, engine in engines.items()}
         except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
             return {}
 
 
-async def route_states(gateway: str) -> dict[str, str] | None:
+async def route_states(gateway: str, token: str = "") -> dict[str, str] | None:
     """Return by route whether it reads prompts yet, for semantic routes; `None` if the gateway does not answer."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
-            routes = (await client.get(f"{gateway}/ready")).json()["semantic"]["routes"]
+            routes = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["semantic"]["routes"]
             return {str(name): str(route["state"]) for name, route in routes.items()}
         except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
 
-async def needs_provider_host(gateway: str) -> bool | None:
+async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
     """Say whether a target needs the provider host; `None` where the gateway does not say."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
-            return (await client.get(f"{gateway}/ready")).json()["provider_host"] is not None
+            return (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["provider_host"] is not None
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return None
+
+
+def _shown(token: str) -> dict[str, str]:
+    """Return the headers that show the metrics token, without which a gateway elsewhere tells its status alone."""
+    return {"Authorization": f"Bearer {token}"} if token else {}

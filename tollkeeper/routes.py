@@ -15,7 +15,7 @@ from contracts.errors import ConfigurationError
 from gateway.config_file import FileSource
 from gateway.routes.explanation import Explanation, RequestFields, explain
 from tollkeeper.control_client import ControlClient, path_segment
-from tollkeeper.gateway_client import route_states
+from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
@@ -90,7 +90,11 @@ def show(
         stored = next((known for known in client.get_all(_PATH) if known["id"] == route), None)
         if stored is None:
             raise ConfigurationError(f"there is no route {route!r}; tollkeeper routes list shows those there are")
-    state = _semantic_state(stored, find_gateway(data, gateway_url)) if stored["rules"].get("semantic") else None
+    state = (
+        _semantic_state(stored, find_gateway(data, gateway_url), metrics_token(data))
+        if stored["rules"].get("semantic")
+        else None
+    )
     if as_json:
         print_json({**stored, "semantic_state": state})
         return
@@ -165,8 +169,8 @@ def explain_route(
         _print(found)
 
 
-def _semantic_state(stored: Mapping[str, Any], gateway: str) -> str:
-    states = asyncio.run(route_states(gateway)) or {}
+def _semantic_state(stored: Mapping[str, Any], gateway: str, token: str) -> str:
+    states = asyncio.run(route_states(gateway, token)) or {}
     state = states.get(str(stored["id"]), "unknown")
     return state if state in _STATES else "unknown"
 

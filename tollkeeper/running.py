@@ -50,8 +50,9 @@ def up_command(
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     with one_line_errors():
+        ports = _ports(port_base)
         choices = Choices(
-            *(data, _ports(port_base), host, store_url, dashboard, engine, workers, model),
+            *(data, ports, host, store_url, dashboard, engine, workers, model),
             providers_python=providers_python,
             vllm_python=vllm_python,
             installs=install,
@@ -77,10 +78,8 @@ def demo_command(
 ) -> None:
     """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
     with one_line_errors():
-        certificate = gateway_certificate()
-        choices = Choices(
-            data, _ports(port_base), host, store_url, dashboard, engine, model=model, certificate=certificate
-        )
+        certificate, ports = gateway_certificate(), _ports(port_base)
+        choices = Choices(data, ports, host, store_url, dashboard, engine, model=model, certificate=certificate)
         console = Console()
         demonstration = Demonstration(data, console, seconds, speed, opens_browser, slack=slack)
         status = run_up(choices, watchful(os.environ), console, demonstration)

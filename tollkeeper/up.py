@@ -19,7 +19,7 @@ from backends.store.turns import StoreTurns
 from contracts.configuration import control_database_url
 from contracts.errors import ControlUnavailable, TollkeeperError
 from tollkeeper.children import Backoff, Child
-from tollkeeper.gateway_client import engine_states, first_model, needs_provider_host
+from tollkeeper.gateway_client import engine_states, first_model, metrics_token, needs_provider_host
 from tollkeeper.installation import Installation
 from tollkeeper.plan import LOOPBACK, Choices, is_vllm, plan, provider_host, vllm_host
 from tollkeeper.ports import is_free, require_free
@@ -88,7 +88,7 @@ def up(
 
         supervisor = Supervisor(stages, installation.run, print_line)
         watch = ProviderWatch(
-            lambda: needs_provider_host(choices.addresses()["gateway"]),
+            lambda: needs_provider_host(choices.addresses()["gateway"], metrics_token(choices.data)),
             litellm,
             lambda: Child(providers, installation.run, print_line, Backoff()),
             print_line,
@@ -188,7 +188,7 @@ class _Session:
     async def _await_engine(self, gateway: str) -> None:
         """Wait for the engine host's models, so that the example works as pasted; everything else serves already."""
         deadline = asyncio.get_running_loop().time() + _ENGINE_SECONDS
-        while _NOT_YET.intersection((await engine_states(gateway)).values()):
+        while _NOT_YET.intersection((await engine_states(gateway, metrics_token(self.choices.data))).values()):
             if asyncio.get_running_loop().time() > deadline:
                 self.console.print(_line("tollkeeper", "the engine is still loading; its models answer 503 until then"))
                 return

@@ -18,7 +18,7 @@ from backends.secret_files import SecretFiles
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.keys import is_well_formed
 
-_bearer: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
+BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class AskerBook:
         raise AuthenticationFailed("the token or key is wrong, expired or revoked", code="invalid_admin_token")
 
 
-def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Asker:
+def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> Asker:
     """Give the asker, application or person. Raises AuthenticationFailed."""
     book: AskerBook = request.app.state.askers
     return book.asker_of(None if presented is None else presented.credentials)

@@ -1,24 +1,38 @@
 """The page that Prometheus scrapes: what an autoscaler goes by, by model. Engines are the platform's."""
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import PlainTextResponse
+from typing import Annotated
 
-from analytics.api.access import Reader
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
+from fastapi.security import HTTPAuthorizationCredentials
+
+from analytics.api.access import BEARER, anybody, reader
 from analytics.autoscaling.exposition import CONTENT_TYPE, signal_page
 from analytics.autoscaling.signals import SignalReader
+from backends.detail_access import DetailAccess
 from contracts.errors import PermissionDenied
 
 router = APIRouter(tags=["autoscaling"])
+
+
+def scraper(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
+    """Check who scrapes: a holder of the metrics token, or an asker who sees all tenants. Raise PermissionDenied."""
+    access: DetailAccess = request.app.state.detail_access
+    if access.has_token(request.headers.get("authorization", "").encode("latin-1", "replace")):
+        return
+    if reader(anybody(request, presented)).tenant is not None:
+        raise PermissionDenied(
+            "engines serve all tenants; ask with the metrics token, or an admin token that sees all of them"
+        )
 
 
 @router.get(
     "/metrics",
     summary="Queue, KV cache and predicted time to first token, for Prometheus",
     response_class=PlainTextResponse,
+    dependencies=[Depends(scraper)],
 )
-def metrics(request: Request, reader: Reader) -> Response:
+def metrics(request: Request) -> Response:
     """503 where the store is away: a page without samples would read as if there were no replicas."""
-    if reader.tenant is not None:
-        raise PermissionDenied("engines serve all tenants; ask with an admin token that sees all of them")
     signals: SignalReader = request.app.state.signals
     return Response(signal_page(signals.read()), media_type=CONTENT_TYPE)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from backends.background_check import BackgroundCheck
 from backends.disk_room import DiskState, disk_state
 from backends.store.client import StoreClient
+from backends.web.details import shown_to
 from contracts.errors import TollkeeperError
 
 _PATIENCE_SECONDS: Final = 2.0
@@ -36,11 +37,12 @@ async def ready(request: Request, response: Response) -> dict[str, object]:
     has_store = disk is not None
     if not (has_store and has_database):
         response.status_code = 503
-    return {
+    page = {
         "status": "ok" if has_store and has_database else "store_away" if has_database else "database_away",
         "disks": [{"holds": "store", "setting": "TOLLKEEPER_STORE_URL", "state": disk or "unknown"}],
         "alerts": state.watch.state(),
     }
+    return shown_to(request, state.detail_access, page)
 
 
 def store_disk(store: StoreClient) -> DiskState | None:

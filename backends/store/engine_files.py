@@ -23,6 +23,8 @@ _LAUNCH_QUOTA: Final = {"duration": str(2**31 - 1), "failed_sequential_authentic
 _LAUNCH_GRANTS: Final = ("GRANT SYSTEM LISTEN ON *.*", "GRANT CREATE TEMPORARY TABLE ON *.*")
 _DISK_ROOM: Final = "GRANT SELECT(name, free_space) ON system.disks"
 _LOOPBACK: Final = ("127.0.0.1", "::1")
+# Names of this machine in a Host header: localhost and IP addresses, with or without a port.
+_OWN_NAMES: Final = r"(?i)(localhost|\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\])(:\d+)?"
 _ANYWHERE: Final = ("::/0",)
 
 
@@ -84,6 +86,11 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         rule = ElementTree.SubElement(handlers, "rule")
         ElementTree.SubElement(rule, "url").text = url
         ElementTree.SubElement(rule, "methods").text = methods
+        headers = ElementTree.SubElement(rule, "headers")
+        # Only pages have an origin, and the engine would let every one of them read the answer.
+        ElementTree.SubElement(headers, "Origin").text = "regex:^$"
+        if _is_loopback(settings.host):  # a page whose name is made to lead here asks under that name
+            ElementTree.SubElement(headers, "Host").text = f"regex:{_OWN_NAMES}"
         handler = ElementTree.SubElement(rule, "handler")
         ElementTree.SubElement(handler, "type").text = kind
         if kind == "dynamic_query_handler":

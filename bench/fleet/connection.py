@@ -139,7 +139,7 @@ def chat_request(key: str, body: dict[str, Any], retries: int | None = None) -> 
     data = json.dumps(body).encode()
     tried = "" if retries is None else f"x-stainless-retry-count: {retries}\r\n"
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {key}\r\n{tried}Content-Length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data

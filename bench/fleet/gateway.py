@@ -77,7 +77,7 @@ class GatewayProcess:
         """Give what GET /ready shows."""
         connection = await Connection.open(self.port)
         try:
-            answer = await connection.ask(b"GET /ready HTTP/1.1\r\nHost: gateway\r\n\r\n")
+            answer = await connection.ask(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         finally:
             connection.close()
         found = answer.json

@@ -37,7 +37,7 @@ def bad_bodies(draw: st.DrawFn, rig: FuzzRig) -> BadBody:
 async def check_bad_body(rig: FuzzRig, example: BadBody) -> None:
     """A body is answered or refused in its API's words, with the field's name, and without the prompt."""
     head = (
-        f"POST {example.operation.paths[0]} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n"
+        f"POST {example.operation.paths[0]} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(example.data)}\r\n\r\n"
     )
     heard = await rig.converse([head.encode() + example.data])

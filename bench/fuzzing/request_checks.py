@@ -130,7 +130,7 @@ def badly_chunked_requests(draw: st.DrawFn, rig: FuzzRig) -> tuple[bytes, Sequen
     operation, model, _ = draw(st.sampled_from(rig.answered))
     body = json.dumps(example_of(operation.api, model)).encode()
     head = (
-        f"POST {operation.paths[0]} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n"
+        f"POST {operation.paths[0]} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     return head.encode() + draw(broken_chunkings(body)), draw(cuts())

@@ -50,7 +50,7 @@ _SPLICES: Final = (
         b"?",
         b"#",
     ),
-    *(b"0\r\n\r\n", b"5\r\nhello\r\n", b";a=b", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", b"Bearer", b"bearer "),
+    *(b"0\r\n\r\n", b"5\r\nhello\r\n", b";a=b", b"GET /health HTTP/1.1\r\nHost: ::1\r\n\r\n", b"Bearer", b"bearer "),
 )
 
 
@@ -169,14 +169,14 @@ def known_requests(operation: Operation, model: str) -> list[Asked]:
     key = b"Authorization: Bearer %b\r\n" % KEY.encode()
 
     def post(path: bytes, body: bytes, headers: bytes = key, kind: bytes = b"application/json") -> bytes:
-        head = b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
         return head % (path, headers, kind, len(body)) + body
 
     return [
-        Asked(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", 200),
-        Asked(b"\r\nGET /v1/models HTTP/1.1\r\nHost: a\r\n" + key + b"\r\n", 200),
-        Asked(b"GET /nope HTTP/1.1\r\nHost: a\r\n\r\n", 404),
-        Asked(b"PUT %b HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n" % path, 405, operation),
+        Asked(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        Asked(b"\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + key + b"\r\n", 200),
+        Asked(b"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        Asked(b"PUT %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % path, 405, operation),
         Asked(post(path, good), 200, operation),
         Asked(post(path, b'{"model": '), 400, operation),
         Asked(post(path, b"{}"), 400, operation),

@@ -71,7 +71,7 @@ async def check_resource(rig: FuzzRig, example: Request) -> None:
     """A resource answers, or refuses in its API's words; nothing asked of it is a fault of the gateway's."""
     target = example.path + ("?" + example.query if example.query else "")
     head = (
-        f"{example.method} {target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n"
+        f"{example.method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         f"Content-Type: {example.kind}\r\nContent-Length: {len(example.body)}\r\n\r\n"
     )
     heard = await rig.converse([head.encode("latin-1") + example.body])

@@ -239,7 +239,7 @@ class FuzzRig:
         body = example_of(operation.api, model) | ({"stream": True} if stream else {}) | more
         data = json.dumps(body).encode()
         head = (
-            f"POST {operation.paths[0]} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {KEY}\r\n"
+            f"POST {operation.paths[0]} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         )
         return head.encode() + data

@@ -129,12 +129,12 @@ def kinds() -> list[Kind]:
         Kind("bad_field", 1, _post(chat, said | {"temperature": 9}), frozenset((400,))),
         Kind("no_json", 1, _post(chat, b'{"model": '), frozenset((400,))),
         Kind("no_key", 1, _post(chat, said, "tk-" + "N" * 43), frozenset((401, 429)), records=0),
-        Kind("no_path", 1, b"GET /nope HTTP/1.1\r\nHost: a\r\n\r\n", frozenset((404,)), records=0),
+        Kind("no_path", 1, b"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", frozenset((404,)), records=0),
         Kind("no_http", 1, b"\x00\x01\r\n\r\n", frozenset((400,)), records=0),
         Kind(
             "models",
             1,
-            b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode(),
+            b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode(),
             records=0,
         ),
     ]
@@ -151,7 +151,7 @@ def kinds() -> list[Kind]:
 def _post(path: str, body: bytes | Mapping[str, Any], key: str = KEY) -> bytes:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {key}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data

@@ -1,12 +1,16 @@
 """OTLP over gRPC: the three services' Export, unary (OTLP specification 1.9)."""
 
 import logging
+import socket
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import grpc
 
+from backends.bounded_relay import BoundedRelay
+from backends.connection_table import ConnectionTable
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.receivers.bodies import InflightBytes
@@ -39,7 +43,8 @@ class OtlpGrpcReceiver:
     """A gRPC server that hands requests on as bytes: they are parsed once, by the pipeline.
 
     Answers once a request is on disk. RESOURCE_EXHAUSTED and UNAVAILABLE carry a RetryInfo where it is worth coming
-    again. `port` is the one that was bound. Raises ConfigurationError where it cannot be.
+    again. Connections come through `bound`, whose port is `port`. Raises ConfigurationError where there is no room for
+    a socket file.
     """
 
     def __init__(
@@ -49,8 +54,9 @@ class OtlpGrpcReceiver:
         memory: MemoryLimiter,
         inflight: InflightBytes,
         *,
-        host: str,
-        port: int,
+        bound: socket.socket,
+        table: ConnectionTable,
+        head_seconds: float,
         max_bytes: int,
     ) -> None:
         self._pipeline = pipeline
@@ -59,29 +65,34 @@ class OtlpGrpcReceiver:
         self._inflight = inflight
         options = (
             ("grpc.max_receive_message_length", max_bytes),  # of the message as inflated
-            ("grpc.so_reuseport", 0),  # else a second collector would share the port instead of being told
             ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ("grpc.server_handshake_timeout_ms", int(head_seconds * 1000)),  # until the client's HTTP/2 settings
         )
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
         self._server = grpc.server(pool, options=options, maximum_concurrent_rpcs=_CALLS)
         for service, signal in SERVICES.items():
             handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
-        shown = f"[{host}]" if ":" in host else host
+        self.port: int = bound.getsockname()[1]
+        # gRPC tells of no connection: the relay before it has their shares. The directory is for its owner alone.
+        self._directory = tempfile.TemporaryDirectory(prefix="tollkeeper-otlp-")
+        path = f"{self._directory.name}/grpc"
         try:
-            self.port: int = self._server.add_insecure_port(f"{shown}:{port}")
+            self._server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"cannot listen on {host} port {port}; stop what holds it or set TOLLKEEPER_OTLP_GRPC_PORT"
-            ) from error
+            raise ConfigurationError(f"gRPC cannot listen in {self._directory.name}; set TMPDIR") from error
+        self._relay = BoundedRelay(bound, path, table, head_seconds)
 
     def start(self) -> None:
         """Begin to answer."""
         self._server.start()
+        self._relay.start()
 
     def stop(self) -> None:
         """Take nothing more, and finish what is under way, for at most two seconds. Blocks."""
         self._server.stop(_STOP_SECONDS).wait()
+        self._relay.stop()
+        self._directory.cleanup()
 
     def _export(self, signal: Signal) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def export(body: bytes, context: grpc.ServicerContext) -> bytes:

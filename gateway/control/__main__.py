@@ -2,10 +2,12 @@
 
 import logging
 import sys
+from functools import partial
 
 import uvicorn
 
 from backends.process import run_process
+from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -17,7 +19,14 @@ def run(settings: ControlSettings) -> None:
     """Serve until told to stop. Raises ConfigurationError where it cannot start."""
     listener = listen(settings.host, settings.control_port, "TOLLKEEPER_CONTROL_PORT")
     app = create_app(settings)
-    config = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        app,
+        http=partial(BoundedProtocol, settings.bounds()),  # type: ignore[arg-type]
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+    )
     log.info("control plane ready", extra={"host": settings.host, "port": settings.control_port})
     uvicorn.Server(config).run(sockets=[listener])
 

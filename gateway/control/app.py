@@ -27,11 +27,13 @@ from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import KEY_PEPPER, check_secrets, make_secrets, remember_secrets
 from backends.control.sealer import Sealer
+from backends.detail_access import DetailAccess
 from backends.disk_room import WatchedDisk
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
 from backends.llm.engine_address import EngineAddress
 from backends.secret_files import SecretFiles
+from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
 from contracts.errors import ConfigurationError, Conflict, TollkeeperError
@@ -139,12 +141,14 @@ def create_app(settings: ControlSettings) -> FastAPI:
         description=_DESCRIPTION,
         version="0.1.0",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's page loads scripts from elsewhere
         redoc_url=None,
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
     app.state.disks = (WatchedDisk(_kept_files(database), "TOLLKEEPER_DATA", settings.data),)
     app.state.revision_check = BackgroundCheck("database check", lambda: _revision(database))
+    app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
@@ -161,9 +165,9 @@ def create_app(settings: ControlSettings) -> FastAPI:
     ):
         app.include_router(noun.router)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
-    app.add_middleware(
-        TokenGate, tokens=TokenBook(admin_token, database, key_pepper)
-    )  # the last one added is asked first
+    app.state.tokens = TokenBook(admin_token, database, key_pepper)
+    app.add_middleware(TokenGate, tokens=app.state.tokens)  # the last one added is asked first
+    install_api_page(app)
     install_error_replies(app, "control plane")
     return app
 

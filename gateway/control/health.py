@@ -1,12 +1,17 @@
 """Whether the control plane lives, and whether it can serve. Neither needs a token."""
 
+import asyncio
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from fastapi import APIRouter, Request, Response
+from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import BaseModel
 
 from backends.disk_room import shown_disks
-from contracts.errors import ControlUnavailable
+from backends.web.details import shown_to
+from contracts.errors import ControlUnavailable, TollkeeperError
+from gateway.control.access import TokenBook
 from gateway.control.fields import RevisionCheck
 
 _PATIENCE_SECONDS: Final = 2.0
@@ -24,12 +29,13 @@ class ReadyOut(BaseModel):
     """The database answers too; `revision` is the number the gateways poll.
 
     `disks` are those that hold the control plane's own files: what they hold, the setting that names the place, and
-    "ok", "low", "full" or "unknown".
+    "ok", "low", "full" or "unknown". Both are for callers on this machine and holders of an admin token or the metrics
+    token.
     """
 
     status: Literal["ready", "disk_full"] = "ready"
-    revision: int
-    disks: list[dict[str, str]] = []
+    revision: int | None = None
+    disks: list[dict[str, str]] | None = None
 
 
 @router.get("/health", summary="Is the process alive")
@@ -37,13 +43,18 @@ async def health() -> HealthOut:
     return HealthOut()
 
 
-@router.get("/ready", summary="Can it serve; 503 while the database does not answer or its disk is full")
+@router.get(
+    "/ready",
+    summary="Can it serve; 503 while the database does not answer or its disk is full",
+    response_model_exclude_none=True,
+)
 async def ready(check: RevisionCheck, request: Request, response: Response) -> ReadyOut:
     """Answer within seconds, also where the database is stopped and all threads wait for it."""
     disks = shown_disks(request.app.state.disks)
     is_full = any(disk["state"] == "full" for disk in disks)
     try:
         revision = await check.within(_PATIENCE_SECONDS)
+        is_admin = await asyncio.wait_for(asyncio.to_thread(_is_admin, request), _PATIENCE_SECONDS)
     except TimeoutError as error:
         raise ControlUnavailable(
             f"the control database has not answered for {_PATIENCE_SECONDS:g} s; check TOLLKEEPER_DATABASE_URL and the "
@@ -51,4 +62,18 @@ async def ready(check: RevisionCheck, request: Request, response: Response) -> R
         ) from error
     if is_full:
         response.status_code = 503
-    return ReadyOut(status="disk_full" if is_full else "ready", revision=revision, disks=disks)
+    page = {"status": "disk_full" if is_full else "ready", "revision": revision, "disks": disks}
+    shown = page if is_admin else shown_to(request, request.app.state.detail_access, page)
+    return ReadyOut.model_validate(shown)
+
+
+def _is_admin(request: Request) -> bool:
+    scheme, token = get_authorization_scheme_param(request.headers.get("authorization"))
+    if scheme.lower() != "bearer" or not token:
+        return False
+    tokens: TokenBook = request.app.state.tokens
+    try:
+        tokens.bearer_of(token, datetime.now(UTC))
+    except TollkeeperError:
+        return False
+    return True

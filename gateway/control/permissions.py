@@ -35,7 +35,7 @@ _READING: Final = frozenset({"GET", "HEAD"})
 # Health says nothing of what is kept here, the page that documents the API is for everyone, and who signs in has no
 # token yet.
 OPEN_PATHS: Final = frozenset(
-    {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/sign-in", "/sign-in/oidc"},
+    {"/health", "/ready", "/docs", "/openapi.json", "/sign-in", "/sign-in/oidc"},
 )
 
 

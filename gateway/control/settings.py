@@ -3,24 +3,20 @@
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.web.listener_settings import ListenerSettings
 from contracts.configuration import control_database_url
 
 
-class ControlSettings(BaseSettings):
+class ControlSettings(ListenerSettings):
     """Settings of the control plane's process. Ports are TCP ports, sizes bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
-
     data: Path = Path(".tollkeeper")
-    host: str = "127.0.0.1"
     control_port: int = Field(default=8081, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory
     control_max_body_bytes: int = Field(default=1_048_576, ge=1024)
-    trusted_proxies: str = ""  # networks, with commas between them: dashboards that say where a browser is
     alerts_inward: NetworksText = ""  # networks that budgets' webhooks may go to though they are not public
 
     audit_sink: str = ""  # where finished segments of the audit log go: s3://BUCKET/PREFIX, or a directory

@@ -1,9 +1,9 @@
 """Who may read the metrics, and the answer: on the data plane's port, or on a port of their own."""
 
 import asyncio
-import hmac
 from typing import Final
 
+from backends.detail_access import DetailAccess
 from contracts.errors import AuthenticationFailed, MethodNotAllowed, NotFound, TollkeeperError
 from gateway.error_answer import send_error
 from gateway.exchange import Exchange
@@ -14,11 +14,11 @@ PATH: Final = "/metrics"
 
 
 class MetricsEndpoint:
-    """Answers `GET /metrics`. With a token set, only who sends it as `Authorization: Bearer` is answered."""
+    """Answers `GET /metrics` for callers on this machine and for who sends the token as `Authorization: Bearer`."""
 
-    def __init__(self, page: MetricsPage, token: str) -> None:
+    def __init__(self, page: MetricsPage, access: DetailAccess) -> None:
         self._page = page
-        self._expected = f"Bearer {token}".encode() if token else b""
+        self._access = access
 
     async def run(self) -> None:
         """Read the metrics of inference servers that targets name, until cancelled."""
@@ -26,9 +26,11 @@ class MetricsEndpoint:
 
     def check(self, exchange: Exchange) -> None:
         """Raise AuthenticationFailed where the token is wanting or wrong."""
-        given = exchange.headers.get(b"authorization", b"")
-        if self._expected and not hmac.compare_digest(given, self._expected):
-            raise AuthenticationFailed("the metrics need the token that TOLLKEEPER_METRICS_TOKEN sets, as a bearer")
+        names = [name.decode("latin-1") for name in exchange.headers]
+        if not self._access.allows_metrics(exchange.address, names, exchange.headers.get(b"authorization", b"")):
+            raise AuthenticationFailed(
+                "the metrics need the token of TOLLKEEPER_METRICS_TOKEN or of the secret file metrics_token as a bearer"
+            )
 
     async def answer(self, exchange: Exchange) -> None:
         """Send the page."""

@@ -94,7 +94,7 @@ def api(store: Any, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFact
         findings = [Finding("p", "the platform's"), Finding("a", "acme's", tenant="acme")]
         findings += [Finding("t", "search's", tenant="acme", team="search"), Finding("g", "globex's", tenant="globex")]
         settle_alerts(session, [(rule, findings)], AUTHOR.at)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings), client=("127.0.0.1", 50000)) as client:
         yield Api(client, database, secrets)
     database.close()
 

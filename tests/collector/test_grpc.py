@@ -1,7 +1,10 @@
 """OTLP over gRPC, on a real socket, as senders see it."""
 
 import gzip
+import socket
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +113,53 @@ def test_spans_that_wait_for_a_decision_are_decided_when_the_collector_is_stoppe
     spool.close()
     assert entry.batch is not None
     assert [row.name for row in SpansProcessor().process(entry.batch).tables["traces"].rows] == ["faulty"]
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(SECONDS)
+    try:
+        while connection.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("data", [b"", PREFACE[:10], PREFACE])
+def test_an_address_beyond_its_share_loses_its_oldest_connection_and_others_are_served(
+    start_collector: Make, data: bytes
+) -> None:
+    collector = start_collector(max_connections=12, max_connections_per_address=3)
+    with ExitStack() as held:
+        opened = []
+        for _ in range(4):
+            made = socket.create_connection(("127.0.0.1", collector.grpc_port), 10, source_address=("127.0.0.2", 0))
+            opened.append(held.enter_context(made))
+            made.sendall(data)
+            time.sleep(0.05)  # so that they are idle in this order
+        assert is_closed(opened[0])
+        with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+            TraceServiceStub(channel).Export(span_request({"name": "a"}), timeout=SECONDS)
+
+
+@pytest.mark.parametrize("data", [b"", PREFACE[:10], PREFACE])
+def test_a_connection_that_never_begins_is_closed(start_collector: Make, data: bytes) -> None:
+    collector = start_collector(head_seconds=1)
+    with socket.create_connection(("127.0.0.1", collector.grpc_port), 10) as made:
+        made.sendall(data)
+        assert is_closed(made)
+
+
+def test_a_long_request_passes_while_another_connection_stands_still(start_collector: Make) -> None:
+    collector = start_collector()
+    with socket.create_connection(("127.0.0.1", collector.grpc_port), 10) as silent:
+        silent.sendall(PREFACE)
+        with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+            request = span_request(*({"name": "n" * 4000} for _ in range(2000)))
+            assert TraceServiceStub(channel).Export(request, timeout=SECONDS).partial_success.rejected_spans == 0
+    assert collector.health()["received_records"]["traces"] == 2000

@@ -220,7 +220,7 @@ def test_a_chunked_body_without_a_length_is_held_to_the_limit(start_collector: M
 
 def test_a_sender_that_stops_sending_is_let_go(start_collector: Make, eventually: Make) -> None:
     collector = start_collector(collector_body_timeout_seconds=0.2)
-    head = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 99\r\n\r\n"
+    head = b"POST /v1/logs HTTP/1.1\r\nHost: ::1\r\nContent-Type: application/x-protobuf\r\nContent-Length: 99\r\n\r\n"
     with socket.create_connection(("127.0.0.1", collector.port)) as half:
         half.sendall(head + b"\x0a")
         assert half.recv(100).startswith(b"HTTP/1.1 408")
@@ -231,7 +231,7 @@ def test_bodies_beyond_the_memory_bound_get_429_while_the_first_is_still_coming(
     start_collector: Make, eventually: Make
 ) -> None:
     collector = start_collector(collector_max_inflight_bytes=1000)
-    head = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 900\r\n\r\n"
+    head = b"POST /v1/logs HTTP/1.1\r\nHost: ::1\r\nContent-Type: application/x-protobuf\r\nContent-Length: 900\r\n\r\n"
     with socket.create_connection(("127.0.0.1", collector.port)) as slow:
         slow.sendall(head)
 

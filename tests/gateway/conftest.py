@@ -185,7 +185,7 @@ class Running:
         """Write one request, of a chat unless told otherwise."""
         data = body if isinstance(body, bytes) else json.dumps({**(body or BODY), **fields}).encode()  # type: ignore[dict-item]
         given = {
-            "Host": "gateway",
+            "Host": "localhost",
             "Authorization": f"Bearer {KEY}",
             "Content-Type": "application/json",
             "Content-Length": str(len(data)),
@@ -280,6 +280,7 @@ async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
         path = tmp_path / f"gateway{len(running)}.yaml"
         path.write_text(yaml.safe_dump(config))
         settings.setdefault("drain_seconds", 0.2)
+        settings.setdefault("allowed_hosts", "a,b,g,x,gateway")  # what raw requests of tests are addressed to
         gateway = Gateway(GatewaySettings(data=data, gateway_config=path, gateway_port=0, **settings))
         await gateway.start()
         running.append(Running(gateway))

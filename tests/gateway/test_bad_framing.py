@@ -252,17 +252,3 @@ async def test_expect_100_continue_is_answered_before_the_body_is_sent(gateway):
 async def test_expect_100_continue_for_too_large_a_body_is_refused_at_once(small):
     answer = await refusal(small, HEAD.encode() + b"Expect: 100-continue\r\nContent-Length: 5000\r\n\r\n")
     assert answer.status == 413
-
-
-async def test_connections_beyond_the_limit_are_closed_and_the_others_served(start_gateway, kit, eventually):
-    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])), max_connections=2)
-    first, second = await gateway.connect(), await gateway.connect()
-    await eventually(lambda: gateway.gateway.health()["connections"] == 2)
-    third = await gateway.connect()
-    assert await third.is_closed()
-    for client in (first, second):
-        await client.send(gateway.request())
-        assert (await client.answer()).status == 200
-    first.close()
-    await eventually(lambda: gateway.gateway.health()["connections"] == 1)
-    assert (await gateway.chat()).status == 200

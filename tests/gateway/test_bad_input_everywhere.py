@@ -58,7 +58,7 @@ def _books(rig: FuzzRig) -> Iterator[None]:
 
 def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
     given = {
-        "Host": "gateway",
+        "Host": "localhost",
         "Authorization": f"Bearer {KEY}",
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),

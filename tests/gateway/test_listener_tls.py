@@ -169,14 +169,19 @@ async def test_a_handshake_that_does_not_end_is_cut_off_in_its_time(secure):
     assert 0.25 <= asyncio.get_running_loop().time() - began < 2
 
 
-async def test_unfinished_handshakes_count_as_connections(secure, authority, eventually):
-    gateway = await secure(max_connections=3)
-    waiting = [await gateway.connect() for _ in range(3)]
-    await eventually(lambda: gateway.gateway.health()["connections"] == 3)
-    beyond = await gateway.connect()
-    assert await beyond.is_closed()
-    for client in waiting:
-        client.close()
+async def test_an_unfinished_handshake_counts_as_a_connection_and_the_oldest_gives_way(secure, authority, eventually):
+    gateway = await secure(max_connections=3, max_connections_per_address=3)
+    waiting = []
+    for number in range(3):
+        waiting.append(await gateway.connect())
+        await eventually(lambda number=number: gateway.gateway.health()["connections"] == number + 1)
+    client = await connect(gateway, authority)
+    assert await waiting[0].is_closed()
+    await client.send(gateway.request())
+    assert (await client.answer()).status == 200
+    assert gateway.gateway.health()["connections"] == 3
+    for each in (*waiting, client):
+        each.close()
     await eventually(lambda: gateway.gateway.health()["connections"] == 0)
     client = await connect(gateway, authority)
     await client.send(gateway.request())

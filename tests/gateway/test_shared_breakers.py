@@ -46,7 +46,7 @@ class GatewayProcess:
         return int(head.split()[1]), body
 
     async def ready(self):
-        return (await self.ask(b"GET /ready HTTP/1.1\r\nHost: gateway\r\n\r\n"))[1]
+        return (await self.ask(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"))[1]
 
     async def until(self, wanted):
         """Wait until `wanted` holds of what GET /ready shows as left alone; gives that."""

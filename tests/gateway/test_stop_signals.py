@@ -61,7 +61,7 @@ async def test_a_second_signal_ends_the_waiting(start, kit):
     child, port = await start(drain_seconds=600, drain_notice_seconds=600)
     reader, writer = await begin_stream(port, kit)
     child.send_signal(signal.SIGTERM)
-    ready = b"GET /ready HTTP/1.1\r\nhost: g\r\n\r\n"
+    ready = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n"
     while await status_of(port, ready) != 503:
         await asyncio.sleep(0.02)
     child.send_signal(signal.SIGTERM)

@@ -18,6 +18,7 @@ from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation
 from contracts.errors import TollkeeperError
+from tollkeeper.gateway_client import metrics_token
 from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, GatewayUrl, StoreUrl
 from tollkeeper.ports import Ports
@@ -43,7 +44,7 @@ def top_command(
     """Show what goes on now: requests, tokens, latency, engines, GPUs, queues, and who spends what."""
     with one_line_errors():
         urls = metrics_urls(find_gateway(data, gateway_url), os.environ)
-        token = os.environ.get("TOLLKEEPER_METRICS_TOKEN", "")
+        token = metrics_token(data)
         store = StoreClient(_store_address(data, store_url))
         try:
             with Watch(urls, token) as watch:

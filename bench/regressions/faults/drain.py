@@ -114,7 +114,7 @@ async def _ask_anew(port: int, kept: list[Connection]) -> int:
 def _request(fields: Json, more: str = "") -> bytes:
     data = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello"}], **fields}).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n{more}"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
         f"Authorization: Bearer {key_of(0)}\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data

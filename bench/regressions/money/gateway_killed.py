@@ -107,7 +107,7 @@ async def _ask(port: int, body: dict[str, Any], headers: dict[str, str] | None =
     data = json.dumps({"model": _MODEL, "messages": [{"role": "user", "content": "word " * 40}], **body}).encode()
     more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n{more}"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
         f"Authorization: Bearer {key_of(0)}\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     connection: Connection | None = None

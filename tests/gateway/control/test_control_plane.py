@@ -83,7 +83,7 @@ def test_the_first_start_offers_a_model_a_price_and_a_key_that_later_starts_keep
     assert demo_key is not None and is_well_formed(demo_key) and pepper is not None
     assert (secrets.directory / "demo_key").stat().st_mode & 0o777 == 0o600
     revision = client.get("/ready").json()["revision"]
-    with TestClient(create_app(settings)) as again:
+    with TestClient(create_app(settings), client=("127.0.0.1", 50000)) as again:
         assert again.get("/ready").json()["revision"] == revision
     with control_database.session() as session:
         snapshot = load_snapshot(session)
@@ -203,7 +203,9 @@ def test_health_readiness_and_signing_in_need_no_token_and_everything_else_does(
 
 
 def test_every_operation_is_described_on_the_openapi_page(client: TestClient) -> None:
-    assert client.get("/docs").status_code == 200
+    page = client.get("/docs")
+    assert page.status_code == 200 and "/v1/tenants/{tenant}/keys" in page.text
+    assert "<script" not in page.text and "https://" not in page.text
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/tenants", "/v1/tenants/{tenant}/keys/{key}", "/v1/models", "/v1/pools", "/v1/standard-costs"} <= set(
         paths

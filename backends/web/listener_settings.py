@@ -1,0 +1,40 @@
+"""What every HTTP listener of ours but the data plane's is told: how many connections it holds, and for which names."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from backends.connection_table import ConnectionLimits, ConnectionTable
+from backends.host_names import HostNames
+from backends.web.bounded_protocol import Bounds
+
+
+class ListenerSettings(BaseSettings):
+    """Settings that processes with a listener share. Times are seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    host: str = "127.0.0.1"
+    trusted_proxies: str = ""  # networks, with commas between them: whose word on where a caller is is taken
+    allowed_hosts: str = ""  # names, with commas between them, that requests may be addressed to on a loopback address
+    max_connections: int = Field(default=10_000, ge=1)
+    max_connections_per_address: int | None = Field(default=None, ge=1)  # IPv6: of one /64; none: a quarter of all
+    head_seconds: float = Field(default=10.0, gt=0)
+    body_seconds: float = Field(default=60.0, gt=0)
+    idle_seconds: float = Field(default=75.0, gt=0)
+    metrics_token: str = Field(default="", repr=False)  # who sends it may read details; empty: the secret file's
+
+    def bounds(self) -> Bounds:
+        """Return the bounds of one listener. Raise ConfigurationError on a bad network."""
+        limits = ConnectionLimits.of(self.max_connections, self.max_connections_per_address, self.trusted_proxies)
+        return Bounds(
+            ConnectionTable(limits),
+            HostNames.of(self.host, self.host_names),
+            self.head_seconds,
+            self.body_seconds,
+            self.idle_seconds,
+        )
+
+    @property
+    def host_names(self) -> str:
+        """Return the names that requests may be addressed to besides those of this machine."""
+        return self.allowed_hosts

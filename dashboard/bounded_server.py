@@ -1,0 +1,29 @@
+"""Streamlit's command line, with the limits on connections that all our listeners have."""
+
+import sys
+from functools import cache
+from typing import Any, Final
+
+from streamlit.web import cli
+from uvicorn.config import HTTP_PROTOCOLS
+
+from backends.web.bounded_protocol import BoundedProtocol, Bounds
+from dashboard.settings import DashboardSettings
+
+# What uvicorn looks up where a server names no protocol: Streamlit names none, and takes none.
+_CHOSEN: Final = "auto"
+
+
+@cache
+def _bounds() -> Bounds:
+    return DashboardSettings().bounds()
+
+
+def protocol(**of_uvicorn: Any) -> BoundedProtocol:
+    """Make a connection's protocol, as uvicorn asks for it."""
+    return BoundedProtocol(_bounds(), **of_uvicorn)
+
+
+if __name__ == "__main__":
+    HTTP_PROTOCOLS[_CHOSEN] = "dashboard.bounded_server:protocol"
+    sys.exit(cli.main())
