@@ -1,5 +1,6 @@
 """The control plane over HTTP: what an administrator does with it, and how it says no."""
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,8 @@ from backends.secret_files import SecretFiles
 from contracts.control import AuditEntry
 from contracts.errors import ConfigurationError
 from contracts.keys import digest_of, is_well_formed
+from gateway.control import app as control_app
+from gateway.control import health
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 
@@ -211,3 +214,21 @@ def test_every_operation_is_described_on_the_openapi_page(client: TestClient) ->
         paths
     )
     assert all(operation.get("summary") for operations in paths.values() for operation in operations.values())
+
+
+def test_it_says_in_time_that_its_database_hangs(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang(session: object) -> int:
+        released.wait(30)
+        return 7
+
+    monkeypatch.setattr(control_app, "read_revision", hang)
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.05)
+    for _ in range(3):
+        reply = client.get("/ready")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "control_unavailable")
+        assert client.get("/health").status_code == 200
+    released.set()
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 10.0)
+    assert client.get("/ready").json() == {"status": "ready", "revision": 7}
