@@ -124,6 +124,7 @@ class Consumption:
         step = now_ns // (_STEP_SECONDS * _SECOND_NS)
         if step != self._step:
             self._end_step(step)
+        if not self._levels or self._levels[-1][0] < step * _STEP_SECONDS * _SECOND_NS:
             self._levels.append((now_ns, level))
         self._peak = max(self._peak, reserved + taken)
         self._largest = max(self._largest, taken)
