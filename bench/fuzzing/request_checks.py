@@ -93,12 +93,14 @@ async def check_behind(rig: FuzzRig, example: Behind) -> None:
     await rig.settle()
     if b"HEAD " in broken:
         return
-    expected = [answer.status for answer in alone.answers()]
+    # Of a head that is both too long and malformed, either may be found first.
+    expected = [400 if answer.status == 431 else answer.status for answer in alone.answers()]
     answers = behind.answers()
-    found = [answer.status for answer in answers]
-    # What waits for its turn is not answered if what follows it cannot be read, but for the first.
-    is_short = behind.is_closed and 0 < len(found) < count + len(expected) and found == [asked.status] * len(found)
-    if found != [asked.status] * count + expected and not is_short:
+    found = [400 if answer.status == 431 else answer.status for answer in answers]
+    # If bytes that cannot be read come before an answer, as one piece or by chance, they end the connection after it.
+    due = [asked.status] * count + expected
+    same = min(len(found), len(due))
+    if not found or found[:same] != due[:same] or (len(found) != len(due) and not behind.is_closed):
         raise Fault(f"{count} good ones and a broken one were answered with {found}, the broken one alone {expected}")
     if behind.is_closed != alone.is_closed:
         raise Fault(f"alone the connection was {'closed' if alone.is_closed else 'kept'}, behind others it was not so")
