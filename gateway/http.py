@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_PIPELINED: Final = 16
 _MOST_PIECES: Final = 1024
+_BLOCK_BYTES: Final = 1 << 20
 _BIG_BYTES: Final = 32 * 1024  # in one piece: who sends such pieces has more of them
 LINGER_SECONDS: Final = 1.0
 # What of a head is not counted header by header: method, version, spaces and line ends.
@@ -98,6 +99,7 @@ class HttpConnection(Line):
         self._in_body = False
         self._pieces: list[bytes] = []
         self._blocks: list[bytes] = []  # of many pieces each, before the others
+        self._in_blocks = 0  # bytes
         self._body_size = 0
         self._refusal: TollkeeperError | None = None
         # the requests being answered
@@ -205,7 +207,7 @@ class HttpConnection(Line):
         self._header_size = 0
         self._pieces = []
         self._blocks = []
-        self._body_size = 0
+        self._body_size = self._in_blocks = 0
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
@@ -266,8 +268,11 @@ class HttpConnection(Line):
             self._hold_body(self._body_size)
         pieces = self._pieces
         pieces.append(data)
-        if len(pieces) >= _MOST_PIECES:  # of a chunk or two bytes each they would take many times their length
+        # Pieces of a chunk of two bytes each would take many times their length, and those of many large bodies would
+        # stay in the process's heap when they are freed: a block of a MiB has pages of its own.
+        if len(pieces) >= _MOST_PIECES or self._body_size - self._in_blocks >= _BLOCK_BYTES:
             self._blocks.append(b"".join(pieces))
+            self._in_blocks = self._body_size
             pieces.clear()
 
     def on_message_complete(self) -> None:

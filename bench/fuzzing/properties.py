@@ -24,6 +24,7 @@ class Property:
 PROPERTIES: Final = (
     Property("cut_requests", request_checks.cut_requests, request_checks.check_cut),
     Property("broken_requests", request_checks.broken_requests, request_checks.check_broken),
+    Property("heads_behind", request_checks.heads_behind, request_checks.check_behind),
     Property("queued_requests", request_checks.queued_requests, request_checks.check_queued),
     Property("left_requests", request_checks.left_requests, request_checks.check_left),
     Property("badly_chunked_requests", request_checks.badly_chunked_requests, request_checks.check_badly_chunked),

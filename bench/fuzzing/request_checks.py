@@ -27,6 +27,7 @@ _LEAVINGS: Final[tuple[Leaving, ...]] = ("close", "reset", "half-close")
 
 Cut = tuple[Asked, Sequence[float]]
 Queue = tuple[Sequence[Asked], Sequence[float]]
+Behind = tuple[Asked, int, Sequence[Splice], Sequence[float]]
 Broken = tuple[Sequence[Asked], Sequence[Splice], Sequence[float], Leaving]
 Left = tuple[Asked, float, Leaving, int | None]
 
@@ -74,6 +75,39 @@ async def check_broken(rig: FuzzRig, example: Broken) -> None:
             raise Fault(f"bytes of a client were answered with {answer.status}: {answer.body[:300]!r}")
         if answer.request_id and answer.status != 401:
             rig.record_of(answer)
+
+
+def heads_behind(rig: FuzzRig) -> st.SearchStrategy[Behind]:
+    """Give good requests that keep their connection, changes of the head of another like it, and where that is cut."""
+    kept = good_requests(rig.answered).filter(lambda asked: not asked.closes)
+    return st.tuples(kept, st.integers(1, 2), splices(), cuts())
+
+
+async def check_behind(rig: FuzzRig, example: Behind) -> None:
+    """A broken head behind good requests of the same head is answered as on a connection of its own."""
+    asked, count, changes, shares = example
+    head, blank, body = asked.data.partition(b"\r\n\r\n")
+    broken = spliced(head + blank, changes) + body
+    alone = await rig.converse([broken])
+    behind = await rig.converse([asked.data] * count + cut(broken, shares))
+    await rig.settle()
+    if b"HEAD " in broken:
+        return
+    # Of a head that is both too long and malformed, either may be found first.
+    expected = [400 if answer.status == 431 else answer.status for answer in alone.answers()]
+    answers = behind.answers()
+    found = [400 if answer.status == 431 else answer.status for answer in answers]
+    # If bytes that cannot be read come before an answer, as one piece or by chance, they end the connection after it.
+    due = [asked.status] * count + expected
+    same = min(len(found), len(due))
+    if not found or found[:same] != due[:same] or (len(found) != len(due) and not behind.is_closed):
+        raise Fault(f"{count} good ones and a broken one were answered with {found}, the broken one alone {expected}")
+    if behind.is_closed != alone.is_closed:
+        raise Fault(f"alone the connection was {'closed' if alone.is_closed else 'kept'}, behind others it was not so")
+    for answer in answers:
+        check_answer(answer, rig.shapes)
+        if answer.status >= 500 and b"/ready" not in broken:
+            raise Fault(f"bytes of a client were answered with {answer.status}: {answer.body[:300]!r}")
 
 
 def queued_requests(rig: FuzzRig) -> st.SearchStrategy[Queue]:

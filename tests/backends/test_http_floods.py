@@ -130,7 +130,8 @@ async def test_a_flood_that_brings_nothing_is_cut_off(first, block):
 
 
 async def test_what_only_keeps_a_reply_alive_is_bounded():
-    class KeptAlive(Receiver):
+    class KeptAlive:
+        def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
         def on_body(self, data: bytes) -> bool:
             return False
 
