@@ -128,7 +128,7 @@ async def _read_streams(port: int, tokens: int) -> int:
         }
     ).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {_KEY}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {_KEY}\r\n"
         f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     lines = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 22) for _ in range(STREAMS)]

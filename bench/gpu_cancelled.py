@@ -107,7 +107,7 @@ async def visit(one: Visit, model: str, port: int, began: float) -> None:
     ).encode()  # fmt: skip
     path = "completions" if one.parts > 1 else "chat/completions"
     head = (
-        f"POST /v1/{path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {one.key}\r\n"
+        f"POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {one.key}\r\n"
         f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     ).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

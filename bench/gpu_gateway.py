@@ -189,7 +189,7 @@ async def _ask_all(order: dict[str, Any]) -> list[list[Any]]:
             }
         ).encode()
         head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {KEY}\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
             f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         ).encode()
         done: asyncio.Future[None] = loop.create_future()

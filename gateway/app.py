@@ -51,6 +51,7 @@ from gateway.identity.authentication import Authenticator
 from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
 from gateway.large_bodies import LargeBodies
+from gateway.listener_context import ListenerContext
 from gateway.messages.count_tokens import CountTokens
 from gateway.messages.operation import MESSAGES
 from gateway.metrics.endpoint import MetricsEndpoint
@@ -71,7 +72,6 @@ from gateway.routing.cache_mirror import CacheMirror
 from gateway.routing.router import Router
 from gateway.scheduling.engine_rooms import EngineRooms
 from gateway.scheduling.pool_queues import PoolQueues
-from gateway.secure_listener import ListenerContext
 from gateway.semantic.service import SemanticService
 from gateway.server import HttpServer
 from gateway.serving_tasks import ServingTasks

@@ -14,12 +14,12 @@ from gateway.directory import Directory
 from gateway.engine_health import engine_health
 from gateway.engine_records import JournalledEngineRecords
 from gateway.identity.authentication import Authenticator
+from gateway.listener_context import ListenerContext
 from gateway.process_watch import ProcessWatch
 from gateway.provider_hosts import ProviderHosts
 from gateway.rollouts.rollouts import Rollouts
 from gateway.routing.router import Router
 from gateway.scheduling.pool_queues import PoolQueues
-from gateway.secure_listener import ListenerContext
 from gateway.semantic.service import SemanticService
 from gateway.shipper import Shipper
 from gateway.targets import TargetRegistry

@@ -4,41 +4,20 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
 from backends.connection_table import ConnectionTable
-from backends.tls import LiveContext, TlsFiles, server_context
 from contracts.errors import PermissionDenied
 from gateway.error_answer import send_error
 from gateway.exchange import Exchange, Handler, Serving
 from gateway.http import LINGER_SECONDS, PROBES, HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
+from gateway.listener_context import ListenerContext
 
 _log = logging.getLogger(__name__)
 
 _ACCEPTS_AT_ONCE: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """The listener's files. Where authorities are named, clients must show a certificate signed by one of them."""
-
-    files: TlsFiles
-    handshake_seconds: float = 10.0
-
-
-class ListenerContext(LiveContext):
-    """The listener's certificate."""
-
-    def __init__(self, settings: TlsSettings) -> None:
-        """Read the files. Raises ConfigurationError."""
-        self.wants_certificates = settings.files.authorities is not None
-        # Asked for and not required: who has none is told so in HTTP, and may still ask how the gateway is.
-        clients: Final = "optional" if self.wants_certificates else "none"
-        super().__init__(partial(server_context, settings.files, clients), settings.files)
-        self.handshake_seconds = settings.handshake_seconds
 
 
 class SecureConnection(HttpConnection):

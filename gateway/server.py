@@ -14,8 +14,9 @@ from contracts.errors import ConfigurationError, Shutdown
 from gateway.exchange import Handler
 from gateway.http import HttpConnection, ShapeAt
 from gateway.http_limits import HttpLimits
+from gateway.listener_context import ListenerContext
 from gateway.rendering import OPENAI_ERRORS
-from gateway.secure_listener import Handshake, ListenerContext, SecureConnection, SecureServer
+from gateway.secure_listener import Handshake, SecureConnection, SecureServer
 
 _SWEEP_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096

@@ -21,7 +21,7 @@ from contracts.stored_responses import DEFAULT_MAX_BYTES
 from gateway.batches.settings import BatchSettings, RunnerSettings
 from gateway.http_limits import HttpLimits
 from gateway.identity.authentication import AuthenticationLimits
-from gateway.secure_listener import TlsSettings
+from gateway.listener_context import TlsSettings
 
 
 def several_need_redis(workers: int) -> str:

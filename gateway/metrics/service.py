@@ -3,9 +3,9 @@
 import asyncio
 
 from gateway.http_limits import HttpLimits
+from gateway.listener_context import ListenerContext
 from gateway.metrics.endpoint import MetricsEndpoint
 from gateway.metrics.loop_lag import LoopLag
-from gateway.secure_listener import ListenerContext
 from gateway.server import HttpServer
 
 

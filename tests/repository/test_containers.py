@@ -265,3 +265,9 @@ def test_the_server_s_bound_readers_have_the_embedded_store_s_policies() -> None
         assert granted == [f"GRANT SELECT ON tollkeeper.`{table}`" for table in policies]
         filters = {table.tag: table.findtext("filter") for table in user.findall("databases/tollkeeper/*")}
         assert filters == policies
+
+
+@pytest.mark.parametrize("place", ["/data/audit", "/data/secrets"])
+def test_what_vouches_for_the_audit_outlives_the_control_planes_container(place: str) -> None:
+    mounted = {volume.split(":")[1]: volume.split(":")[0] for volume in SERVICES["control"]["volumes"]}
+    assert mounted[place] in COMPOSE["volumes"]

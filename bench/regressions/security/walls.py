@@ -96,7 +96,7 @@ class _Installation:
         with grpc.insecure_channel(self._addresses["grpc"]) as channel:
             export: Callable[..., bytes] = channel.unary_unary(_EXPORT)
             for _ in range(_FORGERIES):
-                headers = {"Content-Type": CONTENT_TYPE, "Host": "evil.example"}
+                headers = {"Content-Type": CONTENT_TYPE}
                 request = urllib.request.Request(f"{collector}/v1/logs", _forgery(), headers)
                 with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(request, timeout=10) as answer:
                     found["http"] += answer.status == 200

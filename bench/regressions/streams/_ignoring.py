@@ -105,7 +105,7 @@ class Stage:
         body = json.dumps({"model": "mock", "messages": [{"role": "user", "content": tenant}], **fields}).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(
-            f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {_key(tenant)}\r\n"
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {_key(tenant)}\r\n"
             f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
             + body
         )
