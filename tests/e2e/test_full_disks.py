@@ -65,6 +65,7 @@ def test_a_full_disk_is_told_by_every_process_and_all_go_on_when_there_is_room(
 ) -> None:
     data = small_disk / "data"
     store = StoreProcess(data)
+    store.log = small_disk.parent / "store.log"  # on a disk that has room for it
     gateway, control, analytics, collector, health, grpc = find_free_ports(6)
     environment = {
         **{name: value for name, value in store.environment.items() if name.startswith("TOLLKEEPER_")},
