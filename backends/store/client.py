@@ -53,7 +53,7 @@ _SERVER_FAILED: Final = frozenset(
     | {411, 425, 439, 499, 586, 641, 733, 734, 777, 778, 999, 1000, 1001}
 )
 
-# Else the server writes every answer to a file before it sends it, and where its disk is full sends nothing at all,
+# Else the server writes every answer to a file before it sends it. If its disk is full it then sends nothing at all,
 # with status 200. An error in the middle of an answer is recognised by its tag.
 _UNBUFFERED: Final = {"wait_end_of_query": "0"}
 STORE_DISK_FULL: Final = "store_disk_full"

@@ -13,9 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from backends.otlp import CONTENT_TYPE, LOGS_PATH
 from backends.store.client import StoreClient
 from bench.crashing.service import Service
-from tests.collector.conftest import CONTENT_TYPE, LOGS_PATH, RECORD_KEY, make_request_record, packed_batch, wait_until
+from tests.collector.conftest import RECORD_KEY, make_request_record, packed_batch, wait_until
 from tests.conftest import StoreProcess
 from tests.ports import find_free_ports
 
@@ -64,6 +65,7 @@ def test_a_full_disk_is_told_by_every_process_and_all_go_on_when_there_is_room(
 ) -> None:
     data = small_disk / "data"
     store = StoreProcess(data)
+    store.log = small_disk.parent / "store.log"  # on a disk that has room for it
     gateway, control, analytics, collector, health, grpc = find_free_ports(6)
     environment = {
         **{name: value for name, value in store.environment.items() if name.startswith("TOLLKEEPER_")},
@@ -136,7 +138,8 @@ def test_a_full_disk_is_told_by_every_process_and_all_go_on_when_there_is_room(
         assert "disk full holds=store setting=TOLLKEEPER_DATA" in store.log.read_text()
         client: StoreClient = store.client()
         (row,) = client.query("SELECT count() AS n, uniqExact(request_id) AS ids FROM requests")
-        assert row["n"] == row["ids"] > 0
+        assert row["n"] == row["ids"]
+        assert row["n"]
         client.close()
     finally:
         for service in services:

@@ -57,6 +57,7 @@ async def drill(frozen_seconds: float) -> tuple[float, bool, Comparison, int]:
         clients.end()
         await load
         if ended:
+            answering = _ANSWER_SECONDS
             await asyncio.to_thread(plant.store.start)  # for what it has to be counted
         await plant.drained(_DRAIN_SECONDS)
         client = plant.client()
