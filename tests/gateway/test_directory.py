@@ -199,7 +199,8 @@ async def test_a_source_that_hangs_is_away_and_the_same_poll_is_waited_for(direc
     def stuck(known_revision: int) -> Snapshot | None:
         polls.append(known_revision)
         thawed.wait(30)
-        return told(known_revision)
+        newer: Snapshot | None = told(known_revision)
+        return newer
 
     source.poll = stuck
     source.snapshot = revision(5)
@@ -220,7 +221,8 @@ async def test_a_source_that_answers_and_reads_for_long_is_not_away(directory, s
 
     def slow(known_revision: int) -> Snapshot | None:
         time.sleep(0.2)
-        return told(known_revision)
+        newer: Snapshot | None = told(known_revision)
+        return newer
 
     source.poll = slow
     source.snapshot = revision(5)

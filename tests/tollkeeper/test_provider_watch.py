@@ -174,7 +174,7 @@ async def test_a_folder_that_cannot_be_written_is_a_fault_like_any_other(tmp_pat
     ("environment", "command"), [(ProviderEnvironment, "make providers"), (VllmEnvironment, "make vllm")]
 )
 async def test_nothing_is_installed_without_being_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: type[OwnEnvironment], command: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[..., OwnEnvironment], command: str
 ) -> None:
     ran: list[tuple[str, ...]] = []
 

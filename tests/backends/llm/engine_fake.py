@@ -153,17 +153,19 @@ class FakeHost:
         self.path.unlink(missing_ok=True)
         await asyncio.sleep(0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def _until_thawed(self) -> None:
         while self._held is not None:
             await self._thawed.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await self._until_thawed()
         self._writers.append(writer)
         writer.write(frame(self.hello()))
         splitter = FrameSplitter()
         try:
             while data := await reader.read(1 << 16):
-                while self._held is not None:
-                    await self._thawed.wait()
+                await self._until_thawed()
                 for body in splitter.feed(data):
                     message = from_gateway(body)
                     self.received.append((asyncio.get_running_loop().time(), message))
