@@ -49,10 +49,12 @@ class KilledGateway:
     counts; so each moment that is looked at has a tenant of its own with the same limit, asked once.
     """
 
-    def __init__(self, until_seconds: float) -> None:
+    def __init__(self, until_seconds: float, money_until_seconds: float | None = None) -> None:
+        """Look for so many seconds after the kill; for money, whose leases are longer, for as many as are said."""
         steps = int(until_seconds / _STEP_SECONDS) + 1
         self._moments = [number * _STEP_SECONDS for number in range(steps)]
         self._until_seconds = until_seconds
+        self._money_until_seconds = until_seconds if money_until_seconds is None else money_until_seconds
         self._tenants = ["slots", "money", *(f"tokens-{number}" for number in range(steps))]
         self._held: list[Connection] = []
 
@@ -85,8 +87,8 @@ class KilledGateway:
             first.kill()
             killed_at = time.monotonic()
             tokens = asyncio.create_task(self._until_tokens(second.port, killed_at))
-            money = asyncio.create_task(self._until_held(second.port, 1, killed_at))
-            slots_seconds = await self._until_held(second.port, 0, killed_at)
+            money = asyncio.create_task(self._until_held(second.port, 1, killed_at, self._money_until_seconds))
+            slots_seconds = await self._until_held(second.port, 0, killed_at, self._until_seconds)
             more = [await self._hold(second.port, 0) for _ in range(SLOTS + 2)]
             admitted = sum(answer.status == 200 for answer in more) + (slots_seconds is not None)
             return Freed(slots_seconds, admitted, await tokens, await money)
@@ -105,8 +107,8 @@ class KilledGateway:
             connection.close()
         return answer
 
-    async def _until_held(self, port: int, tenant: int, killed_at: float) -> float | None:
-        while time.monotonic() - killed_at < self._until_seconds:
+    async def _until_held(self, port: int, tenant: int, killed_at: float, until_seconds: float) -> float | None:
+        while time.monotonic() - killed_at < until_seconds:
             if (await self._hold(port, tenant)).status == 200:
                 return time.monotonic() - killed_at
             await asyncio.sleep(_POLL_SECONDS)

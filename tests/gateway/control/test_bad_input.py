@@ -10,6 +10,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from backends.background_check import BackgroundCheck
+from backends.control.changes import read_revision
 from backends.control.database import ControlDatabase
 from backends.secret_files import SecretFiles
 from gateway.control.app import create_app
@@ -224,6 +226,13 @@ def test_a_database_that_does_not_answer_is_503_and_temporary(client: TestClient
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     client.app.state.database = gone = ControlDatabase(f"postgresql://keeper:hidden@127.0.0.1:{port}/control")
+    working_check = client.app.state.revision_check
+
+    def revision_of_gone() -> int:
+        with gone.session() as session:
+            return read_revision(session)
+
+    client.app.state.revision_check = BackgroundCheck("database check", revision_of_gone)
     for path in ("/ready", "/v1/tenants"):
         reply = client.get(path)
         error = error_of(reply)
@@ -231,7 +240,7 @@ def test_a_database_that_does_not_answer_is_503_and_temporary(client: TestClient
         assert "hidden" not in error["message"] and "SELECT" not in error["message"]
     assert client.get("/health").status_code == 200
     gone.close()
-    client.app.state.database = working
+    client.app.state.database, client.app.state.revision_check = working, working_check
     assert client.get("/ready").status_code == 200
 
 
