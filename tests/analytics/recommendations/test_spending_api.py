@@ -44,6 +44,8 @@ def client_of(asker: Asker, store: StoreClient) -> TestClient:
     app.add_exception_handler(TollkeeperError, refused)
     app.state.stores = SimpleNamespace(lent=lambda: nullcontext(store))
     app.state.database = NoCards()
+    app.state.detail_access = SimpleNamespace(has_token=lambda authorization: False)
+    app.state.askers = SimpleNamespace(asker_of=lambda credentials: asker)
     app.state.signals = SimpleNamespace(read=lambda: {"m": ModelSignals("m", 1, 2, 3, None, 0.5, None)})
     return TestClient(app)
 
