@@ -53,8 +53,9 @@ def test_what_is_relayed_is_timed_as_what_is_read(steps, looks):
     for at in times:
         read.take(Delta(1, "a"), at)
     relayed.take(Delta(1, "a"), times[0])
-    moments = iter(times[1:-1])
-    relay, _ = relay_of(relayed, Line(), Answer(), now_ns=lambda: next(moments))
+    moments: list[int] = []
+    relay, _ = relay_of(relayed, Line(), Answer(), now_ns=lambda: moments.pop(0) if moments else 0)
+    moments += times[1:-1]
     for look, _ in zip(looks, times[1:-1], strict=False):
         relay.take(b"chunk")
         if look:  # whoever asks in between sees what there is, and disturbs nothing
