@@ -188,7 +188,7 @@ async def _answer(body: Json, write: Write) -> None:
 def _request() -> bytes:
     data = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello"}]}).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Authorization: Bearer {key_of(0)}\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data

@@ -122,7 +122,7 @@ def _flood(gateway: Service, name: str) -> None:
     is_streamed = not name.startswith(("whole", "error"))
     body = json.dumps({"model": name, "stream": is_streamed, "messages": [{"role": "user", "content": name}]}).encode()
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {_KEY}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {_KEY}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     ends = time.monotonic() + _SECONDS

@@ -139,7 +139,7 @@ def _ask_at_once(port: int, body: bytes, count: int) -> list[int]:
 def _ask(port: int, body: bytes) -> int:
     """Send a chat and return the status of its answer; 0: there was none."""
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {_KEY}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {_KEY}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", port), _ANSWER_SECONDS) as line:
