@@ -102,13 +102,13 @@ async def test_a_shorter_time_holds_for_what_was_kept_before(start_gateway, kit,
     config["models"][0]["cache"] = {"ttl_seconds": 3600}
     gateway = await start_gateway(config)
     answers = gateway.gateway._answers
+    passed_ns = 0
     answers._clock = Clock(monotonic_ns=lambda: time.monotonic_ns() + passed_ns)
 
     async def asked(wanted: str = "") -> str:
         answer = await gateway.chat(headers={"Cache-Control": wanted}, model="m")
         return str(answer.headers["x-cache"])
 
-    passed_ns = 0
     assert await asked() == "miss"
     passed_ns = 100 * _SECOND_NS
     assert await asked() == "hit"
