@@ -136,7 +136,9 @@ COMMANDS: Final = (
     LazyCommand(
         "request", "tollkeeper.request", "app", "Single requests: find them, and see where one's time and money went."
     ),
-    LazyCommand("store", "tollkeeper.store_command", "app", "The telemetry store: check it, repair its rollups, move it."),
+    LazyCommand(
+        "store", "tollkeeper.store_command", "app", "The telemetry store: check it, repair its rollups, move it."
+    ),
     LazyCommand("retention", "tollkeeper.retention", "app", "How long rows are kept."),
     LazyCommand("users", "tollkeeper.privacy", "users", "End users, as applications name them."),
 )
