@@ -23,7 +23,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
         time.sleep(every)
         found.append((began, max(time.monotonic() - began - every, 0)))
         continue
-    line.sendall(b"GET /health HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+    line.sendall(b"GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
     answer = b""
     while not answer.endswith(b"}"):
         answer += line.recv(4096)
