@@ -1,20 +1,17 @@
 """Which connections a server holds: a share for each client network, below a total, and idle ones that give way."""
 
 import heapq
-import ipaddress
 import itertools
 import logging
 import resource
 from collections.abc import Hashable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final, Protocol
 
-from contracts.errors import ConfigurationError
+from backends.network_addresses import Address, Networks, address_of, is_within, read_trusted_proxies
 
 _log = logging.getLogger(__name__)
-
-Network = IPv4Network | IPv6Network
 
 PROBES: Final = 16  # connections kept for health checks from this machine, beyond the total
 _MOST_LOOKED_AT: Final = 256  # connections for one that gives way; the next arrival goes on from there
@@ -41,20 +38,12 @@ class ConnectionLimits:
 
     total: int
     per_address: int
-    exempt: tuple[Network, ...] = ()
+    exempt: Networks = ()
 
     @classmethod
     def of(cls, total: int, per_address: int | None, exempt: str) -> "ConnectionLimits":
         """Read settings. Without a share it is a quarter of the total. Raise ConfigurationError on a bad network."""
-        try:
-            networks = tuple(
-                ipaddress.ip_network(part.strip(), strict=False) for part in exempt.split(",") if part.strip()
-            )
-        except ValueError as error:
-            raise ConfigurationError(
-                f"TOLLKEEPER_TRUSTED_PROXIES: {error}; write networks such as 10.0.0.0/8 with commas between"
-            ) from error
-        return cls(total, per_address or max(1, total // 4), networks)
+        return cls(total, per_address or max(1, total // 4), read_trusted_proxies(exempt))
 
 
 class ConnectionTable:
@@ -77,9 +66,9 @@ class ConnectionTable:
 
     def admit(self, connection: Held, peer: str, now: float) -> bool:
         """Hold a connection from this address, and return whether there was room or room was made."""
-        address = _address_of(peer)
+        address = address_of(peer.partition("%")[0])
         network = _network_of(address)
-        is_exempt = address is not None and any(address in each for each in self._exempt)
+        is_exempt = address is not None and is_within(address, self._exempt)
         share = self._shares.get(network)
         if not is_exempt and share is not None and len(share) >= self._per_address:
             if not self._makes_room(share, now, network):
@@ -97,7 +86,7 @@ class ConnectionTable:
 
         There is always room: a health check takes no time, and an idle one gives way.
         """
-        address = _address_of(peer)
+        address = address_of(peer.partition("%")[0])
         if address is None or not address.is_loopback:
             return False
         if len(self._probes) >= PROBES and not self._makes_room(self._probes, now, "loopback health checks"):
@@ -199,17 +188,7 @@ class _ByIdleness:
         return None
 
 
-def _address_of(peer: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def _network_of(address: IPv4Address | IPv6Address | None) -> str:
+def _network_of(address: Address | None) -> str:
     """Return what one client counts as: an IPv4 address, or an IPv6 /64; "" if there is no address."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> _IPV6_CLIENT_BITS << _IPV6_CLIENT_BITS, _IPV6_CLIENT_BITS)))

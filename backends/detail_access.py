@@ -4,11 +4,11 @@ The rest of a health page, and the metrics, name models, pools, engines and mach
 """
 
 import hmac
-import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from backends.network_addresses import is_loopback
 from backends.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
@@ -30,7 +30,7 @@ class DetailAccess:
 
     def allows(self, peer: str, header_names: Iterable[str], authorization: bytes) -> bool:
         """Return whether a caller is told details. Header names are lower-case."""
-        return self.has_token(authorization) or (_is_loopback(peer) and _FORWARDED.isdisjoint(header_names))
+        return self.has_token(authorization) or (is_loopback(peer) and _FORWARDED.isdisjoint(header_names))
 
     def allows_metrics(self, peer: str, header_names: Iterable[str], authorization: bytes) -> bool:
         """Return whether a caller is told the metrics: as `allows`, but a stated token is asked of everybody."""
@@ -49,12 +49,3 @@ def find_metrics_token(stated: str, data: Path) -> str:
         return stated or SecretFiles(data / "secrets").get(_SECRET) or ""
     except ConfigurationError:
         return ""
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

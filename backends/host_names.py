@@ -4,9 +4,9 @@ A page whose name is made to lead to 127.0.0.1 (DNS rebinding) lets the browser 
 IP address is always allowed: a page that was loaded from an address belongs to that address.
 """
 
-import ipaddress
 from typing import Final
 
+from backends.network_addresses import address_of, listens_on_loopback
 from contracts.errors import HostNotAllowed
 
 _MOST_REMEMBERED: Final = 1_000
@@ -22,7 +22,7 @@ class HostNames:
     @classmethod
     def of(cls, listens_on: str, names: str) -> "HostNames | None":
         """Return the check of a listener; `None` if other machines reach it and no names are set."""
-        return cls(names) if names.strip() or is_loopback(listens_on) else None
+        return cls(names) if names.strip() or listens_on_loopback(listens_on) else None
 
     def check(self, host: bytes) -> None:
         """Raise HostNotAllowed if a Host header is not allowed."""
@@ -41,19 +41,7 @@ class HostNames:
         name = _without_port(host)
         if not name or name == "localhost" or name.endswith(".localhost") or name in self._names:  # RFC 6761, 6.3
             return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a listener on this address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return address_of(name) is not None
 
 
 def _without_port(host: str) -> str:

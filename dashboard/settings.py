@@ -1,13 +1,13 @@
 """What the dashboard process needs to know, read from TOLLKEEPER_* variables."""
 
 from decimal import Decimal
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
+from backends.network_addresses import listens_on_loopback
 from backends.secret_files import SecretFiles
 from backends.store.address import StoreAddress, StoreRole
 from backends.web.listener_settings import ListenerSettings
@@ -43,10 +43,7 @@ class DashboardSettings(ListenerSettings):
     @property
     def is_loopback(self) -> bool:
         """Say whether only this machine reaches the dashboard."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return listens_on_loopback(self.host)
 
     @property
     def host_names(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
@@ -20,6 +20,8 @@ from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
 from migrations.cluster import ClusterRendering
+
+ResultT = TypeVar("ResultT")
 
 SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
@@ -134,20 +136,9 @@ def migrate_store(
 
 def check_store(address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float) -> None:
     """Make sure that a store can be migrated by this code, and change nothing. Raises as `migrate_store` does."""
-    server = StoreClient(replace(address, database="default"))
-    deadline = time.monotonic() + wait_seconds
-    try:
-        while True:
-            try:
-                named = {"database": address.database}
-                found = server.query("SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD, named)
-                break
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-    finally:
-        server.close()
+    named = {"database": address.database}
+    counting = "SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD
+    found = _once_there(address, wait_seconds, lambda server: server.query(counting, named))
     if not found[0]["n"]:
         return
     client = StoreClient(address)
@@ -208,13 +199,17 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
 
 def _create_database(address: StoreAddress, wait_seconds: float, rendering: ClusterRendering | None) -> None:
     statement = rendering.database if rendering else "CREATE DATABASE IF NOT EXISTS {name:Identifier}"
+    _once_there(address, wait_seconds, lambda server: server.command(statement, {"name": address.database}))
+
+
+def _once_there(address: StoreAddress, wait_seconds: float, ask: Callable[[StoreClient], ResultT]) -> ResultT:
+    """Return what a store answers whose own database may not exist. Raise StoreUnavailable if it stays away."""
     server = StoreClient(replace(address, database="default"))
     deadline = time.monotonic() + wait_seconds
     try:
         while True:
             try:
-                server.command(statement, {"name": address.database})
-                return
+                return ask(server)
             except StoreUnavailable:
                 if time.monotonic() >= deadline:
                     raise

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from pathlib import Path
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
+from backends.network_addresses import listens_on_loopback
 from backends.providers.settings import listed
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
@@ -46,12 +46,7 @@ class Choices:
     @property
     def shows_dashboard_to_others(self) -> bool:
         """Whether other machines may reach the dashboard."""
-        if not self.has_dashboard or self.host == "localhost":
-            return False
-        try:
-            return not ip_address(self.host).is_loopback
-        except ValueError:
-            return True  # a name: where it leads is not known here
+        return self.has_dashboard and not listens_on_loopback(self.host)  # where another name leads is not known here
 
     def listening(self) -> dict[str, int]:
         """Give the ports that will be listened on, by name."""

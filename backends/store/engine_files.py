@@ -7,11 +7,11 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+from backends.network_addresses import listens_on_loopback
 from backends.store.row_policies import POLICIES
 from backends.store.settings import StoreSettings
 from contracts.errors import ConfigurationError
@@ -89,7 +89,7 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         headers = ElementTree.SubElement(rule, "headers")
         # Only pages have an origin, and the engine would let every one of them read the answer.
         ElementTree.SubElement(headers, "Origin").text = "regex:^$"
-        if _is_loopback(settings.host):  # a page whose name is made to lead here asks under that name
+        if listens_on_loopback(settings.host):  # a page whose name is made to lead here asks under that name
             ElementTree.SubElement(headers, "Host").text = f"regex:{_OWN_NAMES}"
         handler = ElementTree.SubElement(rule, "handler")
         ElementTree.SubElement(handler, "type").text = kind
@@ -107,18 +107,11 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
     return root
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.Element:
     root = ElementTree.Element("clickhouse")
     users = ElementTree.SubElement(root, "users")
     database = f"`{settings.store_database}`"
-    networks = _LOOPBACK if _is_loopback(settings.host) else _ANYWHERE
+    networks = _LOOPBACK if listens_on_loopback(settings.host) else _ANYWHERE
     _add_user(users, "default", None, _LOOPBACK, profile="default", quota="launch", grants=_LAUNCH_GRANTS)
     _add_user(users, "supervisor", passwords.supervisor, _LOOPBACK, profile="default", quota="default", grants=())
     _add_user(

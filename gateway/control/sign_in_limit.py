@@ -11,8 +11,8 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Final
 
+from backends.network_addresses import address_of
 from contracts.errors import LimitExceeded
-from gateway.identity.caller_address import address_of
 
 PER_PAIR: Final = 5  # of one account from one address: at once, and then one more every minute
 PER_ADDRESS: Final = 20

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from backends.beat import until_beat
+from backends.network_addresses import Address
 from contracts.configuration import KeyEntry, Snapshot
 from contracts.errors import (
     AddressNotAllowed,
@@ -23,7 +24,7 @@ from contracts.keys import KEY_PREFIX, digest_of, is_well_formed
 from gateway.clock import Clock
 from gateway.directory import Directory
 from gateway.exchange import Exchange
-from gateway.identity.caller_address import Address, AddressRanges, TrustedProxies
+from gateway.identity.caller_address import AddressRanges, TrustedProxies
 from gateway.identity.guess_limit import GuessLimit, UnknownCredential
 
 if TYPE_CHECKING:

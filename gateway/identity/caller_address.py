@@ -1,14 +1,15 @@
 """Where a caller is: the peer's address, or what trusted reverse proxies say of it; and which networks hold it."""
 
-import ipaddress
-from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
-from contracts.errors import ConfigurationError
-
-Address = IPv4Address | IPv6Address
-Networks = tuple[IPv4Network | IPv6Network, ...]
+from backends.network_addresses import (
+    Address,
+    Networks,
+    address_of,
+    is_within,
+    networks_of,
+    read_trusted_proxies,
+)
 
 _MAX_REMEMBERED_RANGES: Final = 10_000
 
@@ -20,13 +21,7 @@ class TrustedProxies:
     """
 
     def __init__(self, networks: str = "") -> None:
-        names = [name for name in (part.strip() for part in networks.split(",")) if name]
-        try:
-            self._networks = _parsed(names)
-        except ValueError as error:
-            raise ConfigurationError(
-                f"TOLLKEEPER_TRUSTED_PROXIES: {error}; write networks such as 10.0.0.0/8 with commas between"
-            ) from error
+        self._networks = read_trusted_proxies(networks)
 
     def caller_of(self, peer: str, forwarded_for: str) -> Address | None:
         """Give the caller's address; `None` where it cannot be told, which no network holds.
@@ -63,31 +58,11 @@ class AddressRanges:
         return address is not None and is_within(address, networks)
 
 
-def address_of(text: str) -> Address | None:
-    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` where it is none."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def is_within(address: Address, networks: Networks) -> bool:
-    """Say whether one of the networks holds the address."""
-    return any(address in network for network in networks)
-
-
-def _parsed(ranges: Iterable[str]) -> Networks:
-    return tuple(ipaddress.ip_network(name, strict=False) for name in ranges)
-
-
 def _readable(ranges: tuple[str, ...]) -> Networks:
     networks: Networks = ()
     for name in ranges:
         try:
-            networks += _parsed([name])
+            networks += networks_of([name])
         except ValueError:  # the control plane refuses such a range; what came past it must not open the key
             continue
     return networks

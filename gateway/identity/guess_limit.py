@@ -9,8 +9,8 @@ from collections import OrderedDict
 from ipaddress import IPv6Address
 from typing import Final
 
+from backends.network_addresses import Address
 from contracts.errors import AuthenticationFailed, LimitExceeded
-from gateway.identity.caller_address import Address
 
 _MINUTE_NS: Final = 60_000_000_000
 MAX_ADDRESSES: Final = 50_000  # about 13 MiB

@@ -70,23 +70,29 @@ def _send_all(port: int, key: bytes) -> tuple[dict[str, int], dict[str, int], in
                     taken["http"] += _posts(url, headers, body)
                 sent["grpc"] += 1
                 taken["grpc"] += _exports(export, forgery)
-            refused += not _posts(url, {"Content-Type": CONTENT_TYPE}, _batch(key))
-            refused += not _exports(export, _batch(key))
+            refused += not _posts(url, {"Content-Type": CONTENT_TYPE}, batch_of_record(key))
+            refused += not _exports(export, batch_of_record(key))
     return taken, sent, refused
 
 
 def _forgeries(key: bytes) -> list[bytes]:
     """Return unsigned and wrongly signed batches. Concatenated messages are one message in protobuf."""
     other = secrets.token_urlsafe(32).encode()
-    moved = ExportLogsServiceRequest.FromString(_batch(None))
-    signed = ExportLogsServiceRequest.FromString(_batch(key))
+    moved = ExportLogsServiceRequest.FromString(batch_of_record(None))
+    signed = ExportLogsServiceRequest.FromString(batch_of_record(key))
     for attribute in signed.resource_logs[0].resource.attributes:
         if attribute.key == BATCH_SIGNATURE:
             moved.resource_logs[0].resource.attributes.append(attribute)
-    return [_batch(None), _batch(other), moved.SerializeToString(), _batch(key) + _batch(None)]
+    return [
+        batch_of_record(None),
+        batch_of_record(other),
+        moved.SerializeToString(),
+        batch_of_record(key) + batch_of_record(None),
+    ]
 
 
-def _batch(key: bytes | None) -> bytes:
+def batch_of_record(key: bytes | None) -> bytes:
+    """Return an OTLP request with one record of an expensive request, signed if there is a key."""
     now = time.time_ns()
     record = RequestRecord(
         request_id=uuid7(now).bytes,

@@ -23,12 +23,10 @@ from typing import Any, Final
 
 import grpc
 
-from backends.otlp import CONTENT_TYPE, build_export_request
+from backends.otlp import CONTENT_TYPE
 from bench.load.processes import free_ports
+from bench.regressions.security.forged_records import batch_of_record
 from bench.report import Report
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
 from tollkeeper.ports import Ports
 
 _PORTS: Final = 12
@@ -97,11 +95,11 @@ class _Installation:
             export: Callable[..., bytes] = channel.unary_unary(_EXPORT)
             for _ in range(_FORGERIES):
                 headers = {"Content-Type": CONTENT_TYPE}
-                request = urllib.request.Request(f"{collector}/v1/logs", _forgery(), headers)
+                request = urllib.request.Request(f"{collector}/v1/logs", batch_of_record(None), headers)
                 with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(request, timeout=10) as answer:
                     found["http"] += answer.status == 200
                 with contextlib.suppress(grpc.RpcError):
-                    export(_forgery(), timeout=10)
+                    export(batch_of_record(None), timeout=10)
                     found["grpc"] += 1
         return found
 
@@ -118,19 +116,6 @@ class _Installation:
         _call("DELETE", f"{tokens}/{parent['id']}", owner)
         pools = f"{self._addresses['control']}/v1/pools"
         return sum(_call("GET", pools, child)[0] == 200 for child in children), len(children)
-
-
-def _forgery() -> bytes:
-    now = time.time_ns()
-    record = RequestRecord(
-        request_id=uuid7(now).bytes,
-        started_at_ns=now,
-        duration_ns=1,
-        who=Identity("globex"),
-        cost_pico_usd=900_000 * 10**12,
-    )
-    packed = [(EVENT_NAMES[RequestRecord], now, encode_record(record))]
-    return build_export_request(str(uuid7(now)), "tollkeeper-gateway", packed)
 
 
 def _call(method: str, url: str, bearer: str = "", body: Any = None) -> tuple[int, Any]:

@@ -6,10 +6,11 @@ from ipaddress import ip_address
 import pytest
 from msgspec import structs
 
+from backends.network_addresses import address_of
 from contracts.configuration import KeyPolicy
 from contracts.errors import ConfigurationError
 from gateway.identity import caller_address
-from gateway.identity.caller_address import AddressRanges, TrustedProxies, address_of
+from gateway.identity.caller_address import AddressRanges, TrustedProxies
 
 PEER = "10.1.0.1"
 

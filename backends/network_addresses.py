@@ -1,0 +1,52 @@
+"""Network addresses as servers meet them: read from a peer or a header, on this machine or not, within networks."""
+
+import ipaddress
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from contracts.errors import ConfigurationError
+
+Address = IPv4Address | IPv6Address
+Networks = tuple[IPv4Network | IPv6Network, ...]
+
+
+def address_of(text: str) -> Address | None:
+    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` where it is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def is_loopback(text: str) -> bool:
+    """Return whether an address is of this machine alone."""
+    address = address_of(text)
+    return address is not None and address.is_loopback
+
+
+def listens_on_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a listener on this address or name."""
+    return host == "localhost" or is_loopback(host)
+
+
+def is_within(address: Address, networks: Networks) -> bool:
+    """Return whether one of the networks holds the address."""
+    return any(address in network for network in networks)
+
+
+def networks_of(names: Iterable[str]) -> Networks:
+    """Read networks; bits beyond their prefix do not count. Raise ValueError."""
+    return tuple(ipaddress.ip_network(name, strict=False) for name in names)
+
+
+def read_trusted_proxies(text: str) -> Networks:
+    """Read TOLLKEEPER_TRUSTED_PROXIES: networks with commas between. Raise ConfigurationError."""
+    try:
+        return networks_of(name for part in text.split(",") if (name := part.strip()))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"TOLLKEEPER_TRUSTED_PROXIES: {error}; write networks such as 10.0.0.0/8 with commas between"
+        ) from error
