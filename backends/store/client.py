@@ -28,6 +28,8 @@ logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 60
+# A store that accepts connections and answers nothing is away, however long a query may take.
+_FIRST_ANSWER_SECONDS: Final = 10
 _PIECE_BYTES: Final = 1 << 20
 _LEFT_TO_MERGES: Final = "word_in_end_user"  # the index for the search (migration 0024): an insert would wait for it
 
@@ -228,6 +230,8 @@ class StoreClient:
     def _connected(self) -> Client:
         if self._client is None:
             parts = urlsplit(self.address.url)
+            patience = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_FIRST_ANSWER_SECONDS)
+            self._pool.request("GET", f"{self.address.url.rstrip('/')}/ping", timeout=patience, retries=False)
             self._client = clickhouse_connect.get_client(
                 host=parts.hostname,
                 port=parts.port or (443 if parts.scheme == "https" else 80),

@@ -1,5 +1,6 @@
 """The store's client against a real store: values, failures, and coming back after them."""
 
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -110,3 +111,16 @@ def test_another_process_than_the_store_is_unavailable(free_ports: Any, store: A
     with pytest.raises(StoreUnavailable, match=f"http://127.0.0.1:{port} does not answer"):
         client.command("SELECT 1")
     client.close()
+
+
+def test_a_store_that_accepts_and_never_answers_is_unavailable_however_long_queries_may_take(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.store.client._FIRST_ANSWER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        client = StoreClient(replace(store.address(), url=url), answer_seconds=3600)
+        assert client.ping() is False
+        with pytest.raises(StoreUnavailable, match=f"{url} does not answer"):
+            client.query("SELECT 1")
+        client.close()
