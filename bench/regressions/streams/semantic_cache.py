@@ -1,7 +1,8 @@
 """Semantic cache: prompts with swapped order, entities or units share no answer; paraphrases still do.
 
 The pairs lie in `pairs/`. Those in files named `held_back` were written by someone who had not seen the rule and were
-not looked at while it was made; those named `fresh` were written after it.
+not looked at while it was made; those named `fresh` were written after it. Those named `third` were written after
+the rule that replaced it, by its author.
 """
 
 import asyncio
