@@ -1,4 +1,4 @@
-"""Semantic cache: prompts with swapped order, entities or units share no answer; paraphrases still do.
+"""Semantic cache: prompts with swapped order, entities or units share no answer; how many paraphrases still do.
 
 The pairs lie in `pairs/`. Those in files named `held_back` were written by someone who had not seen the rule and were
 not looked at while it was made; those named `fresh` were written after it. Those named `third` were written after
