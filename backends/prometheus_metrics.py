@@ -79,13 +79,16 @@ def metrics_request(page: str, target: str, now_ns: int, started_at_ns: int) -> 
     scope = part.scope_metrics.add()
     scope.scope.name = "prometheus"
     counters = set(_COUNTER.findall(page))
+    metrics: dict[tuple[str, str], Any] = {}
     for family in read_families(page):
         # The parser ends every counter's name in _total; a page may not.
         name = f"{family.name}_total" if family.type == "counter" and family.name not in counters else family.name
         rename = RENAMES.get(name, Rename(name))
-        metric = scope.metrics.add(name=rename.name, unit=rename.unit)
+        known = name, family.type  # the parser makes a family of each series without a type
+        if known not in metrics:
+            metrics[known] = scope.metrics.add(name=rename.name, unit=rename.unit)
         for series in _series(family, name).values():
-            _add(metric, family.type, name, series, rename.factor, now_ns, started_at_ns)
+            _add(metrics[known], family.type, name, series, rename.factor, now_ns, started_at_ns)
     return request
 
 
