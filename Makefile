@@ -44,6 +44,7 @@ check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and 
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/python -m tollkeeper.supply.pins
 	@$(VENV)/bin/python -m tollkeeper.supply.vulnerabilities
+	@$(VENV)/bin/python -m tollkeeper.supply.structure
 
 sbom: $(STAMP)  ## the bill of materials: dist/sbom.json, in CycloneDX
 	@$(VENV)/bin/python -m tollkeeper.supply.sbom dist/sbom.json
