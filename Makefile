@@ -9,10 +9,12 @@ PROVIDERS_STAMP := $(PROVIDERS)/.installed
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed
 ARGS ?=
+# What `make coverage` measures: packages with commas between them.
+PACKAGES ?= contracts
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile up demo test check sbom format bench screenshots clean
+.PHONY: help setup providers vllm compile up demo test coverage check sbom format bench screenshots clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -37,6 +39,10 @@ test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k price
 	@$(MAKE) --no-print-directory providers || echo "tests of hosted providers are skipped"
 	@$(VENV)/bin/python -m pytest $(WORKERS) --durations=10 $(ARGS)
 
+coverage: $(STAMP)  ## lines and branches that tests run; PACKAGES=gateway ARGS=tests/gateway measures another part
+	@$(VENV)/bin/python -m coverage run --source=$(PACKAGES) -m pytest -q $(or $(ARGS),tests/contracts)
+	@$(VENV)/bin/python -m coverage report
+
 check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
@@ -44,6 +50,7 @@ check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and 
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/python -m tollkeeper.supply.pins
 	@$(VENV)/bin/python -m tollkeeper.supply.vulnerabilities
+	@$(VENV)/bin/python -m tollkeeper.supply.structure
 
 sbom: $(STAMP)  ## the bill of materials: dist/sbom.json, in CycloneDX
 	@$(VENV)/bin/python -m tollkeeper.supply.sbom dist/sbom.json

@@ -29,6 +29,7 @@ BENCHMARKS: Final = (
     "away",
     "analytics",
     "dashboard",
+    "structure",
 )
 
 

@@ -54,4 +54,4 @@ def cache_policy(given: Mapping[str, object] | None) -> CachePolicy | None:
     try:
         return msgspec.convert(given, CachePolicy, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"cache: {error}") from error
+        raise ConfigurationError(f"cache: {error}", param="cache") from error

@@ -87,11 +87,15 @@ class IssuerSpec:
 
     def __post_init__(self) -> None:
         if bool(self.tenant) == bool(self.tenant_claim):
-            raise ConfigurationError(f"issuer {self.issuer!r} needs either tenant or tenant_claim")
+            raise ConfigurationError(f"issuer {self.issuer!r} needs either tenant or tenant_claim", param="tenant")
         if not self.audience:
-            raise ConfigurationError(f"issuer {self.issuer!r} needs an audience: tokens for others must not be taken")
+            raise ConfigurationError(
+                f"issuer {self.issuer!r} needs an audience: tokens for others must not be taken", param="audience"
+            )
         if not self.algorithms or any(name.startswith(("HS", "none")) for name in self.algorithms):
-            raise ConfigurationError(f"issuer {self.issuer!r}: algorithms must be asymmetric, such as RS256")
+            raise ConfigurationError(
+                f"issuer {self.issuer!r}: algorithms must be asymmetric, such as RS256", param="algorithms"
+            )
 
 
 # How a pool's target is chosen: by predicted cost, or by what the name says.

@@ -4,6 +4,7 @@
 `retryable` says whether the same request may succeed later, `status` is the HTTP status it becomes.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -139,10 +140,19 @@ class RequestTimeout(InvalidRequest):
 
 
 class NotFound(InvalidRequest):
-    """No such resource or path."""
+    """No such resource or path.
+
+    `rows` are the rows of the control database that were looked for, each by table and key, such as "pools/main".
+    """
 
     code = "not_found"
     status = 404
+
+    def __init__(
+        self, message: str, *, rows: Sequence[str] = (), param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.rows = rows
 
 
 class MethodNotAllowed(InvalidRequest):
@@ -429,9 +439,17 @@ class ObjectsUnavailable(Unavailable):
 
 
 class ConfigurationError(TollkeeperError):
-    """A setting, file, port, directory or URL is unusable; the message says what to do about it."""
+    """A setting, file, port, directory or URL is unusable; the message says what to do about it.
+
+    `about` names the thing at fault, such as "route 'fast'", and `fault` is the message without that name.
+    """
 
     code = "configuration_error"
+
+    def __init__(self, fault: str, *, about: str = "", param: str | None = None, code: str | None = None) -> None:
+        super().__init__(f"{about}: {fault}" if about else fault, param=param, code=code)
+        self.about = about
+        self.fault = fault
 
 
 class NewerSchema(ConfigurationError):

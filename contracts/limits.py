@@ -48,16 +48,18 @@ class Scope:
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise ConfigurationError(f"level {self.level!r} is unknown; known: {', '.join(LEVELS)}")
+            raise ConfigurationError(f"level {self.level!r} is unknown; known: {', '.join(LEVELS)}", param="level")
         if self.level in ("tenant", "conversation"):
             if self.subject not in ("", EACH):
-                raise ConfigurationError(f"level {self.level} takes no subject, not {self.subject!r}")
+                raise ConfigurationError(f"level {self.level} takes no subject, not {self.subject!r}", param="subject")
         elif not self.subject:
-            raise ConfigurationError(f"level {self.level} needs a subject: whom it counts, or '*' for each one")
+            raise ConfigurationError(
+                f"level {self.level} needs a subject: whom it counts, or '*' for each one", param="subject"
+            )
         if self.level == "project" and self.subject != EACH and self.subject.count("/") != 1:
-            raise ConfigurationError(f"a project is named 'team/project', not {self.subject!r}")
+            raise ConfigurationError(f"a project is named 'team/project', not {self.subject!r}", param="subject")
         if self.level == "tag" and not self.subject.partition("=")[2]:
-            raise ConfigurationError(f"a tag is named 'name=value' or 'name=*', not {self.subject!r}")
+            raise ConfigurationError(f"a tag is named 'name=value' or 'name=*', not {self.subject!r}", param="subject")
 
     @property
     def is_fixed(self) -> bool:
@@ -108,16 +110,25 @@ class LimitSpec:
     when_unpriced: WhenUnpriced = "refuse"
 
     def __post_init__(self) -> None:
-        _check_amount(f"limit {self.id!r}", self.amount, least=0)
+        about = f"limit {self.id!r}"
+        _check_amount(about, self.amount, least=0)
         if self.metric not in METRICS:
-            raise ConfigurationError(f"limit {self.id!r}: metric {self.metric!r} is unknown; {', '.join(METRICS)}")
+            raise ConfigurationError(
+                f"metric {self.metric!r} is unknown; {', '.join(METRICS)}", about=about, param="metric"
+            )
         if self.metric == "concurrency" and self.window is not None:
-            raise ConfigurationError(f"limit {self.id!r}: concurrency is counted at one moment and takes no window")
+            raise ConfigurationError(
+                "concurrency is counted at one moment and takes no window", about=about, param="window"
+            )
         if self.scope.level == "conversation":
             if self.window is not None or self.metric == "concurrency":
-                raise ConfigurationError(f"limit {self.id!r}: a conversation is counted as a whole; leave window out")
+                raise ConfigurationError(
+                    "a conversation is counted as a whole; leave window out", about=about, param="window"
+                )
         elif self.metric != "concurrency" and self.window is None:
-            raise ConfigurationError(f"limit {self.id!r}: {self.metric} needs a window: second, minute, hour or day")
+            raise ConfigurationError(
+                f"{self.metric} needs a window: second, minute, hour or day", about=about, param="window"
+            )
 
     @property
     def is_windowed(self) -> bool:
@@ -159,18 +170,23 @@ class BudgetSpec:
     adjustments: tuple[BudgetAdjustment, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_amount(f"budget {self.id!r}", self.amount, least=1)
+        about = f"budget {self.id!r}"
+        _check_amount(about, self.amount, least=1)
         if self.metric not in ("pico_usd", "gpu_ns"):
-            raise ConfigurationError(f"budget {self.id!r} is in money or GPU time, not {self.metric}")
+            raise ConfigurationError(
+                f"a budget is in money or GPU time, not {self.metric}", about=about, param="metric"
+            )
         if self.scope.level == "conversation":
-            raise ConfigurationError(f"budget {self.id!r}: for conversations set a limit of level conversation")
+            raise ConfigurationError("for conversations set a limit of level conversation", about=about, param="level")
         for threshold in self.thresholds:
             if not 1 <= threshold <= 1000:
-                raise ConfigurationError(f"budget {self.id!r}: a threshold is 1 to 1000 percent, not {threshold}")
+                raise ConfigurationError(
+                    f"a threshold is 1 to 1000 percent, not {threshold}", about=about, param="thresholds"
+                )
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ConfigurationError(f"budget {self.id!r}: thresholds must rise, each once")
+            raise ConfigurationError("thresholds must rise, each once", about=about, param="thresholds")
         if self.starts_at_ns is not None and self.ends_at_ns is not None and self.ends_at_ns <= self.starts_at_ns:
-            raise ConfigurationError(f"budget {self.id!r} ends before it begins")
+            raise ConfigurationError("it ends before it begins", about=about, param="ends_at")
 
     @property
     def is_windowed(self) -> bool:
@@ -188,9 +204,11 @@ class BudgetSpec:
 Rule = LimitSpec | BudgetSpec
 
 
-def _check_amount(what: str, amount: int, least: int) -> None:
+def _check_amount(about: str, amount: int, least: int) -> None:
     if not least <= amount <= MAX_AMOUNT:
-        raise ConfigurationError(f"{what}: the amount must be {least} to {MAX_AMOUNT}, not {amount}")
+        raise ConfigurationError(
+            f"the amount must be {least} to {MAX_AMOUNT}, not {amount}", about=about, param="amount"
+        )
 
 
 PriorityClass = Literal["interactive", "standard", "batch"]

@@ -162,7 +162,9 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ConfigurationError where both arms are one, or the step is none of its own."""
         if self.incumbent == self.candidate:
-            raise ConfigurationError(f"rollout {self.id!r}: incumbent and candidate are both {self.incumbent!r}")
+            raise ConfigurationError(
+                f"rollout {self.id!r}: incumbent and candidate are both {self.incumbent!r}", param="candidate"
+            )
         if self.rules.steps and not 0 <= self.step < len(self.rules.steps):
             raise ConfigurationError(f"rollout {self.id!r} has {len(self.rules.steps)} steps and stands at {self.step}")
 

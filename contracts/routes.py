@@ -206,23 +206,24 @@ class RouteSpec(RouteRules, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError on a route that leads nowhere, or contradicts itself."""
-        where = f"route {self.id!r}"
+        about = f"route {self.id!r}"
         if not self.choose:
-            raise ConfigurationError(f"{where} is a dead end: choose has no entries")
+            raise ConfigurationError("choose has no entries, so the route is a dead end", about=about)
         if len(self.entries) > MAX_ENTRIES:
-            raise ConfigurationError(f"{where} has {len(self.entries)} entries; {MAX_ENTRIES} is the most")
+            raise ConfigurationError(f"it has {len(self.entries)} entries; {MAX_ENTRIES} is the most", about=about)
         names = [entry.name for entry in self.choose]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ConfigurationError(f"{where} has two entries {twice!r} in choose; give them labels")
+            raise ConfigurationError(f"choose has two entries {twice!r}; give them labels", about=about)
         if self.latency_budget_ms is not None and self.latency_budget_ms < 1:
-            raise ConfigurationError(f"{where}: latency_budget_ms must be 1 or more, not {self.latency_budget_ms}")
+            raise ConfigurationError(f"latency_budget_ms must be 1 or more, not {self.latency_budget_ms}", about=about)
         if all(entry.when != ALWAYS for entry in self.entries) and not self.refuses_unmatched:
             raise ConfigurationError(
-                f"{where} is a dead end for requests that meet none of its conditions; add an entry without, or say "
-                "refuses_unmatched: true"
+                "it is a dead end for requests that meet none of its conditions; add an entry without, or say "
+                "refuses_unmatched: true",
+                about=about,
             )
-        _check_semantic(where, self.entries, self.semantic)
+        _check_semantic(about, self.entries, self.semantic)
 
     @property
     def entries(self) -> tuple[RouteEntry, ...]:
@@ -239,27 +240,28 @@ def route_spec(name: str, rules: Mapping[str, object], created_unix: int = 0) ->
         plain = {field: getattr(stated, field) for field in stated.__struct_fields__}
         return RouteSpec(id=name, semantic=semantic, cache=cache, created_unix=created_unix, **plain)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"route {name!r}: {error}") from error
+        raise ConfigurationError(str(error), about=f"route {name!r}") from error
     except ConfigurationError as error:
-        if error.message.startswith("route "):
-            raise
-        raise ConfigurationError(f"route {name!r}: {error.message}") from error
+        raise ConfigurationError(error.fault, about=f"route {name!r}") from error
 
 
-def _check_semantic(where: str, entries: tuple[RouteEntry, ...], semantic: SemanticSpec | None) -> None:
+def _check_semantic(about: str, entries: tuple[RouteEntry, ...], semantic: SemanticSpec | None) -> None:
     """Hold conditions on what a prompt is about to what the route can find out."""
     known = () if semantic is None else semantic.names
     for entry in entries:
         intent = entry.when.intent
         if intent is not None and intent not in known:
             raise ConfigurationError(
-                f"{where}: {entry.name!r} is for the intent {intent!r}; the route knows {', '.join(known) or 'none'}"
+                f"{entry.name!r} is for the intent {intent!r}; the route knows {', '.join(known) or 'none'}",
+                about=about,
             )
         if entry.when.complexity is not None and (semantic is None or semantic.complexity is None):
-            raise ConfigurationError(f"{where}: {entry.name!r} is for a complexity, which needs semantic.complexity")
+            raise ConfigurationError(
+                f"{entry.name!r} is for a complexity, which needs semantic.complexity", about=about
+            )
     if semantic is not None and all(entry.when.intent or entry.when.complexity for entry in entries):
         raise ConfigurationError(
-            f"{where} is a dead end where it cannot tell what a prompt is about; add an entry for no intent"
+            "it is a dead end where it cannot tell what a prompt is about; add an entry for no intent", about=about
         )
 
 

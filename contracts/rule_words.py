@@ -47,14 +47,18 @@ def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None
     """
     if word == "usd":
         if amount_usd is None or amount is not None:
-            raise ConfigurationError("metric usd takes its amount in amount_usd, as decimal text, and no amount")
+            raise ConfigurationError(
+                "metric usd takes its amount in amount_usd, as decimal text, and no amount", param="amount_usd"
+            )
         return pico_usd_of(amount_usd)
     if amount is None or amount_usd is not None:
-        raise ConfigurationError(f"metric {word} takes its amount as a whole number in amount, and no amount_usd")
+        raise ConfigurationError(
+            f"metric {word} takes its amount as a whole number in amount, and no amount_usd", param="amount"
+        )
     if word != "gpu_ms":
         return amount
     if amount > MAX_GPU_MILLISECONDS:
-        raise ConfigurationError(f"amount is {amount} GPU milliseconds; at most {MAX_GPU_MILLISECONDS}")
+        raise ConfigurationError(f"amount is {amount} GPU milliseconds; at most {MAX_GPU_MILLISECONDS}", param="amount")
     return amount * NANOSECONDS_PER_MILLISECOND
 
 
@@ -63,7 +67,7 @@ def pico_usd_of(amount_usd: Decimal) -> int:
     try:
         return pico_usd(amount_usd)
     except ValueError as error:
-        raise ConfigurationError(f"amount_usd: {error}") from error
+        raise ConfigurationError(f"amount_usd: {error}", param="amount_usd") from error
 
 
 def exact_text(metric: Metric, amount: int) -> str:

@@ -57,11 +57,13 @@ class SamplingPolicy:
         self.pinned = pinned.stated()
         both = self.defaults.keys() & self.pinned.keys()
         if both:
-            raise ConfigurationError(f"{min(both)} is given as a default and as pinned; give one of them")
-        for values in (self.defaults, self.pinned):
+            raise ConfigurationError(
+                f"{min(both)} is given as a default and as pinned; give one of them", param="defaults"
+            )
+        for field, values in (("defaults", self.defaults), ("pinned", self.pinned)):
             stops = values.get("stop")
             if stops is not None and not (all(stops) and 0 < len(stops) <= _MAX_STOPS):
-                raise ConfigurationError(f"stop must be 1 to {_MAX_STOPS} texts, none of them empty")
+                raise ConfigurationError(f"stop must be 1 to {_MAX_STOPS} texts, none of them empty", param=field)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SamplingPolicy) and (self.defaults, self.pinned) == (other.defaults, other.pinned)
@@ -113,7 +115,7 @@ def _values(what: str, given: Mapping[str, object]) -> SamplingValues:
     try:
         return msgspec.convert(given, SamplingValues)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{what}: {error}") from error
+        raise ConfigurationError(f"{what}: {error}", param=what) from error
 
 
 def _said(request: GenerationRequest, name: str) -> list[object]:

@@ -28,9 +28,10 @@ def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
 
 
 def show_refusal(error: TollkeeperError) -> None:
-    """Say why a change was not made, in the control plane's words."""
-    said = error.message if not error.param or error.param in error.message else f"{error.param}: {error.message}"
-    words = escaped(said[:1].upper() + said[1:])
+    """Show why a change was not made, in the control plane's words, and the field at fault if it names one."""
+    words = escaped(error.message[:1].upper() + error.message[1:])
+    if error.param:
+        words += f" (field: {escaped(error.param)})"
     if isinstance(error, ControlUnavailable):
         st.error(f"{words}.", icon=":material/cloud_off:")
     elif isinstance(error, AuthenticationFailed):

@@ -32,9 +32,11 @@ def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, Rollo
         except ConfigurationError as error:
             raise Misplaced(("rollouts", number), error.message) from error
         fault = fault_of(spec, serving)
-        if not fault and spec.route in found:
-            fault = f"route {spec.route!r} has the rollout {found[spec.route].id!r} already"
-        if fault:
-            raise Misplaced(("rollouts", number), fault)
+        if fault is not None:
+            raise Misplaced(("rollouts", number), fault.message)
+        if spec.route in found:
+            raise Misplaced(
+                ("rollouts", number), f"route {spec.route!r} has the rollout {found[spec.route].id!r} already"
+            )
         found[spec.route] = spec
     return found

@@ -111,7 +111,7 @@ class ControlClient:
             raise ConfigurationError(
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
-        raise ControlPlaneRefused(message if not field or str(field) in message else f"{field}: {message}")
+        raise ControlPlaneRefused(f"{message} (field: {field})" if field else message)
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
+from backends.control.row_names import row_name
 from contracts.abuse.incident import Incident
 from contracts.abuse.spec import AbuseAction, AbuseKind
 from contracts.control import AbuseIncident, Tenant
@@ -76,7 +77,10 @@ def get_incident(session: Session, incident_id: str, *, tenant: str = "", now: d
     """Give an incident. Raises NotFound, also for one of another tenant than named."""
     row = session.get(AbuseIncident, incident_id)
     if row is None or tenant not in ("", row.tenant_id):
-        raise NotFound(f"incident {incident_id!r} does not exist; `tollkeeper abuse list --all` shows those that do")
+        raise NotFound(
+            f"incident {incident_id!r} does not exist; `tollkeeper abuse list --all` shows those that do",
+            rows=[row_name(AbuseIncident, incident_id)],
+        )
     return _incident_of(row, now)
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.admin_tokens import check_grant, check_reach, revoke_tokens_of
 from backends.control.changes import Author, begin_change
+from backends.control.row_names import row_name
 from backends.control.saved_views import delete_views_of, move_views_of
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import Conflict, InvalidRequest, NotFound
@@ -80,7 +81,9 @@ def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
     wanted = select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)
     found = session.execute(wanted, execution_options={"populate_existing": True}).first()
     if found is None or tenant_id not in ("", found[1].tenant_id):
-        raise NotFound(f"user {user!r} does not exist; `tollkeeper accounts list` shows those that do")
+        raise NotFound(
+            f"user {user!r} does not exist; `tollkeeper accounts list` shows those that do", rows=[row_name(User, user)]
+        )
     return Account(found[0], found[1].role, found[1].tenant_id, found[1].team_id)
 
 

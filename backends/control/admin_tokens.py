@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_team, get_tenant
+from backends.control.row_names import row_name
 from backends.control.saved_views import delete_views_of
 from contracts.control import AdminToken, Role, RoleGrant, User
 from contracts.errors import InvalidRequest, NotFound, PermissionDenied
@@ -117,7 +118,7 @@ def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str 
     """Give a token. Raises NotFound, also for one of another tenant than asked."""
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
     if found is None or tenant_id not in ("", found[0].tenant_id):
-        raise NotFound(f"token {token_id!r} does not exist")
+        raise NotFound(f"token {token_id!r} does not exist", rows=[row_name(AdminToken, token_id)])
     return _listed(session, found[0], found[1], now)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from backends.control.budget_states import insert_into
 from backends.control.changes import Author, begin_change
 from backends.control.fresh_alerts import FreshAlert, insert_alerts
+from backends.control.row_names import row_name
 from contracts.alerts import Event, Finding, Rule
 from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
 from contracts.errors import NotFound
@@ -241,7 +242,10 @@ def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
     entry = begin_change(session, author, "alert.acknowledge", alert_id)
     alert = session.get(Alert, alert_id)
     if alert is None or author.tenant_id not in ("", alert.tenant_id) or author.team_id not in ("", alert.team_id):
-        raise NotFound(f"alert {alert_id!r} does not exist; `tollkeeper alerts list --all` shows those that do")
+        raise NotFound(
+            f"alert {alert_id!r} does not exist; `tollkeeper alerts list --all` shows those that do",
+            rows=[row_name(Alert, alert_id)],
+        )
     if alert.tenant_id:
         entry.subject = f"{alert.tenant_id}/{alert_id}"
     if alert.acknowledged_at is None:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
 from contracts.alerts import Rule, check_channel, shown_address
 from contracts.control import AlertChannel, AlertRule, AlertSilence
@@ -168,7 +169,10 @@ def get_row(session: Session, table: type[RowT], row_id: str, *, tenant: str = "
     row = session.get(table, row_id)
     if row is None or tenant not in ("", row.tenant_id):
         noun = _NOUNS[table]
-        raise NotFound(f"{noun} {row_id!r} does not exist; `tollkeeper alerts {noun}s list` shows those that do")
+        raise NotFound(
+            f"{noun} {row_id!r} does not exist; `tollkeeper alerts {noun}s list` shows those that do",
+            rows=[row_name(table, row_id)],
+        )
     return row
 
 
@@ -218,7 +222,11 @@ def _check_channels(session: Session, author: Author, tenant: str, channels: Seq
         found = session.get(AlertChannel, channel)
         # A tenant's alerts go to its own channels: a platform's may be read by other people.
         if found is None or found.tenant_id not in ("", tenant) or (found.tenant_id == "" and author.tenant_id):
-            raise NotFound(f"channel {channel!r} does not exist for this rule", param="channels")
+            raise NotFound(
+                f"channel {channel!r} does not exist for this rule",
+                param="channels",
+                rows=[row_name(AlertChannel, channel)],
+            )
 
 
 def _check_reach(session: Session, author: Author, tenant: str) -> None:

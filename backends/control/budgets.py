@@ -20,6 +20,7 @@ from backends.control.budget_states import (
 )
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from backends.control.rule_scope import checked_scope
 from backends.control.rules import budget_spec
 from contracts.control import Budget
@@ -140,7 +141,7 @@ def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str
     of_it = (Budget.id == budget_id, visible_rules(Budget, tenant_id, team_id))
     row = session.scalars(select(Budget).where(*of_it)).first()
     if row is None:
-        raise NotFound(f"tenant {tenant_id!r} has no budget {budget_id!r}")
+        raise NotFound(f"tenant {tenant_id!r} has no budget {budget_id!r}", rows=[row_name(Budget, budget_id)])
     return row
 
 
@@ -202,15 +203,9 @@ def _checked_spec(session: Session, row: Budget) -> BudgetSpec:
         return spec_of(session, row)
     except ConfigurationError as error:
         # The caller knows what it asked for, and a new budget's id is nobody's yet.
-        message = error.message.removeprefix(f"budget {row.id!r}: ")
-        raise InvalidRequest(message, param=_blamed(row, message)) from error
-
-
-def _blamed(row: Budget, message: str) -> str:
-    for word, field in (("threshold", "thresholds"), ("ends before", "ends_at"), ("level", "level")):
-        if word in message:
-            return field
-    return "gpu_milliseconds" if row.amount_usd is None else "amount_usd"
+        amount_field = "gpu_milliseconds" if row.amount_usd is None else "amount_usd"
+        field = amount_field if error.param in (None, "amount", "metric") else error.param
+        raise InvalidRequest(error.fault, param=field) from error
 
 
 def _check_end(row: Budget, now: datetime) -> None:

@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.control import Guardrail
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
@@ -38,7 +39,7 @@ def get_guardrail(session: Session, name: str) -> Guardrail:
     """Give a policy. Raises NotFound."""
     guardrail = session.get(Guardrail, name)
     if guardrail is None:
-        raise NotFound(f"there is no guardrail {name!r}")
+        raise NotFound(f"there is no guardrail {name!r}", rows=[row_name(Guardrail, name)])
     return guardrail
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.key_scopes import SCOPE_FIELDS, check_models, normal_scopes, read_scopes
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import IssuerSpec
 from contracts.control import Issuer
@@ -87,7 +88,7 @@ def get_issuer(session: Session, issuer_id: str) -> Issuer:
     """Give an identity provider. Raises NotFound."""
     row = session.get(Issuer, issuer_id)
     if row is None:
-        raise NotFound(f"issuer {issuer_id!r} does not exist")
+        raise NotFound(f"issuer {issuer_id!r} does not exist", rows=[row_name(Issuer, issuer_id)])
     return row
 
 
@@ -148,7 +149,7 @@ def _check(session: Session, row: Issuer) -> None:
     try:
         _spec(row)
     except ConfigurationError as error:
-        raise InvalidRequest(error.message, param="tenant" if "tenant" in error.message else None) from error
+        raise InvalidRequest(error.message, param=error.param) from error
     if row.tenant_id:
         get_tenant(session, row.tenant_id)
     check_models(session, row.scopes)

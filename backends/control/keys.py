@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change, raise_keys_floor, read_revision
 from backends.control.key_scopes import SCOPE_FIELDS, check_models, normal_scopes
 from backends.control.organisation import get_project, get_team, get_tenant
+from backends.control.row_names import row_name
 from contracts.control import ApiKey, FormerSecret
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.keys import digest_of, hint_of, is_well_formed, new_key_id
@@ -112,7 +113,7 @@ def get_key(session: Session, tenant_id: str, key_id: str, *, team_id: str = "")
     get_tenant(session, tenant_id)
     key = session.get(ApiKey, key_id)
     if key is None or key.tenant_id != tenant_id or team_id not in ("", key.team_id):
-        raise NotFound(f"tenant {tenant_id!r} has no key {key_id!r}")
+        raise NotFound(f"tenant {tenant_id!r} has no key {key_id!r}", rows=[row_name(ApiKey, key_id)])
     return key
 
 

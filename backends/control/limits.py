@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from backends.control.bounds import refuse_beyond_bounds, visible_rules
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from backends.control.rule_scope import checked_scope
 from backends.control.rules import limit_spec
 from contracts.control import Limit
@@ -96,7 +97,7 @@ def get_limit(session: Session, tenant_id: str, limit_id: str, *, team_id: str =
     of_it = (Limit.id == limit_id, visible_rules(Limit, tenant_id, team_id))
     row = session.scalars(select(Limit).where(*of_it)).first()
     if row is None:
-        raise NotFound(f"tenant {tenant_id!r} has no limit {limit_id!r}")
+        raise NotFound(f"tenant {tenant_id!r} has no limit {limit_id!r}", rows=[row_name(Limit, limit_id)])
     return row
 
 
@@ -134,15 +135,11 @@ def _checked_spec(row: Limit) -> LimitSpec:
         return limit_spec(row)
     except ConfigurationError as error:
         # The caller knows what it asked for, and a new limit's id is nobody's yet.
-        message = error.message.removeprefix(f"limit {row.id!r}: ")
-        raise InvalidRequest(message, param=_blamed(row, message)) from error
+        field = _amount_field(row) if error.param in (None, "amount") else error.param
+        raise InvalidRequest(error.fault, param=field) from error
 
 
-def _blamed(row: Limit, message: str) -> str:
-    if "window" in message:
-        return "window"
-    if "is unknown" in message:
-        return "metric"
+def _amount_field(row: Limit) -> str:
     return "amount_usd" if row.metric == "usd" else "amount"
 
 
@@ -165,7 +162,7 @@ def _check_rivals(session: Session, row: Limit, spec: LimitSpec) -> None:
             )
     found = find_contradiction([*map(limit_spec, rivals), spec])
     if found is not None:
-        raise Conflict(contradiction_text(*found), param="amount_usd" if row.metric == "usd" else "amount")
+        raise Conflict(contradiction_text(*found), param=_amount_field(row))
 
 
 def _scope_detail(row: Limit) -> dict[str, object]:

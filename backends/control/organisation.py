@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.row_names import row_name
 from contracts.control import AdminToken, ApiKey, Project, RoleGrant, Team, Tenant
 from contracts.control.organisation import AUDIT_SETTING, CONTENT_SETTING
 from contracts.errors import Conflict, NotFound
@@ -57,7 +58,10 @@ def get_tenant(session: Session, tenant_id: str) -> Tenant:
     """Give a tenant. Raises NotFound."""
     tenant = session.get(Tenant, tenant_id)
     if tenant is None:
-        raise NotFound(f"tenant {tenant_id!r} does not exist; `tollkeeper tenants list` shows those that do")
+        raise NotFound(
+            f"tenant {tenant_id!r} does not exist; `tollkeeper tenants list` shows those that do",
+            rows=[row_name(Tenant, tenant_id)],
+        )
     return tenant
 
 
@@ -107,7 +111,7 @@ def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
     get_tenant(session, tenant_id)
     team = session.get(Team, (tenant_id, team_id))
     if team is None:
-        raise NotFound(f"tenant {tenant_id!r} has no team {team_id!r}")
+        raise NotFound(f"tenant {tenant_id!r} has no team {team_id!r}", rows=[row_name(Team, tenant_id, team_id)])
     return team
 
 
@@ -166,7 +170,10 @@ def get_project(session: Session, tenant_id: str, team_id: str, project_id: str)
     get_team(session, tenant_id, team_id)
     project = session.get(Project, (tenant_id, team_id, project_id))
     if project is None:
-        raise NotFound(f"team {team_id!r} of tenant {tenant_id!r} has no project {project_id!r}")
+        raise NotFound(
+            f"team {team_id!r} of tenant {tenant_id!r} has no project {project_id!r}",
+            rows=[row_name(Project, tenant_id, team_id, project_id)],
+        )
     return project
 
 

@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.control import OutagePlaybook
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
@@ -34,7 +35,7 @@ def get_playbook(session: Session, provider: str) -> OutagePlaybook:
     """Give a provider's playbook. Raises NotFound."""
     playbook = session.get(OutagePlaybook, provider)
     if playbook is None:
-        raise NotFound(f"provider {provider!r} has no playbook")
+        raise NotFound(f"provider {provider!r} has no playbook", rows=[row_name(OutagePlaybook, provider)])
     return playbook
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from contracts.control import Price, StandardCost
 from contracts.errors import ConfigurationError, Conflict, EffectUnconfirmed, InvalidRequest, NotFound
 from contracts.money import pico_usd_per_token
@@ -151,7 +152,7 @@ def replace_price(
     """
     old = session.get(Price, version)
     if old is None:
-        raise NotFound(f"no price card has the version {version!r}")
+        raise NotFound(f"no price card has the version {version!r}", rows=[row_name(Price, version)])
     for name, ours, theirs in (
         ("model", old.model, new.model),
         ("provider", old.provider, new.provider),
@@ -189,7 +190,7 @@ def end_price(
     """
     row = session.get(Price, version)
     if row is None:
-        raise NotFound(f"no price card has the version {version!r}")
+        raise NotFound(f"no price card has the version {version!r}", rows=[row_name(Price, version)])
     _check_end(session, author, row, valid_to, is_confirmed=is_confirmed)
     _set_end(session, author, row, valid_to, "price.end", {"confirmed": True} if is_confirmed else {})
     return row
@@ -201,7 +202,7 @@ def end_standard_cost(
     """Set the moment from which a standard cost card no longer holds. Raises as `end_price` does."""
     row = session.get(StandardCost, version)
     if row is None:
-        raise NotFound(f"no standard cost card has the version {version!r}")
+        raise NotFound(f"no standard cost card has the version {version!r}", rows=[row_name(StandardCost, version)])
     _check_end(session, author, row, valid_to, is_confirmed=is_confirmed)
     _set_end(session, author, row, valid_to, "standard_cost.end", {"confirmed": True} if is_confirmed else {})
     return row
@@ -232,7 +233,9 @@ def effect_of_end(session: Session, author: Author, version: str, valid_to: date
     """Return what ending a price card or standard cost card would do, changing nothing. Raises NotFound."""
     row = session.get(Price, version) or session.get(StandardCost, version)
     if row is None:
-        raise NotFound(f"no card has the version {version!r}")
+        raise NotFound(
+            f"no card has the version {version!r}", rows=[row_name(Price, version), row_name(StandardCost, version)]
+        )
     return _effect(session, author, row, valid_to)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from contracts.control import CostRate
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.rates import AnyRate, RateBook, RateKind, rate_of
@@ -59,7 +60,7 @@ def end_rate(session: Session, author: Author, version: str, valid_to: datetime)
     begin_change(session, author, "rate.end", version, {"valid_to": valid_to.isoformat()})
     row = session.get(CostRate, version)
     if row is None:
-        raise NotFound(f"no rate has the version {version!r}")
+        raise NotFound(f"no rate has the version {version!r}", rows=[row_name(CostRate, version)])
     row.valid_to = valid_to
     _check(session, row)
     session.flush()

@@ -34,9 +34,9 @@ def rollout_faults(session: Session, serving: Serving) -> dict[str, str]:
         try:
             fault = fault_of(spec_of_row(row), serving)
         except ConfigurationError as error:
-            fault = error.message
-        if fault:
-            found[row.id] = fault
+            fault = error
+        if fault is not None:
+            found[row.id] = fault.message
     return found
 
 

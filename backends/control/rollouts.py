@@ -11,6 +11,7 @@ from backends.control.changes import Author, begin_change
 from backends.control.rollout_rows import spec_of_row
 from backends.control.route_guard import read_serving
 from backends.control.routes import get_route, set_route
+from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import ModelSpec, PoolSpec
 from contracts.control import AuditEntry, Rollout
@@ -75,7 +76,7 @@ def get_rollout(session: Session, rollout_id: str) -> Rollout:
     """Give a rollout. Raises NotFound."""
     row = session.get(Rollout, rollout_id)
     if row is None:
-        raise NotFound(f"rollout {rollout_id!r} does not exist")
+        raise NotFound(f"rollout {rollout_id!r} does not exist", rows=[row_name(Rollout, rollout_id)])
     return row
 
 
@@ -164,10 +165,10 @@ def load_rollouts(
     kept: dict[str, RolloutSpec] = {}
     for spec in sorted(built, key=lambda spec: spec.id):
         fault = fault_of(spec, Serving(routes, models, pools))
-        if not fault and spec.route in kept:
-            fault = f"route {spec.route!r} has rollout {kept[spec.route].id!r} as well"
-        if fault:
-            rows.faults.append(f"rollout {spec.id!r} is left out: {fault}")
+        if fault is None and spec.route in kept:
+            fault = ConfigurationError(f"route {spec.route!r} has rollout {kept[spec.route].id!r} as well")
+        if fault is not None:
+            rows.faults.append(f"rollout {spec.id!r} is left out: {fault.message}")
         else:
             kept[spec.route] = spec
     return kept
@@ -211,7 +212,7 @@ def _opened(
     entry = begin_change(session, author, f"rollout.{action}", rollout_id)
     row = session.get(Rollout, rollout_id, populate_existing=True)
     if row is None:
-        raise NotFound(f"rollout {rollout_id!r} does not exist")
+        raise NotFound(f"rollout {rollout_id!r} does not exist", rows=[row_name(Rollout, rollout_id)])
     if seen_term is not None and row.term != seen_term:
         raise Conflict(f"rollout {rollout_id!r} is at term {row.term}, and no longer at {seen_term}")
     if row.state not in from_states:
@@ -246,9 +247,9 @@ def _check_stands(session: Session, row: Rollout) -> None:
     try:
         fault = fault_of(spec_of_row(row), read_serving(session))
     except ConfigurationError as error:
-        fault = error.message
-    if fault:
-        raise InvalidRequest(fault, param="candidate" if repr(row.candidate) in fault else "route")
+        fault = error
+    if fault is not None:
+        raise InvalidRequest(fault.message, param=fault.param) from fault
 
 
 def _promoted(rules: Mapping[str, object], row: Rollout) -> dict[str, object]:

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.route_guard import faults_in, rollouts_kept, routes_kept, spec_of
+from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import ModelSpec, PoolSpec
 from contracts.control import Model, Route
@@ -41,7 +42,7 @@ def get_route(session: Session, route_id: str) -> Route:
     """Give a route. Raises NotFound."""
     route = session.get(Route, route_id)
     if route is None:
-        raise NotFound(f"route {route_id!r} does not exist")
+        raise NotFound(f"route {route_id!r} does not exist", rows=[row_name(Route, route_id)])
     return route
 
 

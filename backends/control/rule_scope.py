@@ -22,7 +22,7 @@ def checked_scope(session: Session, tenant_id: str, level: str, subject: str, mo
         fits_all = level in ("tenant", "conversation") and subject == EACH
         scope = Scope(tenant_id, cast(Level, level), "" if fits_all else subject, model)
     except ConfigurationError as error:
-        raise InvalidRequest(error.message, param="level" if "unknown" in error.message else "subject") from error
+        raise InvalidRequest(error.message, param=error.param) from error
     if scope.level == "tag" and scope.subject.startswith("="):
         raise InvalidRequest(f"subject is {subject!r}; a tag is named 'name=value' or 'name=*'", param="subject")
     _check_subject(session, scope)

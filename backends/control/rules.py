@@ -38,7 +38,9 @@ def limit_spec(row: Limit) -> LimitSpec:
     """Build the limit a row stands for. Raises ConfigurationError where the row breaks a limit's rules."""
     word = cast(MetricWord, row.metric)
     if word not in METRICS_BY_WORD:
-        raise ConfigurationError(f"metric {row.metric!r} is unknown; known: {', '.join(METRICS_BY_WORD)}")
+        raise ConfigurationError(
+            f"metric {row.metric!r} is unknown; known: {', '.join(METRICS_BY_WORD)}", param="metric"
+        )
     return LimitSpec(
         id=row.id,
         scope=Scope(row.tenant_id, cast(Level, row.level), row.subject, row.model),

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
+from backends.control.row_names import row_name
 from contracts.control import VIEW_PARAMETERS, SavedView, User
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.ids import uuid7
@@ -87,7 +88,7 @@ def get_view(session: Session, author: Author, owner_id: str, view_id: str) -> S
     wanted = select(SavedView, User).outerjoin(User, User.id == SavedView.owner_id)
     found = session.execute(wanted.where(SavedView.id == view_id, _is_seen_by(author, owner_id))).first()
     if found is None:
-        raise NotFound(f"view {view_id!r} does not exist")
+        raise NotFound(f"view {view_id!r} does not exist", rows=[row_name(SavedView, view_id)])
     return _shown(found[0], found[1], owner_id)
 
 
@@ -181,7 +182,10 @@ def _searches_for(typed: str, user: str) -> bool:
 def _own(session: Session, owner_id: str, view_id: str) -> SavedView:
     view = session.get(SavedView, view_id)
     if view is None or view.owner_id != owner_id:
-        raise NotFound(f"view {view_id!r} does not exist, or is somebody else's, who alone changes it")
+        raise NotFound(
+            f"view {view_id!r} does not exist, or is somebody else's, who alone changes it",
+            rows=[row_name(SavedView, view_id)],
+        )
     return view
 
 

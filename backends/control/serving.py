@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.route_guard import routes_kept
+from backends.control.row_names import row_name
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING, failures_of, queue_spec
 from contracts.caching import cache_policy
 from contracts.configuration import ModelSpec
@@ -54,7 +55,7 @@ def get_pool(session: Session, pool_id: str) -> Pool:
     """Give a pool. Raises NotFound."""
     pool = session.get(Pool, pool_id)
     if pool is None:
-        raise NotFound(f"pool {pool_id!r} does not exist")
+        raise NotFound(f"pool {pool_id!r} does not exist", rows=[row_name(Pool, pool_id)])
     return pool
 
 
@@ -163,7 +164,7 @@ def get_target(session: Session, pool_id: str, target_id: str) -> Target:
     get_pool(session, pool_id)
     target = session.get(Target, (pool_id, target_id))
     if target is None:
-        raise NotFound(f"pool {pool_id!r} has no target {target_id!r}")
+        raise NotFound(f"pool {pool_id!r} has no target {target_id!r}", rows=[row_name(Target, pool_id, target_id)])
     return target
 
 
@@ -258,7 +259,7 @@ def get_model(session: Session, model_id: str) -> Model:
     """Give a model. Raises NotFound."""
     model = session.get(Model, model_id)
     if model is None:
-        raise NotFound(f"model {model_id!r} does not exist")
+        raise NotFound(f"model {model_id!r} does not exist", rows=[row_name(Model, model_id)])
     return model
 
 
@@ -312,8 +313,7 @@ def _check_model(model: Model) -> None:
     try:
         model_spec(model)
     except ConfigurationError as error:
-        param = CACHE_SETTING if error.message.startswith(CACHE_SETTING) else next(iter(SAMPLING_SETTINGS))
-        raise InvalidRequest(error.message, param=param) from error
+        raise InvalidRequest(error.message, param=error.param) from error
 
 
 def delete_model(session: Session, author: Author, model_id: str) -> None:

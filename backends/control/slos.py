@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from backends.control.budget_states import insert_into
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.row_names import row_name
 from contracts.control import PolicyHold, Slo
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.objectives import Indicator, Objective
@@ -98,7 +99,10 @@ def get_slo(session: Session, slo_id: str, *, tenant: str = "") -> Slo:
     """Give an objective. Raises NotFound, also for one of another tenant than named."""
     row = session.get(Slo, slo_id)
     if row is None or tenant not in ("", row.tenant_id):
-        raise NotFound(f"objective {slo_id!r} does not exist; `tollkeeper slo list` shows those that do")
+        raise NotFound(
+            f"objective {slo_id!r} does not exist; `tollkeeper slo list` shows those that do",
+            rows=[row_name(Slo, slo_id)],
+        )
     return row
 
 

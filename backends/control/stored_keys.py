@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.known_secrets import note_sealing_key
+from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
 from backends.control.unreadable_rows import require_all_read
 from contracts.control import AlertChannel, Budget, StoredKey, Target
@@ -57,7 +58,7 @@ def delete_key(session: Session, author: Author, name: str) -> None:
     begin_change(session, author, "stored_key.delete", name)
     row = session.get(StoredKey, name)
     if row is None:
-        raise NotFound(f"no key {name!r} is stored")
+        raise NotFound(f"no key {name!r} is stored", rows=[row_name(StoredKey, name)])
     for target in session.scalars(select(Target)):
         if f"{STORED}{name}" in _references(target.key_ref, target.settings):
             raise Conflict(f"target {target.id!r} of pool {target.pool_id!r} uses key {name!r}; remove it first")

@@ -95,9 +95,9 @@ def left_out() -> list[UnreadableRow]:
 
 
 def refuse_missing(session: Session, error: NotFound) -> None:
-    """Raise RowUnreadable where what was not found, as the error names it, is there and cannot be read."""
+    """Raise RowUnreadable if one of the rows that the error says were looked for is there and cannot be read."""
     for row in session.info.get(_LEFT_OUT, {}).values():
-        if row.id.rpartition("/")[2] in error.message:
+        if f"{row.table}/{row.id}" in error.rows:
             raise RowUnreadable(unreadable_sentence(row)) from error
 
 

@@ -68,8 +68,11 @@ def streamed(call: ModelCall) -> ModelCall:
 
 
 def refuses_stream(error: UpstreamRejected) -> bool:
-    """Return whether a server refused a request because of the stream that the gateway asked for."""
-    return "stream" in error.message.lower()
+    """Return whether a server refused a request because of the stream that the gateway asked for.
+
+    Servers have no code for it: the field that a server names tells, or else its own words.
+    """
+    return "stream" in (error.param or "") or "stream" in error.quote.lower()
 
 
 def _with_stream(body: bytes) -> bytes:

@@ -57,22 +57,22 @@ class GuardrailPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError on a policy that does nothing, or has too much of something."""
-        where = f"guardrail {self.name[:80]!r}"
+        about = f"guardrail {self.name[:80]!r}"
         if _NAME.fullmatch(self.name) is None:
             raise ConfigurationError(
-                f"{where}: a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit"
+                "a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit", about=about
             )
         if not 1 <= len(self.stages) <= MAX_STAGES:
-            raise ConfigurationError(f"{where} has {len(self.stages)} stages; give 1 to {MAX_STAGES}")
+            raise ConfigurationError(f"it has {len(self.stages)} stages; give 1 to {MAX_STAGES}", about=about)
         names = [stage.name for stage in self.stages]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ConfigurationError(f"{where} has two stages {twice!r}; verdicts could not be told apart")
+            raise ConfigurationError(f"it has two stages {twice!r}; verdicts could not be told apart", about=about)
         for what, given in (("tenants", self.tenants), ("routes", self.routes)):
             if len(given) > MAX_NAMES:
-                raise ConfigurationError(f"{where} names {len(given)} {what}; {MAX_NAMES} is the most")
+                raise ConfigurationError(f"it names {len(given)} {what}; {MAX_NAMES} is the most", about=about)
             if not all(given):
-                raise ConfigurationError(f"{where}: one of {what} is empty; leave the list empty to mean all")
+                raise ConfigurationError(f"one of {what} is empty; leave the list empty to mean all", about=about)
 
     def covers(self, tenant: str, name: str) -> bool:
         """Say whether a tenant's requests for a name go through it."""
@@ -94,11 +94,9 @@ def policy_of(name: str, rules: Mapping[str, object]) -> GuardrailPolicy:
     try:
         return msgspec.convert({**rules, "name": name}, GuardrailPolicy)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"guardrail {name[:80]!r}: {error}") from error
+        raise ConfigurationError(str(error), about=f"guardrail {name[:80]!r}") from error
     except ConfigurationError as error:
-        if error.message.startswith("guardrail "):
-            raise
-        raise ConfigurationError(f"guardrail {name[:80]!r}: {error.message}") from error
+        raise ConfigurationError(error.fault, about=f"guardrail {name[:80]!r}") from error
 
 
 def rules_of(policy: GuardrailPolicy) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_a_limit_is_found_without_naming_its_tenant(data: Path) -> None:
         ((*PER_MINUTE, "--amount", "5", "--level", "group"), "level is 'group'"),
         ((*PER_MINUTE, "--amount", "5", "--level", "team"), "level team needs a subject"),
         ((*PER_MINUTE, "--amount", "5", "--level", "team", "--subject", "web"), "subject is 'web'"),
-        ((*PER_MINUTE, "--amount", "5", "--level", "tag", "--subject", "web"), "subject: a tag is named"),
+        ((*PER_MINUTE, "--amount", "5", "--level", "tag", "--subject", "web"), "(field: subject)"),
         ((*PER_MINUTE, "--amount", "5", "--model", "gpt"), "model is 'gpt'"),
         ((*PER_MINUTE, "--amount", "5", "--when-away", "never"), "when_away is 'never'"),
         (("limits", "create", "demo", "--metric", "token", "--amount", "5"), "metric is 'token'"),

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.configuration import PolicyName
 from contracts.errors import ConfigurationError
 from contracts.routing.ask import Ask
 from contracts.routing.fleet import Fleet
@@ -43,6 +45,10 @@ def send(fleet: Fleet, ask: Ask, now: int = SECOND) -> tuple[int, Hold]:
 def test_an_unknown_policy_is_refused_by_name_with_those_there_are():
     with pytest.raises(ConfigurationError, match="'fastest'.*cost, least_outstanding"):
         policy_named("fastest", random.random)
+
+
+def test_every_policy_may_be_named_in_a_configuration_and_no_other() -> None:
+    assert set(get_args(PolicyName)) == set(POLICY_NAMES)
 
 
 @pytest.mark.parametrize("name", POLICY_NAMES)

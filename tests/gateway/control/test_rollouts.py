@@ -100,6 +100,20 @@ def test_a_rollout_that_cannot_stand_is_refused_and_nothing_kept(serving, more, 
     assert serving.get("/v1/rollouts").json()["data"] == []
 
 
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"route": "gone"}, "route"),
+        ({"route": "new", "candidate": "new"}, "route"),
+        ({"candidate": "gone"}, "candidate"),
+        ({"incumbent": "new", "candidate": DEMO}, "incumbent"),
+        ({"incumbent": "new", "candidate": "new"}, "candidate"),
+    ],
+)
+def test_a_refused_rollout_names_the_field_at_fault(serving, more, param) -> None:
+    assert begin(serving, **more).json()["error"]["param"] == param
+
+
 def test_a_route_has_one_live_rollout_and_only_the_platform_sees_any(serving, as_role) -> None:
     assert begin(serving).status_code == 201
     assert begin(serving).status_code == 409

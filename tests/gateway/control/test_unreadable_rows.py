@@ -10,7 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
+from backends.control.organisation import get_tenant
+from backends.control.serving import get_pool, list_pools
 from backends.control.snapshot import load_snapshot
+from contracts.errors import NotFound, RowUnreadable
 from gateway.control.settings import ControlSettings
 from tests.gateway.control.conftest import AsRole, client_of
 
@@ -154,6 +157,19 @@ def test_what_asks_for_the_row_itself_is_told_how_to_repair_it(owner: TestClient
         assert "tollkeeper rows repair pools bad" in error["message"]
     assert owner.get("/v1/pools/none").status_code == 404
     assert owner.get("/v1/pools/good").status_code == 200
+
+
+def test_what_is_not_there_is_not_found_whatever_its_name_has_in_common_with_an_unreadable_row(
+    owner: TestClient, broken: Callable[..., None], control_database_url: str
+) -> None:
+    broken(LISTS["/v1/pools"][0])
+    database = ControlDatabase(control_database_url)
+    with pytest.raises(NotFound) as missing, database.session() as session:
+        assert [pool.id for pool in list_pools(session)] == ["demo", "good"]
+        get_tenant(session, "badminton")
+    assert missing.value.error_code == "not_found"
+    with pytest.raises(RowUnreadable), database.session() as session:
+        get_pool(session, "bad")
 
 
 def test_other_rows_are_changed_beside_it(owner: TestClient, broken: Callable[..., None]) -> None:
