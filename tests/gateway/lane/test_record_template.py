@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
 from contracts.limits import PRIORITY_CLASSES
 from contracts.records import RequestRecord, decode_record, encode_record
@@ -39,7 +40,7 @@ VALUES = st.fixed_dictionaries(
         ),
         "stream": st.booleans(),
         "ttft_ns": MAYBE,
-        "gaps": st.binary(max_size=40),
+        "gaps": st.lists(COUNT, max_size=10).map(pack_gaps),
         "gap_clock": st.sampled_from(["none", "gateway", "engine"]),
         "trace_id": st.binary(max_size=16),
         "span_id": st.binary(max_size=8),
