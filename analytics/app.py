@@ -18,7 +18,6 @@ from analytics.api.access import AskerBook, utc_now
 from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
-from analytics.autoscaling.external_scaler import open_scaler
 from analytics.autoscaling.signals import SignalReader
 from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
@@ -78,9 +77,8 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             step = None if judge is None else judge.judge_some
             watch = Watch(evaluator, dispatcher, step, settings.alerts_evaluate_seconds, now, chores)
             app.state.stores, app.state.watch, app.state.signals = stores, watch, SignalReader(scaling)
-            with open_scaler(app.state.signals, settings.host, settings.analytics_scaler_port):
-                task = asyncio.create_task(watch.run(), name="watch")
-                yield
+            task = asyncio.create_task(watch.run(), name="watch")
+            yield
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if judge is not None:

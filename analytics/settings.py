@@ -24,7 +24,6 @@ class AnalyticsSettings(ListenerSettings):
     store_user: str | None = None  # neither this nor the password: user "writer", secret file `store_writer`
     store_password: SecretStr | None = None
     analytics_max_body_bytes: int = Field(default=65_536, ge=1024)
-    analytics_scaler_port: int = Field(default=0, ge=0, le=65535)  # of the external scaler that KEDA asks; 0: none
 
     alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
     alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel

@@ -1,6 +1,7 @@
-"""A page of Prometheus' text format as an OTLP metrics request, its families put together again from their series."""
+"""A page of Prometheus' text format as an OTLP metrics request."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -8,15 +9,13 @@ from urllib.parse import urlsplit
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from prometheus_client.core import Metric, Sample
 
-from backends.prometheus_text import Sample, read_samples
+from backends.prometheus_text import read_families
 from contracts.names import SERVICE_NAME
 
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-_SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
-    "histogram": ("_bucket", "_sum", "_count"),
-    "summary": ("_sum", "_count"),
-}
+_COUNTER: Final = re.compile(r"^# TYPE\s+(\S+)\s+counter\s*$", re.MULTILINE)
 _OWN_LABELS: Final = {"histogram": "le", "summary": "quantile"}
 
 
@@ -79,55 +78,37 @@ def metrics_request(page: str, target: str, now_ns: int, started_at_ns: int) -> 
         part.resource.attributes.add(key=key).value.string_value = value
     scope = part.scope_metrics.add()
     scope.scope.name = "prometheus"
-    kinds = _kinds(page)
-    for name, family in _families(page, kinds).items():
+    counters = set(_COUNTER.findall(page))
+    metrics: dict[tuple[str, str], Any] = {}
+    for family in read_families(page):
+        # The parser ends every counter's name in _total; a page may not.
+        name = f"{family.name}_total" if family.type == "counter" and family.name not in counters else family.name
         rename = RENAMES.get(name, Rename(name))
-        metric = scope.metrics.add(name=rename.name, unit=rename.unit)
-        for series in family.values():
-            _add(metric, kinds.get(name, ""), name, series, rename.factor, now_ns, started_at_ns)
+        known = name, family.type  # the parser makes a family of each series without a type
+        if known not in metrics:
+            metrics[known] = scope.metrics.add(name=rename.name, unit=rename.unit)
+        for series in _series(family, name).values():
+            _add(metrics[known], family.type, name, series, rename.factor, now_ns, started_at_ns)
     return request
 
 
-def _kinds(page: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for line in page.splitlines():
-        if line.startswith("# TYPE "):
-            words = line.split()
-            if len(words) == 4:
-                found[words[2]] = words[3]
+def _series(family: Metric, name: str) -> dict[tuple[tuple[str, str], ...], _Series]:
+    found: dict[tuple[tuple[str, str], ...], _Series] = {}
+    own = _OWN_LABELS.get(family.type, "")
+    for sample in family.samples:
+        labels = {_label(key, name): value for key, value in sample.labels.items() if key != own}
+        _take(found.setdefault(tuple(sorted(labels.items())), _Series(labels)), sample, family, own)
     return found
-
-
-def _families(page: str, kinds: Mapping[str, str]) -> dict[str, dict[tuple[tuple[str, str], ...], _Series]]:
-    families: dict[str, dict[tuple[tuple[str, str], ...], _Series]] = {}
-    for sample in read_samples(page):
-        family, suffix = _family_of(sample.name, kinds)
-        own = _OWN_LABELS.get(kinds.get(family, ""), "")
-        labels = {_label(key, family): value for key, value in sample.labels.items() if key != own}
-        series = families.setdefault(family, {}).setdefault(tuple(sorted(labels.items())), _Series(labels))
-        _take(series, sample, suffix, own)
-    return families
-
-
-def _family_of(name: str, kinds: Mapping[str, str]) -> tuple[str, str]:
-    """Tell a series' family, and which part of it the series is."""
-    if name in kinds:
-        return name, ""
-    for kind, suffixes in _SUFFIXES.items():
-        for suffix in suffixes:
-            if name.endswith(suffix) and kinds.get(name.removesuffix(suffix)) == kind:
-                return name.removesuffix(suffix), suffix
-    return name, ""
 
 
 def _label(key: str, family: str) -> str:
     return _LABELS.get(key, key) if family.startswith(_DCGM) else key
 
 
-def _take(series: _Series, sample: Sample, suffix: str, own: str) -> None:
-    if suffix == "_sum":
+def _take(series: _Series, sample: Sample, family: Metric, own: str) -> None:
+    if own and sample.name == f"{family.name}_sum":
         series.sum = sample.value
-    elif suffix == "_count":
+    elif own and sample.name == f"{family.name}_count":
         series.count = sample.value
     elif own and own in sample.labels:
         try:
@@ -148,7 +129,7 @@ def _add(metric: Any, kind: str, name: str, series: _Series, factor: float, now_
         point.count = _whole(series.count)
         for quantile, at_quantile in series.parts:
             point.quantile_values.add(quantile=quantile, value=at_quantile)
-    elif kind == "counter" or (not kind and name.endswith("_total")):
+    elif kind == "counter" or (kind == "unknown" and name.endswith("_total")):
         metric.sum.aggregation_temporality = _CUMULATIVE
         metric.sum.is_monotonic = True
         point = metric.sum.data_points.add(start_time_unix_nano=started_at_ns, as_double=_scaled(series, factor))

@@ -1,52 +1,43 @@
-"""Prometheus' text format as others' servers write it (version 0.0.4; OpenMetrics' as far as it is alike)."""
+"""Prometheus' text format as other servers write it (version 0.0.4; OpenMetrics' as far as it is alike)."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
-_ESCAPES: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
-_ESCAPE: Final = re.compile(r'\\[\\"n]')
+from prometheus_client.core import Metric, Sample
+from prometheus_client.parser import text_string_to_metric_families
+
+_MAX_LINE: Final = 1 << 14  # characters; the parser's time grows with the square of a line's labels
+# What the parser raises on lines that are none: it indexes empty names, and reads integers of any length.
+_UNREADABLE: Final = (ValueError, IndexError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One series' value. Not finite values are left as floats: infinite, or not a number."""
+def read_families(page: str, prefixes: tuple[str, ...] = ("",)) -> list[Metric]:
+    """Return the metrics on a page that have series, every value a float.
 
-    name: str
-    labels: Mapping[str, str]
-    value: float
-
-
-def read_samples(text: str, prefixes: tuple[str, ...] = ("",)) -> Iterator[Sample]:
-    """Give the series whose names begin with one of `prefixes`. Lines that cannot be read are passed over."""
-    for line in text.splitlines():
-        if line.startswith(prefixes) and not line.startswith("#"):
-            sample = _read(line)
-            if sample is not None:
-                yield sample
-
-
-def _read(line: str) -> Sample | None:
-    named = _NAME.match(line)
-    if named is None:
-        return None
-    rest = line[named.end() :]
-    labels: dict[str, str] = {}
-    if rest.startswith("{"):
-        at = 1
-        while (found := _LABEL.match(rest, at)) is not None:
-            labels[found[1]] = _ESCAPE.sub(lambda one: _ESCAPES[one[0]], found[2])
-            at = found.end()
-        if rest[at : at + 1] != "}":
-            return None
-        rest = rest[at + 1 :]
-    fields = rest.split()
-    if not fields:
-        return None
+    Lines that cannot be read, or are too long, are left out.
+    With `prefixes`, lines that begin otherwise are left out unread, comments too: each series is a metric of its own.
+    """
+    lines = [line for line in page.split("\n") if line.startswith(prefixes) and len(line) <= _MAX_LINE]
     try:
-        return Sample(named[0], labels, float(fields[0]))
-    except ValueError:
-        return None
+        return _parsed(lines)
+    except _UNREADABLE:
+        return _parsed([line for line in lines if _is_readable(line)])
+
+
+def read_samples(page: str, prefixes: tuple[str, ...] = ("",)) -> list[Sample]:
+    """Return the series whose names begin with one of `prefixes`."""
+    return [sample for family in read_families(page, prefixes) for sample in family.samples]
+
+
+def _parsed(lines: list[str]) -> list[Metric]:
+    families = list(text_string_to_metric_families("\n".join(lines)))
+    for family in families:
+        family.samples = [sample._replace(value=float(sample.value)) for sample in family.samples]
+    return [family for family in families if family.samples]
+
+
+def _is_readable(line: str) -> bool:
+    try:
+        _parsed([line])
+    except _UNREADABLE:
+        return False
+    return True

@@ -22,9 +22,10 @@ class CachePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """How answers are kept. No answer is ever given to another tenant than the one it was made for.
 
     `exact` answers a request that is the same in all that its answer depends on. `semantic` answers, besides, one
-    whose last message means the same, to a cosine of `similarity`, all else being equal. `share` says how far within
-    a tenant answers go: to all of it, to a project, to a key, or to one end user of a key. `hit_price` is the share of
-    the answer's price that a kept one costs, 0 to 1, to six places.
+    whose last message has the same words in the same order behind another opening, at a cosine of `similarity` or
+    more, all else being equal. `share` says how far within a tenant answers go: to all of it, to a project, to a key,
+    or to one end user of a key. `hit_price` is the share of the answer's price that a kept one costs, 0 to 1, to six
+    places.
     """
 
     mode: CacheMode = "exact"

@@ -22,7 +22,7 @@ from dashboard.reader import settings
 from dashboard.share import share_menu
 from dashboard.slow_answers import slow_answers
 from dashboard.viewer import Viewer
-from dashboard.visit import REFRESH_SECONDS, Visit, now_of, seen_by
+from dashboard.visit import CHOICE_SECONDS, MISS_SECONDS, REFRESH_SECONDS, Visit, now_of, seen_by
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,8 @@ def _draw(page: Page, viewer: Viewer) -> None:
     except InvalidRequest as error:
         filters, problem = Filters(), error
     offered = _offered(page, viewer, filters)
+    if _unknown(page, filters, offered) is not None:  # the list may be older than what the address names
+        offered = _offered(page, viewer, filters, MISS_SECONDS)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(
             f'<h1 style="margin:0;padding:0;font-size:1.5rem" title="{escape(page.about)}">{escape(page.title)}</h1>',
@@ -224,7 +226,7 @@ def _filters_of(page: Page) -> Filters:
     return read_filters(asked)
 
 
-def _offered(page: Page, viewer: Viewer, filters: Filters) -> Offered | None:
+def _offered(page: Page, viewer: Viewer, filters: Filters, seconds: float = CHOICE_SECONDS) -> Offered | None:
     """List what the bar's filters can choose from; `None` where the store cannot say, which the page says below."""
     now = datetime.now(UTC)
     tenant = viewer.tenant or filters.tenant
@@ -233,7 +235,7 @@ def _offered(page: Page, viewer: Viewer, filters: Filters) -> Offered | None:
         for name, (_, kind) in WHOSE.items():
             if name in page.filters:
                 own = None if name in ("tenant", "model") and viewer.team is None else tenant
-                found[name] = [seen.value for seen in seen_by(viewer, kind, own, now)]
+                found[name] = [seen.value for seen in seen_by(viewer, kind, own, now, seconds)]
     except TollkeeperError:
         return None
     return found

@@ -19,7 +19,8 @@ from dashboard.viewer import Viewer
 
 REFRESH_SECONDS: Final = {"15m": 2, "1h": 2, "6h": 5, "24h": 10, "7d": 30, "30d": 60, "month": 60}
 FIXED_SECONDS: Final = 60  # how long answers about a range that does not move are kept
-CHOICE_SECONDS: Final = 5
+CHOICE_SECONDS: Final = 5  # how long the lists that filters choose from are kept
+MISS_SECONDS: Final = 1  # ... before a value that is not among them is said to be unknown
 # How much longer than the rhythm answers of a moment are kept: a page that waited for others is drawn from them again.
 _LINGER_SECONDS: Final = 10
 
@@ -109,18 +110,23 @@ class Visit:
         return charts.assign_colors(one.value for one in seen)
 
 
-def seen_by(viewer: Viewer, kind: Kind, tenant: str | None, now: datetime) -> tuple[Seen, ...]:
-    """List the values of a kind within a viewer's reach, of one tenant where it is not `None`."""
+def seen_by(
+    viewer: Viewer, kind: Kind, tenant: str | None, now: datetime, seconds: float = CHOICE_SECONDS
+) -> tuple[Seen, ...]:
+    """List the values of a kind within a viewer's reach, of one tenant where it is not `None`.
+
+    The list is at most `seconds` old.
+    """
     reach = viewer.reach
     if reach.tenant is None or reach.team is None:
-        return ask_store(distinct, reach, CHOICE_SECONDS, kind, reach.tenant or tenant)
+        return ask_store(distinct, reach, seconds, kind, reach.tenant or tenant)
     if kind in ("tenant", "team"):
         own = reach.tenant if kind == "tenant" else reach.team
         return (Seen(own, now),)
     if kind not in ("model", "project", "key_id"):
         return ()
     hour = now.replace(minute=0, second=0, microsecond=0)
-    return ask_store(distinct_of_team, reach, CHOICE_SECONDS, cast(Any, kind), reach.tenant, reach.team, hour)
+    return ask_store(distinct_of_team, reach, seconds, cast(Any, kind), reach.tenant, reach.team, hour)
 
 
 def now_of(filters: Filters, clock: datetime) -> datetime:

@@ -13,10 +13,10 @@ class CacheFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mode: CacheMode = Field(default="exact", description="semantic answers what means the same too")
+    mode: CacheMode = Field(default="exact", description="semantic ignores a message's opening and final mark")
     ttl_seconds: int = Field(default=300, ge=1, le=MAX_TTL_SECONDS, description="For how long an answer is given")
     similarity: float = Field(
-        default=0.95, ge=0, le=1, allow_inf_nan=False, description="The least cosine at which texts mean the same"
+        default=0.95, ge=0, le=1, allow_inf_nan=False, description="Minimum cosine of two messages, semantic mode"
     )
     share: CacheShare = Field(default="tenant", description="Who within the tenant is given an answer")
     hit_price: Decimal = Field(

@@ -41,17 +41,6 @@ class ModelSignals:
     busy_share: float
     predicted_ttft_seconds: float | None
 
-    def value(self, signal: str) -> float | None:
-        """Give a signal by its name in `SIGNALS`, `None` where it is not known. Raises KeyError on another name."""
-        return {
-            "queue": float(self.waiting),
-            "kv": self.kv_share,
-            "ttft": self.predicted_ttft_seconds,
-        }[signal]
-
-
-SIGNALS: Final = ("queue", "kv", "ttft")
-
 
 class SignalReader:
     """Reads signals, at most once a second from the store. Threads take turns."""

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from prometheus_client.samples import Sample
+
 from backends.engine_metrics.gauges import EngineKind, ServerGauges
 from backends.engine_metrics.ollama import read_loaded_models
-from backends.prometheus_text import Sample, read_samples
+from backends.prometheus_text import read_samples
 from contracts.errors import UpstreamBroken
 
 Part = Literal[
@@ -30,7 +32,8 @@ Part = Literal[
     "computed_tokens",
     "recent_hit_ratio",
 ]
-PREFIXES: Final = ("vllm:", "sglang:", "tgi_", "trtllm_", "trtllm:", "nv_trt_llm_", "llamacpp:")
+_REASONS: Final = "vllm:num_requests_waiting_by_reason"
+_SLEEP_STATE: Final = "vllm:engine_sleep_state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +120,22 @@ _TABLES: Final[tuple[tuple[tuple[str, ...], EngineKind, _Table], ...]] = (
     (("trtllm_", "trtllm:", "nv_trt_llm_"), "tensorrt_llm", _TENSORRT),
     (("llamacpp:",), "llamacpp", _LLAMACPP),
 )
+# Nothing else of a page is parsed: the gateway's event loop waits for it, and most of a page is histograms.
+_WANTED: Final = (
+    _REASONS,
+    _SLEEP_STATE,
+    *(one.name for _, _, table in _TABLES for names in table.values() for one in names),
+)
 
 
 def read_gauges(text: str) -> ServerGauges:
     """Read a page of metrics, or Ollama's list of models. Raise UpstreamBroken if no engine known here wrote it."""
     if text.lstrip().startswith("{"):
         return read_loaded_models(text)
-    samples = [one for one in read_samples(text, PREFIXES) if math.isfinite(one.value) and _is_first_rank(one)]
+    samples = [one for one in read_samples(text, _WANTED) if math.isfinite(one.value) and _is_first_rank(one)]
     for prefixes, engine, table in _TABLES:
-        mine = [one for one in samples if one.name.startswith(prefixes)]
-        if mine:
-            return _gauges(engine, table, mine)
+        if any(line.startswith(prefixes) for line in text.split("\n")):
+            return _gauges(engine, table, samples)
     raise UpstreamBroken(
         "its page holds no metric of vLLM, SGLang, TGI, TensorRT-LLM or llama.cpp; is metrics_url that of one?"
     )
@@ -176,18 +184,14 @@ def _sum(values: Iterable[float]) -> int | None:
 def _by_reason(samples: list[Sample]) -> dict[str, int]:
     reasons: dict[str, int] = {}
     for one in samples:
-        if one.name == "vllm:num_requests_waiting_by_reason" and (reason := one.labels.get("reason")):
+        if one.name == _REASONS and (reason := one.labels.get("reason")):
             reasons[reason] = reasons.get(reason, 0) + round(one.value)
     return reasons
 
 
 def _is_asleep(samples: list[Sample]) -> bool | None:
     """Say whether vLLM sleeps: its states are series, 1 for the one that it is in."""
-    awake = [
-        one.value
-        for one in samples
-        if one.name == "vllm:engine_sleep_state" and one.labels.get("sleep_state") == "awake"
-    ]
+    awake = [one.value for one in samples if one.name == _SLEEP_STATE and one.labels.get("sleep_state") == "awake"]
     return not all(awake) if awake else None
 
 

@@ -87,7 +87,7 @@ class Scraper:
         try:
             page = await self._fetch()
             is_reached = True
-            found = Scrape(read_gauges(page), "", is_reached)
+            found = Scrape(await asyncio.to_thread(read_gauges, page), "", is_reached)
         except TollkeeperError as error:
             found = Scrape(None, error.message, is_reached)
         if found.failure and found.failure != self.last.failure:

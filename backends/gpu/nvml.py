@@ -1,54 +1,23 @@
-"""NVIDIA's management library as the reader needs it: the seam that recorded answers fill in tests.
+"""NVIDIA's management library by `pynvml` (nvidia-ml-py), as the reader asks it."""
 
-Nothing is installed for it: the library comes with the driver, and is called through ctypes (`nvml_library.py`).
-"""
-
+from collections.abc import Callable, Mapping
+from ctypes import c_void_p, cast
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Any, Final
 
-Handle = int  # opaque: the library's pointer, or a recorded device's place
+import pynvml
 
-Quantity = Literal[
-    "power_milliwatts",
-    "power_limit_milliwatts",
-    "energy_millijoules",
-    "temperature_celsius",
-    "memory_temperature_celsius",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "throttle_reasons",
-    "ecc_corrected",
-    "ecc_uncorrected",
-    "kernel_percent",
-]
+from contracts.errors import Unavailable
 
-# nvml.h, nvmlReturn_t
-INVALID_ARGUMENT: Final = 2
-NOT_SUPPORTED: Final = 3
-NO_PERMISSION: Final = 4
-NOT_FOUND: Final = 6
-INSUFFICIENT_SIZE: Final = 7
-DRIVER_NOT_LOADED: Final = 9
-TIMEOUT: Final = 10
-LIBRARY_NOT_FOUND: Final = 12
-FUNCTION_NOT_FOUND: Final = 13
-GPU_IS_LOST: Final = 15
-RESET_REQUIRED: Final = 16
-NO_DATA: Final = 21
-VERSION_MISMATCH: Final = 25
-NOT_READY: Final = 27
+Handle = int  # a device's address in the library
 
-PERMANENT: Final = frozenset({INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, VERSION_MISMATCH})
-LOST: Final = frozenset({GPU_IS_LOST, RESET_REQUIRED})
-
-
-class NvmlError(Exception):
-    """A call of the library failed. `code` is its nvmlReturn_t."""
-
-    def __init__(self, function: str, code: int) -> None:
-        super().__init__(f"{function} answered {code}")
-        self.function = function
-        self.code = code
+_MAX_FAULTS: Final = 64  # taken in one round
+_GPM_METRICS: Final = (
+    pynvml.NVML_GPM_METRIC_SM_UTIL,
+    pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+    pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +30,171 @@ class Activity:
     dram_percent: float | None
 
 
-class Nvml(Protocol):
-    """The calls. Each raises NvmlError."""
+class Nvml:
+    """The driver. Every method raises `pynvml.NVMLError`.
+
+    Raises Unavailable, code `gpu_driver_missing`, if there is no library or no driver.
+    """
+
+    def __init__(self) -> None:
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise Unavailable(
+                f"NVIDIA's driver does not answer: {error}; install it, or in a container start with the GPUs passed "
+                "through",
+                code="gpu_driver_missing",
+            ) from error
+        self._parents: dict[Handle, Handle] = {}  # of slices
+        self._events: Any = None
+        # GPM's samples by device: the last one, and the one to be taken next.
+        self._samples: dict[Handle, tuple[Any, Any]] = {}
+        self._question = pynvml.c_nvmlGpmMetricsGet_t(pynvml.NVML_GPM_METRICS_GET_VERSION, len(_GPM_METRICS))
 
     def driver(self) -> str:
-        """Give the driver's version."""
+        """Return the driver's version."""
+        return str(pynvml.nvmlSystemGetDriverVersion())
 
     def devices(self) -> list[Handle]:
-        """Give the whole GPUs, in the driver's order."""
+        """Return the whole GPUs, in the driver's order, and begin to listen for their faults."""
+        found = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        handles = [_handle(pointer) for pointer in found]
+        self._listen(handles)
+        return handles
 
     def slices(self, handle: Handle) -> list[Handle]:
-        """Give a GPU's MIG devices; none where MIG is off."""
+        """Return a GPU's MIG devices; none if MIG is off or unknown to it."""
+        device = c_void_p(handle)
+        try:
+            is_on = pynvml.nvmlDeviceGetMigMode(device)[0]
+        except pynvml.NVMLError:
+            return []
+        found = []
+        for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device) if is_on else 0):
+            try:
+                found.append(_handle(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place)))
+            except pynvml.NVMLError_NotFound:  # a place without a slice
+                continue
+        self._parents |= dict.fromkeys(found, handle)
+        return found
 
     def uuid(self, handle: Handle) -> str:
-        """Give the name that stays: "GPU-..." or "MIG-..."."""
+        """Return the name that stays: "GPU-..." or "MIG-..."."""
+        return str(pynvml.nvmlDeviceGetUUID(c_void_p(handle)))
 
     def name(self, handle: Handle) -> str:
-        """Give the product's name."""
+        """Return the product's name."""
+        return str(pynvml.nvmlDeviceGetName(c_void_p(handle)))
 
     def memory(self, handle: Handle) -> tuple[int, int, int]:
-        """Give (total, used, free) bytes; what the driver keeps for itself is in neither of the last two."""
+        """Return (total, used, free) bytes; what the driver keeps for itself is in neither of the last two."""
+        try:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(c_void_p(handle), pynvml.nvmlMemory_v2)
+        except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):  # MIG devices, older drivers
+            memory = pynvml.nvmlDeviceGetMemoryInfo(c_void_p(handle))
+        return memory.total, memory.used, memory.free
 
-    def number(self, handle: Handle, quantity: Quantity) -> int:
-        """Give one reading, in the unit its name says."""
+    def number(self, handle: Handle, quantity: str) -> int:
+        """Return one of NUMBERS, in the unit its name says."""
+        return int(NUMBERS[quantity](c_void_p(handle)))
 
     def processes(self, handle: Handle) -> list[tuple[int, int | None]]:
-        """Give (pid, bytes) of those with a compute context; bytes `None` where the driver does not tell."""
+        """Return (pid, bytes) of those with a compute context; bytes are `None` if the driver does not say."""
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(c_void_p(handle))
+        return [(one.pid, one.usedGpuMemory) for one in found]
 
     def process_activity(self, handle: Handle, since_us: int) -> list[tuple[int, int, int]]:
-        """Give (pid, Unix microseconds, percent of multiprocessor time) since a moment. NOT_FOUND: nobody."""
+        """Return (pid, Unix microseconds, percent of multiprocessor time) since a moment."""
+        try:
+            found = pynvml.nvmlDeviceGetProcessUtilization(c_void_p(handle), since_us)
+        except pynvml.NVMLError as error:
+            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):  # nobody computed
+                return []
+            raise
+        # Places the driver did not fill have no process and no time.
+        return [(one.pid, one.timeStamp, one.smUtil) for one in found if one.timeStamp > since_us]
 
     def activity(self, handle: Handle) -> Activity:
-        """Give GPM's answer for the time since the last call. NOT_READY at the first."""
+        """Return GPM's answer for the time since the last call: NVML_ERROR_NOT_READY at the first."""
+        parent = self._parents.get(handle)
+        device = c_void_p(parent or handle)
+        instance = pynvml.nvmlDeviceGetGpuInstanceId(c_void_p(handle)) if parent else None
+        is_first = handle not in self._samples
+        if is_first:
+            if not pynvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            self._samples[handle] = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        before, now = self._samples[handle]
+        if instance is None:
+            pynvml.nvmlGpmSampleGet(device, now)
+        else:
+            pynvml.nvmlGpmMigSampleGet(device, instance, now)
+        self._samples[handle] = now, before
+        if is_first:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_READY)
+        question = self._question
+        question.sample1, question.sample2 = before, now
+        for place, metric in enumerate(_GPM_METRICS):
+            question.metrics[place].metricId = metric
+        found = pynvml.nvmlGpmMetricsGet(question).metrics[: len(_GPM_METRICS)]
+        return Activity(*(None if one.nvmlReturn or not 0 <= one.value <= 100 else one.value for one in found))
 
     def faults(self) -> list[tuple[Handle, int]]:
-        """Give (device, XID) of the faults since the last call, without waiting."""
+        """Return (device, XID) of the faults since the last call, without waiting."""
+        found: list[tuple[Handle, int]] = []
+        while self._events is not None and len(found) < _MAX_FAULTS:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+            except pynvml.NVMLError_Timeout:
+                break
+            if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+                found.append((_handle(event.device), event.eventData))
+        return found
 
     def close(self) -> None:
-        """Shut the library down."""
+        """Give back what was taken and shut the library down."""
+        for sample in (one for pair in self._samples.values() for one in pair):
+            pynvml.nvmlGpmSampleFree(sample)
+        self._samples = {}
+        if self._events is not None:
+            pynvml.nvmlEventSetFree(self._events)
+            self._events = None
+        pynvml.nvmlShutdown()
+
+    def _listen(self, handles: list[Handle]) -> None:
+        """Register for faults. A driver or a virtual machine that has none leaves `faults` empty."""
+        try:
+            self._events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError:
+            return
+        for handle in handles:
+            try:
+                pynvml.nvmlDeviceRegisterEvents(c_void_p(handle), pynvml.nvmlEventTypeXidCriticalError, self._events)
+            except pynvml.NVMLError:
+                continue  # the others may have them
+
+
+def _handle(pointer: Any) -> Handle:
+    return cast(pointer, c_void_p).value or 0
+
+
+def _memory_temperature(device: c_void_p) -> int:
+    (field,) = pynvml.nvmlDeviceGetFieldValues(device, [pynvml.NVML_FI_DEV_MEMORY_TEMP])
+    if field.nvmlReturn:
+        raise pynvml.NVMLError(field.nvmlReturn)
+    return int(field.value.uiVal)
+
+
+NUMBERS: Final[Mapping[str, Callable[[c_void_p], int]]] = {
+    "power_milliwatts": pynvml.nvmlDeviceGetPowerUsage,
+    "power_limit_milliwatts": pynvml.nvmlDeviceGetEnforcedPowerLimit,
+    "energy_millijoules": pynvml.nvmlDeviceGetTotalEnergyConsumption,
+    "temperature_celsius": lambda one: pynvml.nvmlDeviceGetTemperature(one, pynvml.NVML_TEMPERATURE_GPU),
+    "memory_temperature_celsius": _memory_temperature,
+    "sm_clock_mhz": lambda one: pynvml.nvmlDeviceGetClockInfo(one, pynvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda one: pynvml.nvmlDeviceGetClockInfo(one, pynvml.NVML_CLOCK_MEM),
+    "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons,
+    "ecc_corrected": lambda one: pynvml.nvmlDeviceGetTotalEccErrors(one, 0, pynvml.NVML_AGGREGATE_ECC),
+    "ecc_uncorrected": lambda one: pynvml.nvmlDeviceGetTotalEccErrors(one, 1, pynvml.NVML_AGGREGATE_ECC),
+    "kernel_percent": lambda one: pynvml.nvmlDeviceGetUtilizationRates(one).gpu,
+}

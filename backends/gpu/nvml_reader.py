@@ -5,14 +5,25 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+import pynvml
+
 from backends.gpu.base import THROTTLE_BITS, DeviceFault, DeviceIdentity, DeviceProcess, DeviceSample, Round
-from backends.gpu.nvml import LOST, NOT_FOUND, PERMANENT, Activity, Handle, Nvml, NvmlError, Quantity
+from backends.gpu.nvml import Activity, Handle, Nvml
 from backends.gpu.own_processes import OwnProcesses
 from backends.gpu.xid import meaning_of
 
 AnswerT = TypeVar("AnswerT")
 
-
+_PERMANENT: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    }
+)
+_LOST: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 # In looks. The driver takes 3 ms of a core for the energy counter alone (H200, r580), as much as for all else; and its
 # sensor says something true of windows of 5 s and more only (arXiv 2312.02741). Errors and limits change rarely.
 _EVERY: Final[Mapping[str, int]] = {
@@ -34,7 +45,7 @@ class NvmlReader:
         self._seen_us: dict[Handle, int] = {}  # until when processes' activity was told
         self._lost: set[Handle] = set()
         self._looks = 0
-        self._kept: dict[tuple[Handle, Quantity], int | None] = {}  # of what is asked rarely
+        self._kept: dict[tuple[Handle, str], int | None] = {}  # of what is asked rarely
         self._identities = self._find()
         self._uuids = {handle: one.uuid for handle, one in self._identities.items()}  # also of those not kept
 
@@ -127,9 +138,7 @@ class NvmlReader:
             return None
         try:
             found = self._nvml.process_activity(handle, since_us)
-        except NvmlError as error:
-            if error.code == NOT_FOUND:  # nobody computed
-                return {}
+        except pynvml.NVMLError as error:
             self._note(handle, "process_activity", error)
             return None
         self._seen_us[handle] = max([since_us, *(at_us for _, at_us, _ in found)])
@@ -141,7 +150,7 @@ class NvmlReader:
     def _faults(self) -> list[DeviceFault]:
         try:
             found = self._nvml.faults()
-        except NvmlError:
+        except pynvml.NVMLError:
             return []  # the samples show whether a device is lost
         faults = []
         for handle, xid in found:
@@ -149,7 +158,7 @@ class NvmlReader:
             faults.append(DeviceFault(self._uuids.get(handle, "unknown"), xid, meaning, scope))
         return faults
 
-    def _number(self, handle: Handle, quantity: Quantity) -> int | None:
+    def _number(self, handle: Handle, quantity: str) -> int | None:
         every = _EVERY.get(quantity, 1)
         if self._looks % every and (handle, quantity) in self._kept:
             return self._kept[handle, quantity]
@@ -163,14 +172,14 @@ class NvmlReader:
             return None
         try:
             return question(handle)
-        except NvmlError as error:
+        except pynvml.NVMLError as error:
             self._note(handle, what, error)
             return None
 
-    def _note(self, handle: Handle, what: str, error: NvmlError) -> None:
-        if error.code in LOST:
+    def _note(self, handle: Handle, what: str, error: pynvml.NVMLError) -> None:
+        if error.value in _LOST:
             raise _Lost from error
-        if error.code in PERMANENT:
+        if error.value in _PERMANENT:
             self._never.add((handle, what))
 
 

@@ -5,10 +5,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import pynvml
+
 from backends.gpu.amd_reader import AmdReader
 from backends.gpu.base import DeviceIdentity, GpuReader
-from backends.gpu.nvml import NvmlError
-from backends.gpu.nvml_library import NvmlLibrary
+from backends.gpu.nvml import Nvml
 from backends.gpu.nvml_reader import NvmlReader
 from contracts.errors import ConfigurationError, Unavailable
 
@@ -67,9 +68,9 @@ def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | 
 
 
 def _nvidia() -> GpuReader:
-    library = NvmlLibrary()
+    library = Nvml()
     try:
         return NvmlReader(library)
-    except NvmlError as error:
+    except pynvml.NVMLError as error:
         library.close()
         raise Unavailable(f"NVIDIA's driver does not list its GPUs: {error}", code="gpu_driver_missing") from error

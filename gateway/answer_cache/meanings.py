@@ -6,13 +6,12 @@ from typing import Final
 from backends.embedder.base import DIMENSIONS, Embedder
 from contracts.errors import TollkeeperError
 from gateway.answer_cache.nearest_vectors import NearestVectors
-from gateway.answer_cache.same_question import may_share_answer
+from gateway.answer_cache.same_question import compared_form
 
 _log = logging.getLogger(__name__)
 
 _Name = tuple[str, bytes]  # a tenant and a key
-_COMPARED: Final = 8  # questions whose words are compared: the nearest may be the opposite, and the next a paraphrase
-_LONG_TEXT: Final = 1_000  # characters: comparing the words of longer texts takes milliseconds, so only one is compared
+_COMPARED: Final = 8  # questions whose forms are compared: the nearest may be the opposite, and the next the same
 
 
 class Meanings:
@@ -22,7 +21,7 @@ class Meanings:
         self._embedder = embedder
         self._alike: dict[_Name, NearestVectors] = {}  # by tenant and all but the words
         self._places: dict[_Name, tuple[_Name, int]] = {}
-        self._kept: dict[int, tuple[bytes, str]] = {}  # a key and its question, by number
+        self._kept: dict[int, tuple[bytes, str]] = {}  # a key and its question's form, by number
         self._next = 0
 
     def __len__(self) -> int:
@@ -42,16 +41,17 @@ class Meanings:
     ) -> tuple[bytes, float] | None:
         """Return the key and cosine of the nearest question that may share its answer with `text`, if there is one.
 
-        Its cosine is at least `similarity`, and the words of the two leave them the same meaning.
+        Its cosine is at least `similarity`, and its form is the same.
         """
         alike = self._alike.get((tenant, around))
         if alike is None:
             return None
-        for number, cosine in alike.nearest(meaning, _COMPARED if len(text) < _LONG_TEXT else 1):
+        form = compared_form(text)
+        for number, cosine in alike.nearest(meaning, _COMPARED):
             if cosine < similarity:
                 return None
-            key, question = self._kept[number]
-            if may_share_answer(text, question):
+            key, kept_form = self._kept[number]
+            if kept_form == form:
                 return key, cosine
         return None
 
@@ -65,7 +65,7 @@ class Meanings:
         number = self._next
         self._next += 1
         alike.add(number, meaning)
-        self._kept[number] = (key, text)
+        self._kept[number] = (key, compared_form(text))
         self._places[tenant, key] = (name, number)
 
     def forget(self, tenant: str, key: bytes) -> None:

@@ -25,7 +25,6 @@ _MAX_WAITING: Final = 64  # for one fetch; whoever forges key ids does not hold 
 _MAX_KEYS: Final = 100
 # What a public key is made of (RFC 7518, section 6; RFC 8037): nothing else of a document is kept.
 _MEMBERS: Final = ("kty", "n", "e", "crv", "x", "y", "kid", "alg", "use")
-_FAMILIES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 Jwk = dict[str, str]
 
@@ -179,10 +178,10 @@ def _public_keys(document: Mapping[str, Any]) -> list[Jwk]:
 
 def _usable(key: Jwk, algorithm: str) -> jwt.PyJWK | None:
     """Make a key ready for one algorithm; `None` where it is for another, too short, or not to be read."""
-    if key.get("alg", algorithm) != algorithm or key["kty"] != _FAMILIES.get(algorithm[:2]):
+    if key.get("alg", algorithm) != algorithm:
         return None
     try:
-        ready = jwt.PyJWK(dict(key), algorithm)
+        ready = jwt.PyJWK(dict(key), algorithm)  # refuses a key of another kind
         material = ready.Algorithm.prepare_key(ready.key)  # holds the curve to the algorithm's
         return None if ready.Algorithm.check_key_length(material) else ready
     except (jwt.PyJWTError, UnsupportedAlgorithm, KeyError, TypeError, ValueError):

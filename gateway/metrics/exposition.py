@@ -1,24 +1,27 @@
-"""Prometheus' text format (version 0.0.4), written here.
+"""Our counts as `prometheus_client` metrics, written by it in Prometheus' text format (version 0.0.4).
 
-The library `prometheus_client` is no dependency of the gateway, and the OpenTelemetry SDK that is one has no
-Prometheus exporter installed. Either would keep its own counters beside ours, behind a lock and a lookup by labels for
-every number of every request; what the format asks for is this file.
+Its own counters are not used: they would stand beside ours, behind a lock and a lookup by labels for every number of
+every request. Its metrics are made when the page is asked for, a few lines at a time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from itertools import accumulate, islice
+from typing import Final, Literal, Self, TypeAlias
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as Line
 
 from gateway.metrics.histogram import Histogram
 
-CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4.encode()
+_LINES_A_PIECE: Final = 50  # well below a millisecond
 
 Kind = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = Mapping[str, str]
 Sample: TypeAlias = tuple[Labels, int | float | Histogram]
-
-_IN_A_VALUE: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-_IN_A_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,39 +35,39 @@ class Family:
 
 
 def counter(name: str, help: str, value: int | float) -> Family:
-    """Give a counter without labels."""
+    """Return a counter without labels."""
     return Family(name, "counter", help, [({}, value)])
 
 
 def gauge(name: str, help: str, value: int | float) -> Family:
-    """Give a gauge without labels."""
+    """Return a gauge without labels."""
     return Family(name, "gauge", help, [({}, value)])
 
 
-def render(families: Iterable[Family]) -> Iterator[str]:
-    """Give the page piece by piece, each piece one series read at one moment. A metric without samples is left out."""
+class _Piece(Metric, Collector):
+    def collect(self) -> Iterable[Self]:
+        """Return the metric itself."""
+        return (self,)
+
+
+def render(families: Iterable[Family]) -> Iterator[bytes]:
+    """Yield the page in pieces of at most 50 lines. Each series is read at one moment. Empty metrics are left out."""
     for family in families:
-        head = f"# HELP {family.name} {family.help.translate(_IN_A_HELP)}\n# TYPE {family.name} {family.kind}\n"
-        for labels, value in family.samples:
-            pairs = ",".join(f'{label}="{text.translate(_IN_A_VALUE)}"' for label, text in labels.items())
-            if isinstance(value, Histogram):
-                yield head + _histogram(family.name, pairs, value)
-            else:
-                yield f"{head}{family.name}{_braced(pairs)} {value!r}\n"
-            head = ""
+        lines, ahead = _lines(family), 0
+        piece = _Piece(family.name.removesuffix("_total"), family.help, family.kind)
+        while found := list(islice(lines, _LINES_A_PIECE)):
+            piece.samples = found
+            yield generate_latest(piece).split(b"\n", ahead)[-1]
+            ahead = 2  # HELP and TYPE stand once
 
 
-def _histogram(name: str, pairs: str, histogram: Histogram) -> str:
-    reached, lines = 0, []
-    before = f"{pairs}," if pairs else ""
-    bounds = [*map(repr, histogram.bounds_seconds), "+Inf"]
-    for bound, count in zip(bounds, histogram.counts, strict=True):
-        reached += count
-        lines.append(f'{name}_bucket{{{before}le="{bound}"}} {reached}\n')
-    lines.append(f"{name}_sum{_braced(pairs)} {histogram.sum_seconds!r}\n")
-    lines.append(f"{name}_count{_braced(pairs)} {reached}\n")
-    return "".join(lines)
-
-
-def _braced(pairs: str) -> str:
-    return f"{{{pairs}}}" if pairs else ""
+def _lines(family: Family) -> Iterator[Line]:
+    for labels, value in family.samples:
+        texts = {name: text.encode("utf-8", "replace").decode() for name, text in labels.items()}
+        if isinstance(value, Histogram):
+            buckets = zip([*map(str, value.bounds_seconds), "+Inf"], accumulate(value.counts), strict=True)
+            histogram = HistogramMetricFamily(family.name, family.help, labels=list(texts))
+            histogram.add_metric(list(texts.values()), list(buckets), value.sum_seconds)
+            yield from histogram.samples
+        else:
+            yield Line(family.name, texts, value)

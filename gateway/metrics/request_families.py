@@ -197,28 +197,28 @@ def _tenant_families(tenants: list[tuple[str, TenantCounts]]) -> Iterator[Family
         "tollkeeper_tenant_requests_total",
         "counter",
         "Requests by tenant and outcome; tenant is empty for all beyond the number that is set.",
-        [
+        (
             ({"tenant": name, "outcome": outcome}, count)
             for name, found in tenants
-            for outcome, count in found.requests.items()
-        ],
+            for outcome, count in list(found.requests.items())
+        ),
     )
     yield Family(
         "tollkeeper_tenant_tokens_total",
         "counter",
         "Tokens used by tenant.",
-        [
+        (
             ({"tenant": name, "direction": direction}, count)
             for name, found in tenants
             for direction, count in (
                 ("input", sum(found.tokens[:_INPUTS])),
                 ("output", sum(found.tokens[_INPUTS:])),
             )
-        ],
+        ),
     )
     yield Family(
         "tollkeeper_tenant_cost_usd_total",
         "counter",
         "Cost by tenant.",
-        [({"tenant": name}, found.cost_pico_usd / PICO_USD_PER_USD) for name, found in tenants],
+        (({"tenant": name}, found.cost_pico_usd / PICO_USD_PER_USD) for name, found in tenants),
     )

@@ -166,3 +166,17 @@ def test_a_histogram_without_its_last_bucket_counts_the_rest_there() -> None:
     (point,) = metric.histogram.data_points
     assert (list(point.bucket_counts), list(point.explicit_bounds), point.count) == ([2, 3], [1.0], 5)
     assert not math.isnan(point.sum)
+
+
+def test_a_counter_keeps_the_name_that_its_page_gives_it() -> None:
+    page = "# TYPE a counter\na 1\n# TYPE b_total counter\nb_total 2\n# TYPE c counter\nc_total 3\nd_total 4\n"
+    metrics = metrics_request(page, TARGET, NOW, NOW).resource_metrics[0].scope_metrics[0].metrics
+    found = {metric.name: (metric.sum.is_monotonic, metric.sum.data_points[0].as_double) for metric in metrics}
+    assert found == {"a": (True, 1.0), "b_total": (True, 2.0), "c_total": (True, 3.0), "d_total": (True, 4.0)}
+
+
+def test_series_without_a_type_are_points_of_one_metric() -> None:
+    (metric,) = (
+        metrics_request('a{b="1"} 1\na{b="2"} 2\n', TARGET, NOW, NOW).resource_metrics[0].scope_metrics[0].metrics
+    )
+    assert [point.as_double for point in metric.gauge.data_points] == [1.0, 2.0]

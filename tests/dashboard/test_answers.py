@@ -124,3 +124,11 @@ def test_a_table_as_csv_runs_nothing_when_a_spreadsheet_opens_it() -> None:
 def test_a_table_as_parquet_keeps_its_types() -> None:
     frame = pd.DataFrame({"tenant": ["acme"], "requests": [3]})
     assert pd.read_parquet(io.BytesIO(as_parquet(frame))).equals(frame)
+
+
+def test_who_wants_a_younger_answer_than_is_kept_has_it_asked_again() -> None:
+    now = [0.0]
+    answers, asked = Answers(clock=lambda: now[0]), iter(range(10))
+    for moment, seconds, expected in ((0.0, 5, 0), (0.999, 1, 0), (1.0, 1, 1), (1.5, 5, 1), (3.0, 1, 2)):
+        now[0] = moment
+        assert answers.get("q", seconds, lambda: next(asked)) == expected

@@ -196,6 +196,18 @@ def test_a_tenant_nobody_knows_is_a_sentence_with_a_way_on(record: Callable[[Seq
     assert metrics(app)["Requests"] == "1"
 
 
+def test_a_tenant_that_came_a_moment_ago_is_not_called_unknown(
+    record: Callable[[Sequence[RequestRecord]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.frame.MISS_SECONDS", 0)
+    record([request()])
+    assert metrics(page())["Requests"] == "1"
+    record([request(tenant="newcomer")])
+    app = page(tenant="newcomer")
+    assert metrics(app)["Requests"] == "1"
+    assert "newcomer" in app.selectbox[0].options
+
+
 def test_a_store_that_is_back_is_shown_with_its_tenants(
     record: Callable[[Sequence[RequestRecord]], None], page_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

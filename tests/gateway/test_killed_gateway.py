@@ -212,7 +212,7 @@ async def test_metrics_count_what_a_crash_ended(start, kit, upstream):
     await gateway.start()
     page = await asyncio.to_thread(metrics_of, gateway.port)
     counted = [line for line in page.splitlines() if line.startswith("tollkeeper_requests_total{")]
-    assert [line.split()[-1] for line in counted if 'outcome="error"' in line and 'status="500"' in line] == ["1"]
+    assert [float(line.split()[-1]) for line in counted if 'outcome="error"' in line and 'status="500"' in line] == [1]
 
 
 def metrics_of(port: int) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from backends.prometheus_text import Sample, read_samples
+from prometheus_client.samples import Sample
+
+from backends.prometheus_text import read_samples
 
 Key = tuple[str, ...]
 

@@ -1,7 +1,8 @@
-"""Semantic cache: prompts with swapped order, entities or units share no answer; paraphrases still do.
+"""Semantic cache: prompts with swapped order, entities or units share no answer; how many paraphrases still do.
 
 The pairs lie in `pairs/`. Those in files named `held_back` were written by someone who had not seen the rule and were
-not looked at while it was made; those named `fresh` were written after it.
+not looked at while it was made; those named `fresh` were written after it. Those named `third` were written after
+the rule that replaced it, by its author.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from gateway.answer_cache.fingerprint import figures_and_negations
 SIMILARITY: Final = 0.95
 _TRIES: Final = 3  # an embedding that takes longer than the gateway waits for is a miss that says nothing
 _PAIRS: Final = Path(__file__).with_name("pairs")
-_WARM: Final = ("What is the tallest mountain on earth?", "what is the TALLEST mountain on earth?")
+_WARM: Final = ("What is the tallest mountain on earth?", "what is the tallest mountain on earth?")
 
 Pair = tuple[str, str]
 

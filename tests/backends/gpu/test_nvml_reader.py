@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from backends.gpu.base import DeviceProcess, DeviceSample
-from backends.gpu.nvml import GPU_IS_LOST, NOT_FOUND, NOT_READY, NOT_SUPPORTED, Activity, NvmlError
+from backends.gpu.nvml import Activity
 from backends.gpu.nvml_reader import NvmlReader, throttle_names
 from backends.gpu.own_processes import OwnProcesses
 from tests.backends.gpu.recorded_nvml import GIB, Device, RecordedNvml
@@ -25,7 +26,7 @@ def processes(proc: Path, parents: dict[int, int]) -> OwnProcesses:
 
 
 def reader_of(nvml: RecordedNvml, own: OwnProcesses | None = None) -> NvmlReader:
-    return NvmlReader(nvml, own, lambda: NOW_NS)
+    return NvmlReader(nvml.open(), own, lambda: NOW_NS)
 
 
 def sample_of(device: Device, own: OwnProcesses | None = None) -> DeviceSample:
@@ -46,7 +47,9 @@ def test_readings_come_in_the_units_their_names_say() -> None:
         "ecc_uncorrected": 2,
         "kernel_percent": 100,
     }
-    sample = sample_of(Device(numbers=numbers, activity=Activity(50.0, 12.5, None, 90.0)))
+    reader = reader_of(RecordedNvml(Device(numbers=numbers, activity=Activity(50.0, 12.5, None, 90.0))))
+    reader.look()  # GPM measures between two looks
+    (sample,) = reader.look().samples
     assert (sample.power_watts, sample.power_limit_watts, sample.energy_joules) == (76.543, 700.0, 1234.567)
     assert (sample.temperature_celsius, sample.memory_temperature_celsius) == (31, 40)
     assert (sample.sm_clock_mhz, sample.memory_clock_mhz) == (1980, 3201)
@@ -92,12 +95,14 @@ def test_what_is_dear_to_read_is_read_rarely_and_told_as_it_last_was() -> None:
     assert (nvml.asked["energy_millijoules"], nvml.asked["power_milliwatts"]) == (2, 7)
 
 
-def test_what_is_only_not_ready_yet_is_asked_again() -> None:
-    device = Device(activity=NvmlError("nvmlGpmMetricsGet", NOT_READY))
+def test_activity_is_that_since_the_last_look_and_not_ready_at_the_first() -> None:
+    device = Device(activity=Activity(10.0, None, 101.0, 20.0))
     reader = reader_of(RecordedNvml(device))
     assert reader.look().samples[0].sm_activity is None
-    device.activity = Activity(10.0, None, None, 20.0)
-    assert reader.look().samples[0].sm_activity == 0.1
+    sample = reader.look().samples[0]
+    assert (sample.sm_activity, sample.sm_occupancy, sample.tensor_activity) == (0.1, None, None)
+    device.activity = Activity(30.0, None, None, 20.0)
+    assert reader.look().samples[0].sm_activity == 0.3
 
 
 def test_an_idle_gpu_is_not_throttled() -> None:
@@ -106,7 +111,7 @@ def test_an_idle_gpu_is_not_throttled() -> None:
 
 
 def test_a_lost_device_is_told_of_once_and_the_others_are_still_measured() -> None:
-    lost = Device(uuid="GPU-lost", memory=NvmlError("nvmlDeviceGetMemoryInfo_v2", GPU_IS_LOST))
+    lost = Device(uuid="GPU-lost", memory=pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST))
     nvml = RecordedNvml(lost, Device(uuid="GPU-well"))
     reader = reader_of(nvml)
     first, second = reader.look(), reader.look()
@@ -130,7 +135,15 @@ def test_an_xid_says_what_is_lost(xid: int, scope: str) -> None:
 
 
 def test_slices_are_devices_of_their_own_and_know_their_gpu() -> None:
-    slices = [Device(uuid=f"MIG-{number}", memory=(20 * GIB, GIB, 19 * GIB)) for number in (1, 2)]
+    slices = [
+        Device(
+            uuid=f"MIG-{number}",
+            memory=(20 * GIB, GIB, 19 * GIB),
+            older_memory_only=True,
+            activity=Activity(10.0 * number, None, None, None),
+        )
+        for number in (1, 2)
+    ]
     reader = reader_of(RecordedNvml(Device(uuid="GPU-1", slices=slices)))
     assert [(one.uuid, one.parent) for one in reader.devices()] == [
         ("GPU-1", None),
@@ -138,6 +151,8 @@ def test_slices_are_devices_of_their_own_and_know_their_gpu() -> None:
         ("MIG-2", "GPU-1"),
     ]
     assert [one.memory_total_bytes for one in reader.look().samples] == [140 * GIB, 20 * GIB, 20 * GIB]
+    assert [one.sm_activity for one in reader.look().samples[1:]] == [0.1, 0.2]
+    reader.close()
 
 
 def test_only_what_is_kept_is_asked_and_others_faults_keep_their_names() -> None:
@@ -168,8 +183,9 @@ def test_a_grandchild_is_ours_and_needs_no_question_about_time(tmp_path: Path) -
         ([(300, NOW_US, 40)], True),
         ([(300, NOW_US, 0)], False),
         ([(102, NOW_US, 90)], False),  # only ours computed
-        (NvmlError("nvmlDeviceGetProcessUtilization", NOT_FOUND), False),  # nobody did
-        (NvmlError("nvmlDeviceGetProcessUtilization", NOT_SUPPORTED), True),  # it may have
+        ([], False),  # nobody did, as some drivers say it
+        (pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND), False),  # ... and as others do
+        (pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED), True),  # it may have
     ],
 )
 def test_another_process_shares_the_gpu_only_while_it_computes(
@@ -197,8 +213,10 @@ def test_a_number_given_to_another_process_is_looked_at_again(tmp_path: Path) ->
 
 
 def test_closing_gives_the_library_back() -> None:
-    nvml = RecordedNvml(Device())
-    reader_of(nvml).close()
+    nvml = RecordedNvml(Device(activity=Activity(1.0, 1.0, 1.0, 1.0)))
+    reader = reader_of(nvml)
+    reader.look()
+    reader.close()
     assert nvml.is_closed
 
 

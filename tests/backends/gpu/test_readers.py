@@ -1,15 +1,18 @@
 """Which GPUs a process may use, and what is said where there is none."""
 
+import ctypes
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from backends.gpu.amd_reader import AmdReader
 from backends.gpu.base import DeviceIdentity
-from backends.gpu.nvml_library import NvmlLibrary
+from backends.gpu.nvml import Nvml
 from backends.gpu.own_processes import OwnProcesses
 from backends.gpu.readers import open_readers, require_gpu, visible
 from contracts.errors import ConfigurationError, Unavailable
+from tests.backends.gpu.recorded_nvml import RecordedNvml
 
 WHOLE = [DeviceIdentity(f"GPU-{letter}", index, "a GPU") for index, letter in enumerate("abc")]
 SLICES = [DeviceIdentity(f"MIG-{number}", 1, "a slice", parent="GPU-b") for number in (1, 2)]
@@ -44,9 +47,17 @@ def test_a_name_of_no_or_of_several_gpus_is_refused_with_those_there_are(value: 
         names({"CUDA_VISIBLE_DEVICES": value})
 
 
-def test_a_missing_driver_is_a_named_error() -> None:
-    with pytest.raises(Unavailable, match="libnvidia-ml-none.so") as caught:
-        NvmlLibrary("libnvidia-ml-none.so")
+def test_a_missing_library_is_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", lambda name: ctypes.CDLL(f"{name}.none"))
+    with pytest.raises(Unavailable, match="NVML Shared Library Not Found; install it") as caught:
+        Nvml()
+    assert caught.value.error_code == "gpu_driver_missing"
+
+
+def test_a_driver_that_is_not_loaded_is_a_named_error() -> None:
+    with pytest.raises(Unavailable, match="Driver Not Loaded; install it") as caught:
+        RecordedNvml(init=pynvml.NVML_ERROR_DRIVER_NOT_LOADED).open()
     assert caught.value.error_code == "gpu_driver_missing"
 
 

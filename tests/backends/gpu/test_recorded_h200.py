@@ -31,11 +31,14 @@ def recorded(number: int) -> RecordedNvml:
 
 
 def sample(number: int) -> DeviceSample:
-    return NvmlReader(recorded(number)).look().samples[0]
+    reader = NvmlReader(recorded(number).open())
+    if number != IDLE:
+        reader.look()  # GPM measures between two looks
+    return reader.look().samples[0]
 
 
 def test_the_device_is_known_by_its_uuid() -> None:
-    identity = NvmlReader(recorded(IDLE)).devices()[0]
+    identity = NvmlReader(recorded(IDLE).open()).devices()[0]
     assert identity.uuid.startswith("GPU-")
     assert (identity.name, identity.vendor, identity.driver, identity.parent) == (
         "NVIDIA H200",
@@ -71,7 +74,7 @@ def test_matrix_products_keep_the_multiprocessors_busy_and_the_memory_not() -> N
 
 def test_an_illegal_access_is_the_program_s_fault_and_the_gpu_s_no_end() -> None:
     nvml = recorded(IDLE)
-    reader = NvmlReader(nvml)
+    reader = NvmlReader(nvml.open())
     nvml.faults_waiting = [(1, RECORDED["fault"])]
     fault = reader.look().faults[0]
     assert (fault.xid, fault.scope) == (31, "program")

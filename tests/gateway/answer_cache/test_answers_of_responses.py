@@ -9,7 +9,7 @@ from contracts.errors import ObjectsUnavailable
 from tests.gateway.answer_cache.word_embedder import WordEmbedder
 
 ASKED = "How do I return a parcel?"
-ALIKE = "return a parcel how do I?"  # the same words
+ALIKE = "how do i return a parcel"  # the same words
 FAR = "Which colours does the sky have?"
 OTHER_KEY = "tk-" + "B" * 43
 SIBLING_KEY = "tk-" + "C" * 43

@@ -1,6 +1,7 @@
 """Answers to what means the same: found by meaning, only where all else is equal, and never of another tenant."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -10,8 +11,8 @@ from tests.gateway.answer_cache.word_embedder import WordEmbedder
 
 OTHER_KEY = "tk-" + "B" * 43
 ASKED = "How do I return a parcel?"
-ALIKE = "how do i return a PARCEL?"  # the same words, written differently
-NEAR = "How do I currently return a parcel?"
+ALIKE = "how do i return a parcel"  # the same words, written differently
+NEAR = "hi, how do I return a parcel?"
 SIMILARITY = 0.9
 FAR = "Which colours does the sky have?"
 
@@ -22,10 +23,15 @@ def embedder():
 
 
 @pytest.fixture
-async def gateway(start_gateway, kit, upstream, embedder):
+def similarity():
+    return SIMILARITY
+
+
+@pytest.fixture
+async def gateway(start_gateway, kit, upstream, embedder, similarity):
     upstream.always(upstream.whole(upstream.completion(prompt=1000, output=500)))
     config = kit.configuration(("m", [kit.http_target(upstream.url)]))
-    config["models"][0]["cache"] = {"mode": "semantic", "similarity": SIMILARITY, "hit_price": "0.5"}
+    config["models"][0]["cache"] = {"mode": "semantic", "similarity": similarity, "hit_price": "0.5"}
     config["keys"].append({"key": OTHER_KEY, "tenant": "globex", "id": "key_2"})
     gateway = await start_gateway(config)
     gateway.gateway._answers._embedder = embedder
@@ -94,24 +100,84 @@ async def test_texts_with_other_numbers_are_never_the_same(gateway):
     assert (await ask(gateway, "How do I return parcel 71 to you?")).headers["x-cache"] == "miss"
 
 
+@pytest.mark.parametrize("similarity", [0.0])  # only the words decide
 @pytest.mark.parametrize(
     ("kept", "asked"),
     [
+        # order
         ("flight from Rome to Paris", "flight from Paris to Rome"),
-        ("convert 5 EUR to USD", "convert 5 USD to EUR"),
         ("Did Bob pay Alice?", "Did Alice pay Bob?"),
         ("Is the red car faster than the blue one?", "Is the blue car faster than the red one?"),
         ("Did he thank her for the long letter she wrote?", "Did she thank her for the long letter he wrote?"),
         ("How do I get from the station to the old harbour", "How do I get from the old station to the harbour"),
+        ("wie weit ist es von Rom nach Paris", "wie weit ist es von Paris nach Rom"),
+        # units, entities, directions
+        ("convert 5 EUR to USD", "convert 5 USD to EUR"),
         ("What is the fee for a transfer of up to 90 USD", "What is the fee for a transfer of up to 90 EUR"),
         ("Do I turn left at the church in the market square", "Do I turn right at the church in the market square"),
-        ("wie weit ist es von Rom nach Paris", "wie weit ist es von Paris nach Rom"),
+        # what capitals tell
+        ("what do we use SAP for in the office", "what do we use sap for in the office"),
+        ("how do I say Polish in German", "how do I say polish in German"),
+        ("Dove chocolate or any other one, which one is best", "dove chocolate or any other one, which one is best"),
+        # articles
+        ("is vitamin a good for the skin and the hair", "is vitamin good for the skin and the hair"),
+        ("what is the matrix", "what is a matrix"),
+        # a question and a statement
+        ("you are coming to the office today", "you are coming to the office today?"),
+        # what somebody may do and what is asked for
+        ("Can you write a novel in a month or two", "write a novel in a month or two"),
+        ("Do you know how to cook rice in a pan", "how to cook rice in a pan"),
+        # what stands in the text itself
+        ("Translate to German: please explain it to me", "Translate to German: explain it to me"),
+        ("please count the words in this sentence", "count the words in this sentence"),
+        ('explain the line x = "what\'s the time"', 'explain the line x = "what is the time"'),
+        ("fix the indent\nif a:\n b()", "fix the indent\nif a:\nb()"),
+        # the language that only an opening tells
+        ("Por favor, explique OAuth e SAML a um amigo", "S'il vous plaît, explique OAuth e SAML a um amigo"),
+        # spelling, which code depends on
+        ("is colour a name that the library knows", "is color a name that the library knows"),
     ],
 )
-async def test_the_same_words_in_another_order_or_about_another_thing_are_asked(gateway, upstream, kept, asked):
+async def test_other_words_or_another_order_are_asked(gateway, upstream, kept, asked):
     await ask(gateway, kept)
     assert (await ask(gateway, asked)).headers["x-cache"] == "miss"
     assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("similarity", [0.0])  # only the words decide
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        ("Explain how a heat pump works in a house.", "Please explain how a heat pump works in a house."),
+        ("explain how a heat pump works in a house", "Could you please explain how a heat pump works in a house?"),
+        ("Can you tell me how to tie a tie for a wedding?", "how to tie a tie for a wedding"),
+        ("how do i undo the last commit in git", "How do I undo the last commit in git?"),
+        ("What's the best way to learn the piano?", "what is the best way to learn the piano"),
+        ("I\u2019d like a recipe for a pumpkin soup.", "I would like a recipe for a pumpkin soup"),
+        ("Kannst du mir sagen, wie weit der Mond von der Erde weg ist?", "wie weit der Mond von der Erde weg ist"),
+        ("Bitte übersetze das Gedicht von Goethe ins Englische.", "Übersetze das Gedicht von Goethe ins Englische"),
+        ("Pouvez-vous me dire combien coûte un billet pour Lyon ?", "combien coûte un billet pour Lyon ?"),
+        ("¿Puedes decirme cuál es la capital de Perú?", "¿Cuál es la capital de Perú?"),
+        ("Vorrei sapere quali sono le regole degli scacchi", "quali sono le regole degli scacchi?"),
+        ("Pode me dizer onde fica o Mosteiro dos Jerónimos?", "Onde fica o Mosteiro dos Jerónimos?"),
+    ],
+)
+async def test_an_opening_a_first_capital_and_an_end_do_not_count(gateway, upstream, kept, asked):
+    await ask(gateway, kept)
+    assert (await ask(gateway, asked)).headers["x-cache"] == "semantic-hit"
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("similarity", [0.0])
+@pytest.mark.parametrize("text", ["Who told Anna what Bob owes Clara?", "please explain to me how Anna and Bob met"])
+async def test_two_words_that_change_places_or_one_that_is_missing_are_asked(gateway, text):
+    words = text.split(" ")
+    others = [[*words[:place], *words[place + 1 :]] for place in range(1, len(words))]
+    for one, two in itertools.combinations(range(1, len(words)), 2):
+        others.append([*words[:one], words[two], *words[one + 1 : two], words[one], *words[two + 1 :]])
+    for seed, other in enumerate(others):  # of which each pair has its own
+        await ask(gateway, text, seed=seed)
+        assert (await ask(gateway, " ".join(other), seed=seed)).headers["x-cache"] == "miss", other
 
 
 async def test_a_paraphrase_is_found_behind_a_nearer_question_that_asks_for_the_opposite(gateway, upstream):
@@ -133,7 +199,7 @@ async def test_without_an_embedder_exact_answers_are_still_given(gateway, embedd
     assert [(await ask(gateway, text)).headers["x-cache"] for text in (ASKED, ALIKE, ASKED)] == ["miss", "miss", "hit"]
     embedder.is_away = False
     await ask(gateway, FAR)
-    assert (await ask(gateway, FAR + " currently")).headers["x-cache"] == "semantic-hit"
+    assert (await ask(gateway, "w" + FAR[1:])).headers["x-cache"] == "semantic-hit"
 
 
 async def test_a_slow_embedder_holds_no_request_up_for_long(gateway, embedder, monkeypatch):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import PROCESS_COLLECTOR
 
 from analytics.autoscaling.exposition import signal_page
 from analytics.autoscaling.signals import ModelSignals
@@ -63,7 +64,8 @@ def in_the_gateway_s_source() -> set[str]:
         ("tollkeeper_upstream_", engine_families._UPSTREAM),
     )
     prefixes = {prefix for prefix, _ in tables}
-    return (found - prefixes) | {prefix + name for prefix, table in tables for _, name, _, _ in table}
+    of_process = {sample.name for metric in PROCESS_COLLECTOR.collect() for sample in metric.samples}
+    return (found - prefixes) | {prefix + name for prefix, table in tables for _, name, _, _ in table} | of_process
 
 
 def expressions() -> list[str]:

@@ -46,7 +46,7 @@ HOSTS = {"gpu-0": HostStatus("ready", "", 1, "e", {"m": "ready"}, 0, 0, FACTS)}
 
 
 def page(families: list[Family]) -> Page:
-    return Page("".join(render(families)).encode())
+    return Page(b"".join(render(families)))
 
 
 def test_a_gpu_s_readings_are_shown_and_what_could_not_be_read_is_not() -> None:
@@ -94,7 +94,7 @@ def test_other_servers_are_shown_by_target_and_one_that_is_away_as_such() -> Non
 
 def test_hosts_without_anything_to_tell_add_nothing() -> None:
     bare = {"h": HostStatus("away", "", None, "", {}, 0, 0)}
-    assert "".join(render([*gpu_families(bare), *model_families(bare), *upstream_families({})])) == ""
+    assert b"".join(render([*gpu_families(bare), *model_families(bare), *upstream_families({})])) == b""
 
 
 Serve = Callable[[], Awaitable[str]]

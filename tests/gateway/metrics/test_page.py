@@ -79,11 +79,19 @@ async def test_an_engine_host_is_in_one_state(sources):
 
 
 def test_help_and_labels_are_escaped_each_in_its_way():
-    families = [Family("x", "gauge", 'a\\b "c"\nd', [({"one": 'a\\b "c"\nd', "two": "é"}, 1.5)])]
-    assert "".join(render(families)) == (
-        '# HELP x a\\\\b "c"\\nd\n# TYPE x gauge\nx{one="a\\\\b \\"c\\"\\nd",two="é"} 1.5\n'
+    families = [Family("x", "gauge", 'a\\b "c"\nd', [({"one": 'a\\b "c"\nd', "two": "é\ud800"}, 1.5)])]
+    assert b"".join(render(families)).decode() == (
+        '# HELP x a\\\\b "c"\\nd\n# TYPE x gauge\nx{one="a\\\\b \\"c\\"\\nd",two="é?"} 1.5\n'
     )
 
 
 def test_a_metric_without_samples_is_left_out():
-    assert "".join(render([Family("x", "gauge", "h", []), gauge("y", "h", 3)])) == "# HELP y h\n# TYPE y gauge\ny 3\n"
+    page = b"".join(render([Family("x", "gauge", "h", []), gauge("y", "h", 3)]))
+    assert page == b"# HELP y h\n# TYPE y gauge\ny 3.0\n"
+
+
+@pytest.mark.parametrize("count", [49, 50, 51, 100, 151])
+def test_a_long_metric_is_written_in_pieces_under_one_head(count):
+    pieces = list(render([Family("x_total", "counter", "h", [({"n": str(n)}, n) for n in range(count)])]))
+    assert all(piece.count(b"\n") <= 52 for piece in pieces)
+    assert len(Page(b"".join(pieces)).labels("x_total")) == count

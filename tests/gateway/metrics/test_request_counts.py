@@ -42,7 +42,7 @@ def record_of(**fields) -> RequestRecord:
 
 
 def page_of(counts: RequestCounts) -> Page:
-    return Page("".join(render(request_families(counts))).encode())
+    return Page(b"".join(render(request_families(counts))))
 
 
 def test_a_duration_belongs_below_the_bound_that_it_equals():

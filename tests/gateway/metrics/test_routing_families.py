@@ -17,12 +17,12 @@ from tests.gateway.exposition_parser import Page
 MODEL = ModelSpec("m", "p")
 
 
-def text_of(router: Router) -> str:
-    return "".join(render(routing_families(router)))
+def text_of(router: Router) -> bytes:
+    return b"".join(render(routing_families(router)))
 
 
 def page_of(router: Router) -> Page:
-    return Page(text_of(router).encode())
+    return Page(text_of(router))
 
 
 def pool_of(policy: str) -> PoolSpec:
@@ -79,14 +79,14 @@ def test_a_cache_is_shown_as_mirrored_as_long_as_it_is_known_exactly(router: Rou
 def test_pools_that_are_asked_in_turn_show_nothing(router: Router) -> None:
     pool = pool_of("round_robin")
     assert len(router.choose(MODEL, Snapshot(1, {}, {"m": MODEL}, {"p": pool}, PriceBook()))) == 2
-    assert text_of(router) == ""
+    assert text_of(router) == b""
 
 
 def test_a_pool_is_shown_as_long_as_it_is_configured(router: Router) -> None:
     router.place(MODEL, pool_of("cost"), Ask(32, [1], 16))
     assert "tollkeeper_replica_in_flight" in page_of(router).metrics
     router.sync(Snapshot(2, {}, {}, {}, PriceBook()))
-    assert text_of(router) == ""
+    assert text_of(router) == b""
 
 
 async def test_the_gateway_s_page_holds_its_router_s_pools(gateway) -> None:
