@@ -10,6 +10,7 @@ _VARIANT_10 = 0x2 << 62
 _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
 _TAIL_BYTES = 10
+UUID_RANDOM_TAIL: Final = 8  # bytes at an id's end, of which 62 bits are random
 _TAILS_AT_ONCE = 32
 _TAILS_MORE = 8
 _MAX_KEPT_CHARACTERS: Final = 64

@@ -23,10 +23,10 @@ from gateway.late_charges import reserve_late
 from gateway.life import Attempt, Life
 from gateway.operations import Operation
 from gateway.reading import read_retries
+from gateway.request_context import trace_parent
 from gateway.scheduling.pool_queue import PoolQueue
 from gateway.scheduling.request import RANKS, QueuedRequest
 from gateway.stages import Passage, Stages
-from gateway.trace_context import TraceContext
 
 _EXPECTED_OUTPUT: Final = 256  # tokens, by which replicas' decoding is compared where nothing smaller is asked for
 
@@ -147,7 +147,6 @@ class Admittance:
         assert life.request is not None
         if isinstance(life.request, TranslatedChat):
             life.body = life.request.chat_body
-        trace = TraceContext(life.trace_id, life.span_id, life.trace_state, life.is_sampled)
         return ModelCall(
             request_id=life.id,
             path=operation.path,
@@ -155,8 +154,8 @@ class Admittance:
             body=life.body,
             tenant=life.who.tenant,
             cache_salt=self._stages.authenticator.cache_salt(life.who.tenant),
-            trace_parent=trace.header() if trace.trace_id else "",
-            trace_state=trace.state,
+            trace_parent=trace_parent(life.trace, life.span_id, 0) if life.span_id else "",
+            trace_state=life.trace.state,
             reasoning_effort=effort,
             set_fields=life.set_fields,
             priority=RANKS[life.priority],

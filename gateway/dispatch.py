@@ -6,7 +6,6 @@ Ids and times are made here and nowhere else. Each stage is a neighbour with one
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
@@ -17,7 +16,7 @@ from contracts.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.errors import ClientGone, ContentFiltered, GatewayFault, InvalidUsage, MalformedBody, TollkeeperError
 from contracts.guardrails.finding import Verdict
 from contracts.identity import MAX_USER_LENGTH
-from contracts.ids import uuid7
+from contracts.ids import UUID_RANDOM_TAIL, uuid7
 from contracts.requests import AnyRequest
 from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
@@ -36,24 +35,14 @@ from gateway.journey import Journeys
 from gateway.life import Life
 from gateway.operations import CHAT, Operation
 from gateway.public_errors import public_error
-from gateway.reading import read_latency_budget, read_priority, read_tags
 from gateway.reply import GeneratedReply, Reply, ReplyFacts
+from gateway.request_context import read_context, read_trace
 from gateway.stages import Passage, Stages
-from gateway.trace_context import TraceContext
+from gateway.trace_context import UNTRACED
 
 _log = logging.getLogger(__name__)
 
 _TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets that make an answer by themselves
-# What a caller may say of a request beyond its body. Most say nothing, which is seen at one look.
-OWN_HEADERS: Final = frozenset(
-    (
-        b"x-tollkeeper-run-id",
-        b"x-tollkeeper-conversation-id",
-        b"x-tollkeeper-tags",
-        b"x-tollkeeper-priority",
-        b"x-tollkeeper-latency-budget-ms",
-    )
-)
 
 
 class Dispatcher:
@@ -261,9 +250,9 @@ class Dispatcher:
 
     def _begin(self, exchange: Exchange, operation: Operation) -> Life:
         now = self._clock.wall_ns()
-        trace = TraceContext.parse(exchange.header(b"traceparent"), exchange.header(b"tracestate"))
+        trace, id = read_trace(exchange.headers), uuid7(now)
         return Life(
-            id=uuid7(now),
+            id=id,
             started_at_ns=now,
             began_ns=self._clock.monotonic_ns(),
             snapshot=self._stages.directory.snapshot,
@@ -271,11 +260,8 @@ class Dispatcher:
             request_bytes=len(exchange.body),
             api=operation.api,
             operation=operation.name,
-            trace_id=trace.trace_id,
-            parent_span_id=trace.span_id,
-            span_id=os.urandom(8) if trace.trace_id else b"",
-            trace_state=trace.state,
-            is_sampled=trace.is_sampled,
+            trace=trace,
+            span_id=id.bytes[-UUID_RANDOM_TAIL:] if trace.trace_id else b"",
             is_traced=bool(trace.trace_id) and self._stages.recorder.sends_spans,
         )
 
@@ -289,10 +275,8 @@ class Dispatcher:
             key = await authenticator.verify(exchange, life.snapshot)
         life.key, life.who = key, key.identity
         life.is_authenticated = True
-        says_more = not OWN_HEADERS.isdisjoint(exchange.headers)
-        if says_more:
-            life.run_id = exchange.header(b"x-tollkeeper-run-id")[:100]
-            life.conversation_id = exchange.header(b"x-tollkeeper-conversation-id")[:100]
+        context = read_context(exchange.headers, UNTRACED)
+        life.run_id, life.conversation_id = context.run_id, context.conversation_id
         request = exchange.read
         if request is None:
             content_type = exchange.header(b"content-type")
@@ -303,17 +287,16 @@ class Dispatcher:
                 request = await bodies.read(operation.read, content_type, exchange.body, life.who.tenant)
         life.request = request
         life.requested_model = request.model
+        life.priority = key.policy.priority
         if operation.resolve is not None:
             self._stages.guard.find(key, request, life.api, life.snapshot)  # who may not ask learns of nothing kept
             request = life.request = await operation.resolve(request, key)
-        tags: dict[str, str] = {}
-        life.priority = key.policy.priority
-        if says_more:
-            tags = read_tags(exchange.header(b"x-tollkeeper-tags"))
-            life.latency_budget_ms = read_latency_budget(exchange.header(b"x-tollkeeper-latency-budget-ms"))
-            life.priority = read_priority(exchange.header(b"x-tollkeeper-priority"), life.priority)
-        if tags or request.user:
-            life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], tags)
+        if context.fault is not None:
+            raise context.fault
+        life.latency_budget_ms = context.latency_budget_ms
+        life.priority = context.priority(life.priority)
+        if context.tags or request.user:
+            life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
         found = passage.route or self._stages.guard.find(key, request, life.api, life.snapshot)
         if isinstance(found, RouteSpec):
             passage.route, life.route = found, found.id if life.rollout is None else life.rollout.route

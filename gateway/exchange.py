@@ -9,6 +9,7 @@ from backends.native import mypyc_attr
 from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
 from contracts.requests import AnyRequest
+from gateway.request_context import NO_CONTEXT, RequestContext
 
 REQUEST_ID: Final = b"x-request-id"
 _OK: Final = b"200 OK"
@@ -63,7 +64,7 @@ class Line(ABC):
 class RequestHead:
     """What a request's head says. The content length among its headers may be another request's."""
 
-    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain", "authorization")
+    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain", "authorization", "context")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class RequestHead:
         headers: dict[bytes, bytes],  # names in lower case; the last of a repeated header holds
         keep_alive: bool,
         is_plain: bool | None = None,  # as whoever answers it has found; `None`: nobody has looked yet
+        context: RequestContext = NO_CONTEXT,  # known once somebody has looked
     ) -> None:
         self.method = method
         self.path = path
@@ -82,6 +84,7 @@ class RequestHead:
         self.headers = headers
         self.keep_alive = keep_alive
         self.is_plain = is_plain
+        self.context = context
         self.authorization = headers.get(b"authorization", b"")
 
 

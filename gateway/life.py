@@ -30,6 +30,7 @@ from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.reservation import Reservation
 from gateway.progress import Progress
 from gateway.routing.choice import Choice
+from gateway.trace_context import UNTRACED, TraceContext
 
 NO_RESULT: Final = Result()
 
@@ -106,11 +107,8 @@ class Life(msgspec.Struct):
     usage: Usage = UNKNOWN_USAGE
     count_method: CountMethod = "none"
     cost: Cost = UNPRICED
-    trace_id: bytes = b""
-    parent_span_id: bytes = b""
-    span_id: bytes = b""
-    trace_state: str = ""
-    is_sampled: bool = True  # by the caller's trace
+    trace: TraceContext = UNTRACED  # the caller's
+    span_id: bytes = b""  # the request's own, where there is a trace
     is_traced: bool = False  # spans are sent of it, and the target's belong to those of its attempts
     queued_ns: int | None = None  # monotonic: when its first wait before a pool began
     run_id: str = ""

@@ -19,9 +19,11 @@ from gateway.limits.demand import INPUT, TOKENS
 from gateway.metrics.request_counts import RequestCounts, SeriesKey
 from gateway.request_audit import RequestAudit
 from gateway.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
+from gateway.trace_context import UNTRACED, TraceContext
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
+EmitSpans = Callable[[RequestRecord, TraceContext, Life | None], None]
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
 
@@ -39,6 +41,7 @@ class WholeRequest:
         "cost_pico_usd",
         "ttft_ns",
         "slot",
+        "trace",
     )
 
     def __init__(
@@ -52,6 +55,7 @@ class WholeRequest:
         cost_pico_usd: int | None,
         ttft_ns: int | None = None,  # of a stream
         slot: int = NO_SLOT,  # its entry among the requests that are with a target
+        trace: TraceContext = UNTRACED,  # the caller's
     ) -> None:
         self.started_at_ns = started_at_ns
         self.packed = packed
@@ -62,6 +66,7 @@ class WholeRequest:
         self.cost_pico_usd = cost_pico_usd
         self.ttft_ns = ttft_ns
         self.slot = slot
+        self.trace = trace
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
@@ -72,7 +77,7 @@ class Recorder:
         self,
         journal: Journal,
         gateway: str,
-        emit_spans: Callable[[RequestRecord, Life | None], None] | None = None,
+        emit_spans: EmitSpans | None = None,
         counts: RequestCounts | None = None,
         content: ContentKeeper | None = None,
         audit: RequestAudit | None = None,
@@ -199,11 +204,11 @@ class Recorder:
             if self._emit_spans is not None:
                 record = decode_record(one.packed)
                 assert isinstance(record, RequestRecord)
-                self._emit_spans(record, None)
+                self._emit_spans(record, one.trace, None)
 
     def _show(self, request_record: RequestRecord, life: Life | None = None) -> None:
         if self._emit_spans is not None:
-            self._emit_spans(request_record, life)
+            self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
 
 
 def _request_record(life: Life, gateway: str) -> RequestRecord:
@@ -259,7 +264,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         limit=life.limit,
         reserved_tokens=life.reserved_tokens,
         route_decision=life.route_decision,
-        trace_id=life.trace_id,
+        trace_id=life.trace.trace_id,
         span_id=life.span_id,
         run_id=life.run_id,
         conversation_id=life.conversation_id,

@@ -30,7 +30,7 @@ from contracts.names import (
 from contracts.records import RequestRecord
 from gateway.life import Attempt, Life
 from gateway.span_exporter import SpanExporter
-from gateway.trace_context import attempt_name, child_span_id
+from gateway.trace_context import TraceContext, attempt_name, child_span_id
 
 _SCOPE: Final = InstrumentationScope("tollkeeper.gateway")
 _MAX_ATTEMPTS: Final = 5  # with queue, guardrails and the engine's three phases at most ten spans below a request's
@@ -59,25 +59,26 @@ class SpanEmitter:
         """Return how many spans were dropped since the start."""
         return self._exporter.dropped_spans
 
-    def emit(self, record: RequestRecord, life: Life | None) -> None:
+    def emit(self, record: RequestRecord, trace: TraceContext, life: Life | None) -> None:
         """Give a request's spans to the exporter. A caller without a trace gets one named by the request.
 
-        `life` is the request where it is at hand: a chat on the short way, which asked one target once, has its record
-        alone.
+        `trace` is the caller's. `life` is the request where it is at hand: a chat on the short way, which asked one
+        target once, has its record alone.
         """
-        self._exporter.add(_Spans(record, life, self._resource).made())
+        self._exporter.add(_Spans(record, trace, life, self._resource).made())
 
 
 class _Spans:
     """The spans of one request."""
 
-    def __init__(self, record: RequestRecord, life: Life | None, resource: Resource) -> None:
+    def __init__(self, record: RequestRecord, trace: TraceContext, life: Life | None, resource: Resource) -> None:
         self._record = record
         self._life = life
         self._resource = resource
         self._trace_id = int.from_bytes(record.trace_id or record.request_id, "big")
         self._root_id = record.span_id or record.request_id[8:]
-        self._state = TraceState.from_header([life.trace_state]) if life is not None and life.trace_state else None
+        self._parent_id = trace.span_id
+        self._state = TraceState.from_header([trace.state]) if trace.state else None
         self._made: list[ReadableSpan] = []
 
     def made(self) -> list[ReadableSpan]:
@@ -90,7 +91,7 @@ class _Spans:
         self._add(
             span_name(record),
             self._root_id,
-            None if life is None else life.parent_span_id,
+            self._parent_id,
             record.started_at_ns,
             record.duration_ns,
             more,

@@ -116,13 +116,20 @@ class OpenAIHttpTarget(QuickTarget):
         return not is_renamed and not fields.sends_priority and self._abilities is None and self._paths is None
 
     def send_at_once(
-        self, path: str, request: AnyRequest, body: bytes, request_id: str, sink: PassingSink | None, asker: Asker
+        self,
+        path: str,
+        request: AnyRequest,
+        body: bytes,
+        request_id: str,
+        trace: str,
+        sink: PassingSink | None,
+        asker: Asker,
     ) -> SentRequest | None:
         """Send a request on a connection that is idle; `None` where none is."""
         # What comes whole has no sink: its class, which takes some fifty lines of memory to ask, need not be known.
         if sink is not None and isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
-        connection = self._pool.send_at_once(self._head_of(path, "", request_id, len(body)), body, asker)
+        connection = self._pool.send_at_once(self._head_of(path, trace, request_id, len(body)), body, asker)
         if connection is None:
             return None
         # Of a sink's methods, such replies use those of a PassingSink.
@@ -130,11 +137,13 @@ class OpenAIHttpTarget(QuickTarget):
         connection.receiver = reader
         return _SentOnIdle(reader, connection, self._pool, self)
 
-    def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentStream | None:
+    def send_ahead(
+        self, path: str, request: GenerationRequest, body: bytes, request_id: str, trace: str
+    ) -> SentStream | None:
         """Send a stream's request on a connection that is idle; `None` where none is."""
         body = with_usage(request, body)
         held = HeldReply()
-        exchange = self._pool.send_idle(self._head_of(path, "", request_id, len(body)), body, held)
+        exchange = self._pool.send_idle(self._head_of(path, trace, request_id, len(body)), body, held)
         return None if exchange is None else SentStream(self, exchange, held, request, self._known_shapes)
 
     async def reread(self) -> bool:

@@ -70,7 +70,14 @@ class QuickTarget(ABC):
 
     @abstractmethod
     def send_at_once(
-        self, path: str, request: AnyRequest, body: bytes, request_id: str, sink: PassingSink | None, asker: Asker
+        self,
+        path: str,
+        request: AnyRequest,
+        body: bytes,
+        request_id: str,
+        trace: str,  # header lines by which the target goes on with the caller's trace, each with its line end
+        sink: PassingSink | None,
+        asker: Asker,
     ) -> SentRequest | None:
         """Send a request where there is a connection for it now; `None` where there is none.
 
@@ -78,7 +85,9 @@ class QuickTarget(ABC):
         """
 
     @abstractmethod
-    def send_ahead(self, path: str, request: GenerationRequest, body: bytes, request_id: str) -> SentAhead | None:
+    def send_ahead(
+        self, path: str, request: GenerationRequest, body: bytes, request_id: str, trace: str
+    ) -> SentAhead | None:
         """Send a stream's request where there is a connection for it now; `None` where there is none.
 
         A call that has it as `sent` goes on from there.

@@ -23,8 +23,8 @@ from gateway.attempts.target_health import TargetHealth, is_fault, rest_asked
 from gateway.attempts.time_limits import TimeLimits
 from gateway.clock import Clock
 from gateway.life import Attempt, Life
+from gateway.request_context import trace_parent
 from gateway.targets import TargetReplaced
-from gateway.trace_context import TraceContext, attempt_name, child_span_id
 
 
 class AttemptRun:
@@ -61,7 +61,7 @@ class AttemptRun:
             model=life.model,
         )
         life.attempts.append(self.attempt)
-        self._trace_parent = _trace_parent(life, self.attempt.number) if life.is_traced else ""
+        self._trace_parent = trace_parent(life.trace, life.span_id, self.attempt.number) if life.is_traced else ""
         self._placed = (
             None if life.choice is None else life.choice.begin(spec, self.attempt.progress, is_blind=self._is_whole)
         )
@@ -183,11 +183,6 @@ class AttemptRun:
             return attempt.ended_ns - attempt.began_ns if self.is_good else None
         first_at_ns = attempt.progress.first_at_ns
         return None if first_at_ns is None else first_at_ns - attempt.began_ns
-
-
-def _trace_parent(life: Life, number: int) -> str:
-    """Return the `traceparent` header of an attempt: the target's spans belong to the attempt's."""
-    return TraceContext(life.trace_id, child_span_id(life.span_id, attempt_name(number))).header()
 
 
 def is_final(error: TollkeeperError) -> bool:

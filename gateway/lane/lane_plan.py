@@ -12,7 +12,7 @@ from contracts.usage import Usage
 from gateway.attempts.target_health import TargetHealth
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
-from gateway.lane.record_shapes import KeptShapes, RecordShapes
+from gateway.lane.record_shapes import KeptShapes, RecordShape
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
@@ -37,8 +37,6 @@ class LaneTarget:
         "text_rates",
         "health",
         "template",
-        "plain_records",
-        "stream_template",
         "alike",
         "sent_record",
         "_served_model",
@@ -53,7 +51,7 @@ class LaneTarget:
         card: AnyCard | None,
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
-        shapes: RecordShapes,
+        shape: RecordShape,
         alike: SeriesKey,
     ) -> None:
         self.spec = spec
@@ -61,11 +59,9 @@ class LaneTarget:
         self.card = card
         self.text_rates = text_rates
         self.health = health
-        self.template = shapes.whole
-        self.plain_records = shapes.plain
-        self.stream_template = shapes.streamed
+        self.template = shape.template
         self.alike = alike
-        self.sent_record = shapes.packed
+        self.sent_record = shape.packed
         self._served_model = self._served_version = ""  # as it said last
         self._served_lines = b""
 
@@ -76,18 +72,15 @@ class LaneTarget:
             self._served_model, self._served_version = model, version
         return self._served_lines
 
-    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None, bool]:
-        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known.
-
-        And whether text in and text out is all there is.
-        """
+    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:
+        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known."""
         plain, rates = plain_counts(usage), self.text_rates
         if plain is None:
-            return usage.input_tokens, usage.output_tokens, self._whole_cost(usage), False
+            return usage.input_tokens, usage.output_tokens, self._whole_cost(usage)
         tokens_in, tokens_out = plain
         if rates is None:
-            return tokens_in, tokens_out, self._whole_cost(usage), True
-        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1], True
+            return tokens_in, tokens_out, self._whole_cost(usage)
+        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1]
 
     def _whole_cost(self, usage: Usage) -> int | None:
         """Return what usage costs; `None` if any of it has no price, which the dispatcher records."""

@@ -4,11 +4,12 @@ from typing import Final
 from uuid import UUID
 
 from backends.llm.base import ModelCall
-from contracts.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from gateway.lane.lane_plan import OpenLane
+from gateway.lane.lane_request import Arrival
 from gateway.limiter import nothing_fits
 from gateway.operations import CHAT
+from gateway.request_context import trace_parent
 from gateway.scheduling.request import RANKS
 from gateway.stages import Stages
 
@@ -26,26 +27,27 @@ class PreparedCall:
         self.tokens_in = tokens_in
 
 
-def prepare_at_once(
-    stages: Stages, opened: OpenLane, request: ChatRequest, body: bytes, made: bytes, now_ns: int
-) -> PreparedCall | None:
-    """Prepare a chat's call under the id `made`; `None` where that takes more than this turn, or is refused.
+def prepare_at_once(stages: Stages, opened: OpenLane, arrival: Arrival) -> PreparedCall | None:
+    """Prepare a chat's call under its id; `None` where that takes more than this turn, or is refused.
 
-    Whoever is asked next says why. `now_ns` is Unix time.
+    Whoever is asked next says why.
     """
-    tenant = opened.tenant
+    tenant, body, context = opened.tenant, arrival.exchange.body, arrival.context
+    trace = context.trace
     call = ModelCall(
-        request_id=UUID(bytes=made),
+        request_id=UUID(bytes=arrival.id),
         path=CHAT.path,
-        request=request,
+        request=arrival.request,
         body=body,
         tenant=tenant,
         cache_salt=stages.authenticator.cache_salt(tenant),
-        priority=RANKS[opened.key.policy.priority],
+        trace_parent=trace_parent(trace, context.span_id(arrival.id), 0) if trace.trace_id else "",
+        trace_state=trace.state,
+        priority=RANKS[arrival.priority],
     )
     if opened.lines is None or not opened.lines.counts_tokens:
         return PreparedCall(call, None)
-    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, now_ns):
+    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, arrival.started_at_ns):
         return None
     counting = stages.targets.count_input(call, opened.snapshot.pools[opened.model.pool])
     try:

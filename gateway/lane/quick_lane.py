@@ -14,24 +14,27 @@ from backends.native import mypyc_attr
 from contracts.chat import ChatRequest
 from contracts.configuration import Snapshot, TargetSpec
 from contracts.errors import TollkeeperError
+from contracts.identity import MAX_USER_LENGTH
 from contracts.ids import IdSource
 from gateway.answer_facts import facts_wanted
 from gateway.clipping import most_output
 from gateway.clock import Clock
 from gateway.counting import prompt_bytes
-from gateway.dispatch import OWN_HEADERS, Dispatcher
+from gateway.dispatch import Dispatcher
 from gateway.exchange import Exchange, RequestHead
 from gateway.lane.endings import Endings
 from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
+from gateway.lane.lane_request import Arrival, LetIn
 from gateway.lane.plain_stream import PlainStream
 from gateway.lane.prepared_call import PreparedCall, prepare_at_once
-from gateway.lane.quick_call import LetIn, QuickCall
+from gateway.lane.quick_call import QuickCall
 from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
 from gateway.lane.record_shapes import KeptShapes
 from gateway.limits.demand import Amounts
 from gateway.limits.reservation import Reservation, take_at_once
 from gateway.operations import CHAT
+from gateway.request_context import NO_CONTEXT, has_context, read_context, read_trace
 from gateway.stages import Stages
 
 _MAX_PLANS: Final = 10_000
@@ -70,7 +73,7 @@ class QuickLane:
         """Begin a chat here; `None`, with nothing taken, where it has to go the long way."""
         head = exchange.head
         if head.is_plain is None:
-            head.is_plain = _is_plain(head)
+            _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return None
         started_at_ns, began_ns = self.wall_ns(), self.monotonic_ns()
@@ -85,6 +88,8 @@ class QuickLane:
             if request is None:
                 return None
         if plan.shelf is not None:
+            if head.context is not NO_CONTEXT or request.user:
+                return None
             return self.hits.answer(plan.shelf, exchange, request, question, started_at_ns, began_ns)
         opened = plan.lane
         if opened is None:
@@ -94,9 +99,12 @@ class QuickLane:
         if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
             return None  # to be refused
         made, text = self.ids.next(started_at_ns)
+        arrival = _arrival(exchange, request, opened, made, text, started_at_ns, began_ns)
+        if arrival is None:
+            return None
         prepared: PreparedCall | None = None
         if opened.is_counted:
-            prepared = prepare_at_once(self.stages, opened, request, exchange.body, made, started_at_ns)
+            prepared = prepare_at_once(self.stages, opened, arrival)
             if prepared is None:
                 return None
         tokens_in = None if prepared is None else prepared.tokens_in
@@ -110,21 +118,15 @@ class QuickLane:
                 candidates = self.stages.router.choose(opened.model, opened.snapshot)
                 to = opened.targets[candidates[0].id]
             if request.stream and prepared is None and PlainStream.takes(request, opened, to):
-                plain = PlainStream(
-                    self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
-                )
+                plain = PlainStream(self, arrival, opened, let_in, candidates, to)
                 if plain.send():
                     return plain
             if request.stream or prepared is not None:
                 model_call = None if prepared is None else prepared.call
-                stream = QuickStream(
-                    self, exchange, request, opened, let_in, candidates, made, text, started_at_ns, began_ns, model_call
-                )
-                stream.begin(to)
+                stream = QuickStream(self, arrival, opened, let_in, candidates, to, model_call)
+                stream.begin()
                 return stream
-            call = QuickCall(
-                self, exchange, request, opened, let_in, candidates, to, made, text, started_at_ns, began_ns
-            )
+            call = QuickCall(self, arrival, opened, let_in, candidates, to)
             is_sent = call.send()
         except BaseException:
             self._let_out(let_in)
@@ -236,12 +238,37 @@ class QuickLane:
         return LetIn(ticket, reservation, size, tokens_in, tokens_out, limit, choices)
 
 
-def _is_plain(head: RequestHead) -> bool:
-    """Say whether a head asks for nothing beyond what its body says, and comes with a key."""
+def _look(head: RequestHead) -> None:
+    """Find out whether a head comes with a key and JSON, and what it says beside that."""
     headers = head.headers
     content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    is_traced = b"traceparent" in headers or not OWN_HEADERS.isdisjoint(headers)
-    return content_type == b"application/json" and b"authorization" in headers and not is_traced
+    head.is_plain = content_type == b"application/json" and b"authorization" in headers
+    if head.is_plain and has_context(headers):
+        context = head.context = read_context(headers, read_trace(headers))
+        head.is_plain = context.fault is None and context.latency_budget_ms is None
+
+
+def _arrival(
+    exchange: Exchange,
+    request: ChatRequest,
+    opened: OpenLane,
+    made: bytes,
+    text: str,
+    started_at_ns: int,
+    began_ns: int,
+) -> Arrival | None:
+    """Say who asks; `None` where the class that is asked for is none, or is held back."""
+    context, who, priority = exchange.head.context, opened.identity, opened.key.policy.priority
+    if context is not NO_CONTEXT:
+        try:
+            priority = context.priority(priority)
+        except TollkeeperError:
+            return None
+        if priority == "batch" and opened.snapshot.holds:
+            return None  # what objectives in danger hold back is told on the long way
+    if context.tags or request.user:
+        who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
+    return Arrival(exchange, request, context, who, priority, made, text, started_at_ns, began_ns)
 
 
 def _read(exchange: Exchange) -> ChatRequest | None:
@@ -251,7 +278,7 @@ def _read(exchange: Exchange) -> ChatRequest | None:
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request
-    if type(request) is not ChatRequest or request.user or request.service_tier or request.speed:
+    if type(request) is not ChatRequest or request.service_tier or request.speed:
         return None
     is_looked_into = bool(request.tools or request.response_format) and facts_wanted(request) is not None
     return None if is_looked_into else request

@@ -2,19 +2,22 @@
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from contracts.records import RequestRecord, encode_record
-from gateway.lane.plain_record import PlainRecords
 from gateway.lane.record_template import RecordTemplate
 
+# The fields that differ among the chats of one key for one model at one target.
 VARYING: Final = (
     "request_id",
     "started_at_ns",
     "duration_ns",
+    "who",
     "finish_reason",
+    "stream",
     "model_version",
+    "ttft_ns",
     "admission_ns",
+    "gaps",
+    "gap_clock",
     "usage",
     "cost_pico_usd",
     "charged_pico_usd",
@@ -24,24 +27,26 @@ VARYING: Final = (
     "request_bytes",
     "response_bytes",
     "reserved_tokens",
+    "trace_id",
+    "span_id",
+    "run_id",
+    "conversation_id",
+    "priority",
     "charge_offsets_ns",
     "charge_tokens",
     "overdraft_tokens",
 )
-VARYING_OF_STREAMS: Final = (*VARYING, "ttft_ns", "gaps", "gap_clock")
-_MOST_KEPT: Final = 128  # some 20 KB each where all formats of its plain records are made
+_MOST_KEPT: Final = 128
 
 
-class RecordShapes:
-    """Packs the records that differ from `example` only in what varies: whole, whole and plain, streamed."""
+class RecordShape:
+    """Packs the records that differ from `example` only in what varies; `packed` is the example's own."""
 
-    __slots__ = ("packed", "whole", "plain", "streamed")
+    __slots__ = ("packed", "template")
 
     def __init__(self, example: RequestRecord) -> None:
         self.packed = encode_record(example)
-        self.whole = RecordTemplate(example, VARYING)
-        self.plain = PlainRecords(example)
-        self.streamed = RecordTemplate(replace(example, stream=True), VARYING_OF_STREAMS)
+        self.template = RecordTemplate(example, VARYING)
 
 
 class KeptShapes:
@@ -51,16 +56,12 @@ class KeptShapes:
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._most = most
-        self._shapes: dict[bytes, RecordShapes] = {}
+        self._shapes: dict[bytes, RecordShape] = {}
 
-    def of(self, example: RequestRecord) -> RecordShapes:
-        """Give the shapes of the records that are like this one: the same ones as long as they are kept."""
+    def of(self, example: RequestRecord) -> RecordShape:
+        """Give the shape of the records that are like this one: the same one as long as it is kept."""
         said = encode_record(example)
-        found = self._shapes.pop(said, None)
-        if found is None:
-            found = RecordShapes(example)
-        else:
-            found.plain.make_room()
+        found = self._shapes.pop(said, None) or RecordShape(example)
         self._shapes[said] = found  # to the end
         if len(self._shapes) > self._most:
             del self._shapes[next(iter(self._shapes))]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,17 +35,69 @@ async def test_a_plain_chat_goes_the_short_way_and_is_accounted_for_alike(pair, 
     assert (record.route, record.replica, record.model_version) == ("mock", "u0", "served-1")
 
 
+TRACE = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate": "vendor=1"}
+SAID: dict[str, dict[str, Any]] = {
+    "a trace": {"headers": TRACE},
+    "a trace that is not sampled": {"headers": {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-00"}},
+    "a trace that is none": {"headers": {"traceparent": "00-" + "zz" * 16 + "-" + "cd" * 8 + "-01"}},
+    "tags": {"headers": {"x-tollkeeper-tags": "feature=search, team=eu"}},
+    "its end user": {"user": "someone"},
+    "an end user with a long name": {"user": "u" * 256},
+    "a class": {"headers": {"x-tollkeeper-priority": "batch"}},
+    "a better class than its key may have": {"headers": {"x-tollkeeper-priority": "interactive"}},
+    "a run and a conversation": {
+        "headers": {"x-tollkeeper-run-id": "r" * 120, "x-tollkeeper-conversation-id": "talk"},
+    },
+    "everything at once": {
+        "user": "ada",
+        "headers": {
+            **TRACE,
+            "x-tollkeeper-tags": "a=b",
+            "x-tollkeeper-priority": "standard",
+            "x-tollkeeper-run-id": "r",
+            "x-tollkeeper-conversation-id": "c",
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("said", SAID)
+async def test_what_a_caller_says_of_a_request_is_recorded_and_passed_on_alike(
+    pair, upstream, said, is_streamed, choices
+):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+    fields = {**SAID[said], "n": choices}
+    if is_streamed:
+        chunks = [upstream.chunk("Hi", index=index) for index in range(choices)]
+        ends = [upstream.chunk(finish="stop", index=index) for index in range(choices)]
+        upstream.always(upstream.streamed(*chunks, *ends, upstream.usage(3, 1), upstream.event(b"[DONE]")))
+        fields["stream"] = True
+    for _ in range(2):
+        await both.ask(**fields)
+    assert both.taken == [True] * 2
+    compare(both)
+    for each in (both.short, both.long):
+        record = each.requests()[-1]
+        assert record.span_id == (record.request_id[8:] if record.trace_id else b"")
+    sent = [{name: asked.headers.get(name, "") for name in TRACE} for asked in upstream.requests[-4:]]
+    traces = [one["traceparent"][:36] + one["traceparent"][52:] for one in sent]
+    assert len(set(traces)) == len({one["tracestate"] for one in sent}) == 1
+    assert bool(traces[0]) == bool(record.trace_id)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
-        {"stream": True, "user": "someone"},
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
         {"response_format": {"type": "json_object"}},
-        {"user": "someone"},
         {"max_tokens": 0},
         {"messages": []},
-        {"headers": {"x-tollkeeper-tags": "a=b"}},
-        {"headers": {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"}},
+        {"headers": {"x-tollkeeper-tags": "a"}},
+        {"headers": {"x-tollkeeper-priority": "urgent"}},
+        {"headers": {"x-tollkeeper-latency-budget-ms": "100"}},
         {"headers": {"Content-Type": "text/plain"}},
         {"headers": {"Authorization": "Bearer tk-" + "x" * 43}},
         {"headers": {"Authorization": ""}},
@@ -53,16 +106,18 @@ async def test_a_plain_chat_goes_the_short_way_and_is_accounted_for_alike(pair, 
 async def test_what_asks_for_more_goes_the_long_way(pair, upstream, fields):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))
-    if fields.get("stream"):
-        events = [upstream.chunk("Hi"), upstream.chunk(finish="stop"), upstream.usage(3, 1), upstream.event(b"[DONE]")]
-        upstream.always(upstream.streamed(*events))
     await both.ask(**fields)
     assert both.taken == [False]
-    asked = ("trace_id", "span_id", "gaps", "ttft_ns", "response_bytes")
     for each in (both.short, both.long):
         assert each.gateway.admission.in_flight == 0
+    compare(both)
+
+
+def compare(both):
+    """Hold the records of two gateways against each other, but for what is each one's own or is timed."""
+    own = ("span_id", "gaps", "ttft_ns", "response_bytes")
     ours, theirs = (
-        [{name: value for name, value in facts(one).items() if name not in asked} for one in each.requests()]
+        [{name: value for name, value in facts(one).items() if name not in own} for one in each.requests()]
         for each in (both.short, both.long)
     )
     assert ours == theirs
@@ -215,7 +270,7 @@ async def test_what_a_second_of_requests_share_is_made_again_before_one_has_to_w
     fresh = lane._plans[name]
     assert fresh is not plan and fresh.until_ns > plan.until_ns
     [before], [after] = plan.lane.targets.values(), fresh.lane.targets.values()
-    assert (after.template, after.plain_records) == (before.template, before.plain_records), "what packs records stays"
+    assert after.template is before.template, "what packs records stays"
     lane._plans.clear()
     lane.freshen(*name, fresh.stale_ns)
     assert not lane._plans, "nobody has asked since the configuration changed"

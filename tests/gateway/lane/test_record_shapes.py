@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from contracts.records import decode_record
 from contracts.usage import Usage
-from gateway.lane.record_shapes import VARYING, VARYING_OF_STREAMS, KeptShapes, RecordShapes
+from gateway.lane.record_shapes import VARYING, KeptShapes, RecordShape
 from tests.gateway.lane.example import EXAMPLE
 
 OTHERS = [
@@ -38,11 +38,23 @@ def test_those_not_asked_for_the_longest_go_first():
     assert kept.of(OTHERS[0]) is not second
 
 
-def test_each_shape_packs_what_its_example_says():
+def test_a_shape_packs_what_varies_into_what_its_example_says():
     usage = Usage(input_text=3, output_text=4)
-    shapes = RecordShapes(EXAMPLE)
-    made = replace(EXAMPLE, request_id=b"i" * 16, started_at_ns=5, duration_ns=6, usage=usage, charge_offsets_ns=[0])
-    whole = decode_record(shapes.whole.pack(tuple(getattr(made, name) for name in VARYING)))
-    streamed = decode_record(shapes.streamed.pack(tuple(getattr(made, name) for name in VARYING_OF_STREAMS)))
-    assert whole == made
-    assert streamed == replace(made, stream=True)
+    shape = RecordShape(EXAMPLE)
+    made = replace(
+        EXAMPLE,
+        request_id=b"i" * 16,
+        started_at_ns=5,
+        duration_ns=6,
+        who=EXAMPLE.who.with_caller("ada", {"feature": "search"}),
+        stream=True,
+        usage=usage,
+        trace_id=b"t" * 16,
+        span_id=b"s" * 8,
+        run_id="run",
+        conversation_id="talk",
+        priority="batch",
+        charge_offsets_ns=[0],
+    )
+    assert decode_record(shape.template.pack(tuple(getattr(made, name) for name in VARYING))) == made
+    assert decode_record(shape.packed) == EXAMPLE

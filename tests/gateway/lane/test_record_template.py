@@ -5,7 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.gaps import pack_gaps
 from contracts.identity import Identity
+from contracts.limits import PRIORITY_CLASSES
 from contracts.records import RequestRecord, decode_record, encode_record
 from contracts.usage import Usage
 from gateway.lane.record_shapes import VARYING
@@ -33,15 +35,27 @@ VALUES = st.fixed_dictionaries(
         "charge_offsets_ns": st.lists(COUNT, max_size=20),
         "charge_tokens": st.lists(COUNT, max_size=20),
         "overdraft_tokens": MAYBE,
+        "who": st.builds(
+            Identity, tenant=st.text(max_size=50), user=st.text(), tags=st.dictionaries(st.text(), st.text())
+        ),
+        "stream": st.booleans(),
+        "ttft_ns": MAYBE,
+        "gaps": st.lists(COUNT, max_size=10).map(pack_gaps),
+        "gap_clock": st.sampled_from(["none", "gateway", "engine"]),
+        "trace_id": st.binary(max_size=16),
+        "span_id": st.binary(max_size=8),
+        "run_id": st.text(max_size=100),
+        "conversation_id": st.text(max_size=100),
+        "priority": st.sampled_from(PRIORITY_CLASSES),
     }
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES, VALUES, st.text(max_size=50))
-def test_a_template_packs_what_the_record_would(example: dict[str, Any], values: dict[str, Any], tenant: str) -> None:
+def test_a_template_packs_what_the_record_would(example: dict[str, Any], values: dict[str, Any], route: str) -> None:
     assert set(values) == set(VARYING)
-    fixed: dict[str, Any] = {"who": Identity(tenant=tenant), "route": "m", "provider": "p", "cost_basis": "price_card"}
+    fixed: dict[str, Any] = {"route": route, "provider": "p", "cost_basis": "price_card"}
     template = RecordTemplate(RequestRecord(**example, **fixed), VARYING)
     record = RequestRecord(**values, **fixed)
     packed = template.pack(tuple(values[name] for name in VARYING))
