@@ -25,7 +25,7 @@ def test_an_error_is_the_callers_or_ours(kind):
 
 
 def test_the_codes_clients_act_on_do_not_change():
-    stable = {
+    stable: dict[type[TollkeeperError], tuple[int, str, bool]] = {
         errors.AuthenticationFailed: (401, "invalid_api_key", False),
         errors.UnknownModel: (404, "model_not_found", False),
         errors.LimitExceeded: (429, "rate_limit_exceeded", True),
