@@ -6,7 +6,9 @@ import gc
 import json
 import logging
 import os
+import time
 import uuid
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,7 @@ KEY: Final = "tk-" + "F" * 43
 SCRIPTED: Final = "scripted-1"
 SERVED: Final = "served-1"
 _SETTLE_SECONDS: Final = 60.0
+_CLOSED_SECONDS: Final = 10.0  # within which what is done with is closed
 _STILL_TURNS: Final = 6  # of the loop without anything happening: what was sent has arrived by then
 _EAGER_TURNS: Final = 200  # after which others are let have the core, such as an engine
 _PAUSE_SECONDS: Final = 0.001
@@ -133,7 +136,7 @@ class FuzzRig:
         self._seen: set[bytes] = set()  # ids on records
         self._place: Position | None = None  # in the journal, up to which they are read
         self._begun = 0
-        self._descriptors = 0
+        self._descriptors: Counter[str] = Counter()
         self._level = logging.WARNING
         self.records: list[RequestRecord] = []  # of the last example
         self.upstream = ModelServer()
@@ -324,11 +327,18 @@ class FuzzRig:
 
     def check_descriptors(self) -> None:
         """Hold the open descriptors to what they were at the start. Raises Fault."""
-        self.run(self._hang_up())
-        gc.collect()
-        now = _open_descriptors()
-        if now > self._descriptors:
-            raise Fault(f"{now} descriptors are open; at the start there were {self._descriptors}")
+        deadline = time.monotonic() + _CLOSED_SECONDS
+        while True:
+            self.run(self._hang_up())
+            gc.collect()
+            now = _open_descriptors()
+            if now.total() <= self._descriptors.total():
+                return
+            if time.monotonic() > deadline:
+                more = ", ".join(f"{count} {name}" for name, count in sorted((now - self._descriptors).items()))
+                raise Fault(
+                    f"{now.total()} descriptors are open, at the start {self._descriptors.total()}; new: {more}"
+                )
 
     async def _hang_up(self) -> None:
         self.upstream.hang_up()
@@ -376,5 +386,10 @@ class FuzzRig:
         return found[0]
 
 
-def _open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def _open_descriptors() -> Counter[str]:
+    """Count the open descriptors by kind: a file's name, or "socket:", "pipe:", ..."""
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of this listing
+            found[os.readlink(f"/proc/self/fd/{number}").partition("[")[0]] += 1
+    return found

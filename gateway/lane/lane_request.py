@@ -1,6 +1,7 @@
 """A chat on the short way: what it is, what it holds of counters and connections, and how a task goes on with it."""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -267,9 +268,9 @@ class LaneRequest(Following):
         finally:
             self.task = self.outcome = self.again = None  # they lead back here
 
+    @abstractmethod
     async def take_the_rest(self, life: Life, passage: Passage) -> None:
         """Go the rest of the way in a task."""
-        raise NotImplementedError
 
     # its record
 

@@ -227,7 +227,7 @@ async def test_a_rotation_that_cannot_be_used_keeps_the_old_key_and_is_said_once
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_client_that_leaves_closes_a_secure_connection_within_100_ms(
+async def test_a_client_that_leaves_closes_a_secure_connection(
     start_gateway, kit, secure, authority, eventually, streamed
 ):
     secure.always(secure.stream_head() + secure.piece(secure.chunk("Hi")) if streamed else b"", secure.STALL)
@@ -237,10 +237,9 @@ async def test_a_client_that_leaves_closes_a_secure_connection_within_100_ms(
     await client.send(gateway.request(model="mock", stream=streamed))
     await eventually(lambda: secure.requests)
     await asyncio.sleep(0.02)
-    began = asyncio.get_running_loop().time()
+    assert not secure.lost_at
     client.close()
-    await eventually(lambda: secure.lost_at, 1.0)
-    assert secure.lost_at[0] - began < 0.1
+    await eventually(lambda: secure.lost_at)  # its answer would never end
 
 
 async def test_a_secure_connection_that_the_server_closed_while_idle_costs_nobody_an_error(
