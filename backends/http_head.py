@@ -1,9 +1,13 @@
-"""The head that the last HTTP message of a connection had: mostly the next has the same, its length aside."""
+"""The head that the last HTTP message of a connection had: mostly the next has the same, its length and trace aside."""
 
 import re
 from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)[ \t]*(?=\r\n)", re.IGNORECASE)
+_TRACE_VALUE: Final = rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
+_TRACE: Final = re.compile(rb"\r\n(?i:traceparent):[ \t]*(" + _TRACE_VALUE + rb")[ \t]*(?=\r\n)")
+_is_trace: Final = re.compile(_TRACE_VALUE).fullmatch
+_TRACE_BYTES: Final = 55
 _MAX_MISSES: Final = 4
 _MAX_DIGITS: Final = 18
 _ZERO: Final = 48  # the digits in ASCII
@@ -11,17 +15,20 @@ _NINE: Final = 57
 
 
 class LastHead:
-    """The bytes of a head that a parser has taken, before and after the number of its Content-Length.
+    """The bytes of a head that a parser has taken, but for the number of its Content-Length and its `traceparent`.
 
-    Another message with the same bytes means the same but for the length of its body: it needs no parser. Where heads
-    differ from one message to the next, none is kept after a few.
+    Another message with the same bytes means the same but for the length of its body and the trace that it belongs to,
+    which every traced client says anew: it needs no parser. Where heads differ in more from one message to the next,
+    none is kept after a few.
     """
 
-    __slots__ = ("_after", "_before", "_misses")
+    __slots__ = ("_after", "_before", "_between", "_has_trace", "_is_trace_first", "_misses", "trace")
 
     def __init__(self) -> None:
-        self._before = self._after = b""
+        self._before = self._between = self._after = b""
+        self._has_trace = self._is_trace_first = False
         self._misses = 0
+        self.trace = b""  # the `traceparent` of the message whose body was given last; empty if its head has none
 
     def learn(self, message: bytes) -> bool:
         """Keep the head of a message that was parsed; say whether it is: it states its length, and all came at once."""
@@ -36,6 +43,17 @@ class LastHead:
         start, stop = lengths[0].span(1)
         if int(message[start:stop]) != len(message) - end:
             return False
+        traces = list(_TRACE.finditer(message, 0, end))
+        self._has_trace = len(traces) == 1
+        self._is_trace_first = False
+        self._between = b""
+        if self._has_trace:
+            began, ended = traces[0].span(1)
+            self._is_trace_first = ended < start
+            if self._is_trace_first:
+                self._between, start = message[ended:start], began
+            else:
+                self._between, stop = message[stop:began], ended
         self._before, self._after = message[:start], message[stop:end]
         return True
 
@@ -44,14 +62,35 @@ class LastHead:
         before, after, end = self._before, self._after, len(message)
         if not before or not message.startswith(before):
             return None
-        start = at = len(before)
+        at, trace = len(before), b""
+        if self._is_trace_first:
+            trace = message[at : at + _TRACE_BYTES]
+            at = self._behind_between(message, at + _TRACE_BYTES)
+            if at < 0:
+                return None
+        start = at
         length, most = 0, min(end, start + _MAX_DIGITS)  # a flood of digits is the parser's to refuse
         while at < most and _ZERO <= message[at] <= _NINE:
             length = length * 10 + message[at] - _ZERO
             at += 1
-        digits, body = at - start, at + len(after)
+        digits = at - start
+        if self._has_trace and not self._is_trace_first:
+            at = self._behind_between(message, at)
+            if at < 0:
+                return None
+            trace = message[at : at + _TRACE_BYTES]
+            at += _TRACE_BYTES
+        body = at + len(after)
         is_number = digits == 1 or digits > 1 and message[start] != _ZERO
         if not is_number or body + length != end or message[at:body] != after:
             return None
+        if self._has_trace and _is_trace(trace) is None:
+            return None
         self._misses = 0
+        self.trace = trace
         return message[body:]
+
+    def _behind_between(self, message: bytes, at: int) -> int:
+        """Return where what stands between number and trace ends; -1 if it does not stand there."""
+        behind = at + len(self._between)
+        return behind if message[at:behind] == self._between else -1

@@ -9,7 +9,7 @@ from backends.native import mypyc_attr
 from contracts.errors import TollkeeperError
 from contracts.ids import uuid7
 from contracts.requests import AnyRequest
-from gateway.request_context import NO_CONTEXT, RequestContext
+from gateway.request_context import NO_CONTEXT, RequestContext, read_trace
 
 REQUEST_ID: Final = b"x-request-id"
 _OK: Final = b"200 OK"
@@ -86,6 +86,14 @@ class RequestHead:
         self.is_plain = is_plain
         self.context = context
         self.authorization = headers.get(b"authorization", b"")
+
+    def traced(self, trace: bytes) -> "RequestHead":
+        """Return a head that says the same, but belongs to another trace by its `traceparent`, which is well-formed."""
+        headers = {**self.headers, b"traceparent": trace}
+        context = self.context.traced(read_trace(headers)) if self.is_plain else NO_CONTEXT
+        return RequestHead(
+            self.method, self.path, self.query, self.version, headers, self.keep_alive, self.is_plain, context
+        )
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # lines of a batch are exchanges too

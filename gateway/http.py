@@ -301,7 +301,7 @@ class HttpConnection(Line):
         body = None if head is None or self._waiting else self._last_head.body_of(data)
         if head is None or body is None or len(body) > self._max_body_bytes:
             return False
-        self._take(head, body)
+        self._take(head.traced(self._last_head.trace) if self._last_head.trace else head, body)
         return True
 
     def _take(self, head: RequestHead, body: bytes) -> None:

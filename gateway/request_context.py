@@ -44,6 +44,18 @@ class RequestContext:
         self.latency_budget_ms = latency_budget_ms  # for the whole answer
         self.fault = fault  # what is wrong with the tags or the latency budget
 
+    def traced(self, trace: TraceContext) -> "RequestContext":
+        """Return the context of a request whose headers say the same, but for its trace."""
+        return RequestContext(
+            trace,
+            self.run_id,
+            self.conversation_id,
+            self.tags,
+            self._priority,
+            self.latency_budget_ms,
+            self.fault,
+        )
+
     def priority(self, best: PriorityClass) -> PriorityClass:
         """Return the class of the request, whose key may have `best`. Raise InvalidRequest if it is none."""
         return read_priority(self._priority, best) if self._priority else best

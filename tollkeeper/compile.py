@@ -50,7 +50,7 @@ HOT: Final = tuple(
     gateway/guardrails/answer_filter gateway/guardrails/expression gateway/guardrails/stream_screen
     gateway/lane/endings gateway/lane/forecast gateway/lane/lane_request gateway/lane/lane_plan gateway/lane/quick_call
     gateway/lane/prepared_call gateway/lane/quick_lane gateway/lane/quick_stream gateway/lane/record_template
-    gateway/request_context gateway/trace_context gateway/lane/plain_stream gateway/lane/quick_purse
+    gateway/request_context gateway/lane/plain_stream gateway/lane/quick_purse
     gateway/lane/known_questions gateway/lane/open_shelf gateway/lane/quick_hit
     gateway/answer_cache/answer_store gateway/answer_cache/cache_control
     gateway/limits/base gateway/limits/budget gateway/limits/budget_watch gateway/limits/demand gateway/limits/escrow

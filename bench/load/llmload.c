@@ -63,7 +63,9 @@ static int port, nconn = 64, ep, nbody = 256;
 static double rate = 100, secs = 8, warm = 2;
 static long prompt = 1024, chunks = 64, gap = 20000, ttft = 0;
 static const char *path = "/v1/chat/completions", *model = "mock-model";
+#define TRACE_HEAD "traceparent: 00-5f4b3a2c1d0e9"
 static char hdrs[8192];
+static bool traced; static size_t *trace_at; /* where a traceparent has its request's number */
 static char **bodies; static size_t *blen, *number_at; static unsigned long seq; static uint64_t number;
 static conn *cs;
 static uint64_t t_begin, t_warm, t_end;
@@ -106,7 +108,11 @@ static void begin(conn *c, uint64_t t0) {
     if (c->rcap < blen[i]) { c->rcap = blen[i]; c->req = realloc(c->req, c->rcap); }
     memcpy(c->req, bodies[i], blen[i]); c->rlen = blen[i]; c->roff = 0;
     uint64_t no = number++;
-    for (int d = 18; d >= 0; d--) { c->req[number_at[i] + d] = '0' + no % 10; no /= 10; }
+    for (int d = 18; d >= 0; d--) {
+        c->req[number_at[i] + d] = '0' + no % 10;
+        if (traced) c->req[trace_at[i] + d] = '0' + no % 10;
+        no /= 10;
+    }
     c->t0 = t0; c->tprev = 0; c->counted = t0 >= t_warm; c->chunks = 0; c->nreq++;
     c->hn = 0; c->in_body = false; c->tn = 0; c->dig = -1; c->body_bytes = 0; c->status = 0;
     c->st = WAIT; n_started++;
@@ -232,6 +238,7 @@ static void make_bodies(void) {
         "engine", "budget", "retry", "policy", "balance", "quota", "tenant", "session", "decode", "prefill", "batch", "shard", "limit", "queue" };
     if (prompt > 65536) nbody = 16;
     bodies = malloc(nbody * sizeof *bodies); blen = malloc(nbody * sizeof *blen); number_at = malloc(nbody * sizeof *number_at);
+    trace_at = malloc(nbody * sizeof *trace_at);
     number = now_ns();                       /* the clock runs faster than requests begin, so no later run repeats one */
     uint64_t s = 88172645463325252ull;
     for (int i = 0; i < nbody; i++) {
@@ -244,6 +251,7 @@ static void make_bodies(void) {
         int jl = sprintf(j, "{\"model\":\"%s\",\"messages\":[{\"role\":\"system\",\"content\":\"You are a helpful assistant.\"},{\"role\":\"user\",\"content\":\"%s\"}],"
             "\"max_tokens\":%ld,\"temperature\":0.7%s}", model, p, chunks, mode == STREAM ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "");
         int bl = sprintf(b, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUser-Agent: llmload\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", path, port, hdrs, jl);
+        if (traced) trace_at[i] = (char *)memmem(b, bl, TRACE_HEAD, strlen(TRACE_HEAD)) - b + strlen(TRACE_HEAD);
         number_at[i] = bl + ((char *)memmem(j, jl, p, n) - j) + tagged;
         memcpy(b + bl, j, jl); bodies[i] = b; blen[i] = bl + jl;
         free(p); free(j);
@@ -255,7 +263,7 @@ static void show(const char *name, vec *v) {
 }
 int main(int argc, char **argv) {
     int o;
-    while ((o = getopt(argc, argv, "P:m:c:r:d:w:b:n:g:t:p:M:H:")) != -1) switch (o) {
+    while ((o = getopt(argc, argv, "P:m:c:r:d:w:b:n:g:t:p:M:H:T")) != -1) switch (o) {
         case 'P': port = atoi(optarg); break;
         case 'm': mode = !strcmp(optarg, "rate") ? RATE : !strcmp(optarg, "stream") ? STREAM : CLOSED; break;
         case 'c': nconn = atoi(optarg); break;
@@ -268,6 +276,7 @@ int main(int argc, char **argv) {
         case 't': ttft = atol(optarg); break;
         case 'p': path = optarg; break;
         case 'M': model = optarg; break;
+        case 'T': traced = true; strcat(hdrs, TRACE_HEAD "0000000000000000000-00f067aa0ba902b7-01\r\n"); break;
         case 'H': strncat(hdrs, optarg, sizeof hdrs - strlen(hdrs) - 3); strcat(hdrs, "\r\n"); break;
         default: return 2;
     }

@@ -112,3 +112,54 @@ def test_heads_that_always_differ_are_no_longer_kept_and_a_hit_begins_anew():
         data = message(b"", [("X-A", str(number))])
         assert last.learn(data)
         assert last.body_of(data) == b""
+
+
+TRACES = [f"00-{digit * 32}-{digit * 16}-0{flag}" for digit in "1af" for flag in "01"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(LINES, LINES, LINES, st.permutations(["Content-Length", "TraceParent"]), st.sampled_from(TRACES), st.binary())
+def test_the_next_message_may_belong_to_another_trace(before, between, after, names, trace, body):
+    def traced(value, body):
+        said = {"Content-Length": str(len(body)), "TraceParent": value}
+        lines = [*before, (names[0], said[names[0]]), *between, (names[1], said[names[1]]), *after]
+        return (
+            "".join(["POST / HTTP/1.1\r\n", *[f"{key}: {text.strip()}\r\n" for key, text in lines], "\r\n"]).encode()
+            + body
+        )
+
+    last = LastHead()
+    assert last.learn(traced(TRACES[0], b"first"))
+    data = traced(trace, body)
+    parsed = Parsed(data)
+    assert parsed.is_whole == 1
+    assert last.body_of(data) == parsed.body == body
+    assert last.trace == trace.encode() == dict(parsed.headers)[b"traceparent"]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACES[0][:-1],
+        TRACES[0] + "0",
+        TRACES[0] + "-more",
+        "00-" + "A" * 32 + "-" + "1" * 16 + "-01",
+        " " * 55,
+        "",
+        "1\r\nX: 2",
+    ],
+)
+def test_a_trace_of_another_form_is_left_to_the_parser(trace):
+    for lines in ([("traceparent", TRACES[0])], [("traceparent", TRACES[0]), ("x", "y")]):
+        last = LastHead()
+        assert last.learn(message(b"abc", lines))
+        changed = [(name, trace if name == "traceparent" else value) for name, value in lines]
+        assert last.body_of(message(b"abc", changed)) is None
+
+
+def test_two_traces_are_no_trace():
+    last = LastHead()
+    lines = [("traceparent", TRACES[0]), ("traceparent", TRACES[0])]
+    assert last.learn(message(b"abc", lines))
+    assert last.body_of(message(b"abcd", lines)) == b"abcd" and not last.trace
+    assert last.body_of(message(b"abc", [lines[0], ("traceparent", TRACES[1])])) is None
