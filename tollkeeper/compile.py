@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from typing import Any, Final
 from backends.compiled import FOLDER, LIST, ROOT, digest_of, find_compiled
 
 _GROUP: Final = "tollkeeper"
+_SHARED: Final = "__mypyc"  # how the name of what the modules share ends
 _PACKAGES: Final = ("contracts", "backends", "gateway", "analytics")
 # What is found out so about pointers and pure functions takes a fifth of the time and changes hardly a byte.
 _LESS_ANALYSIS: Final = ("-fno-tree-pta", "-fno-ipa-pure-const", "-fno-ipa-reference")
@@ -191,10 +192,15 @@ def _put(built: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def has_modules(files: Collection[str], modules: Sequence[str]) -> bool:
+    """Return whether compiled files are of these modules and no others; what they share has a name of its own."""
+    return {name for name in files if not name.endswith(_SHARED)} == {module.replace("/", ".") for module in modules}
+
+
 def main() -> int:
     """Compile what is hot, unless that is done; say in one line what came of it. Gives 0 also where it cannot be."""
     found = find_compiled(environment={})
-    if found.state != "compiled":
+    if found.state != "compiled" or not has_modules(found.files, HOT):
         print("compiling the gateway's hot modules, less than a minute on two cores", flush=True)
         try:
             compile_modules()

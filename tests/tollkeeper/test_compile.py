@@ -59,11 +59,27 @@ def test_without_headers_it_says_so(monkeypatch, tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def compiled(*names: str) -> CompiledModules:
+    return CompiledModules("compiled", "48 modules", {name: Path(name) for name in names})
+
+
+ALL = [module.replace("/", ".") for module in HOT] + ["tollkeeper__mypyc"]
+
+
 def test_what_is_compiled_already_is_left(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(compiling, "find_compiled", lambda **_: found("compiled", "48 modules"))
+    monkeypatch.setattr(compiling, "find_compiled", lambda **_: compiled(*ALL))
     monkeypatch.setattr(compiling, "compile_modules", lambda: pytest.fail("compiled again"))
     assert main() == 0
     assert "48 modules" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [ALL[1:], [*ALL, "gateway.no_longer_hot"]])
+def test_a_module_more_or_less_is_compiled_again_although_no_source_has_changed(monkeypatch, names: list[str]) -> None:
+    again: list[bool] = []
+    monkeypatch.setattr(compiling, "find_compiled", lambda **_: compiled(*names))
+    monkeypatch.setattr(compiling, "compile_modules", lambda: again.append(True))
+    assert main() == 0
+    assert again
 
 
 @pytest.mark.parametrize(
