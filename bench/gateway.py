@@ -4,6 +4,7 @@ The gateway has requests, tokens and money counted at three levels each and writ
 from every other. `bench/load/README.md` says how it is loaded and what a disturbed sample is.
 """
 
+import argparse
 import signal
 import statistics
 import sys
@@ -15,8 +16,9 @@ from typing import Final
 
 from bench.gateway_added import measure_added
 from bench.gateway_audit import Audit
+from bench.gateway_headers import measure_headers
 from bench.gateway_plan import Plan
-from bench.gateway_rows import GATEWAY, add_beside, quantile_of
+from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of
 from bench.load.gateway_process import MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
 from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
@@ -40,6 +42,12 @@ LONG_PROMPT_TOKENS: Final = 100_000
 _LONG_PROMPT_BYTES: Final = 400_000
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", action="append", choices=sorted(_PARTS), help="part to run, repeatable (default: all)"
+    )
+
+
 def measure(report: Report) -> None:
     """Measure throughput, added latency, streams, memory, the loop's lag and the engine path, and check the books."""
     plan = Plan.of(report)
@@ -53,6 +61,8 @@ def measure(report: Report) -> None:
         with Rig(cores, home, plan.patience) as rig:
             audit = Audit(report, rig)
             for name, part in _PARTS.items():
+                if name not in (getattr(report.options, "only", None) or _PARTS):
+                    continue
                 try:
                     part(report, plan, rig, home, audit)
                 except NotInstalled as error:
@@ -110,9 +120,9 @@ def _measure_rate(
     name = f"chat_{size >> 10}kb"
     series = rig.alternate(peers, plan.load("closed", 64, prompt_bytes=size), plan.rounds)
     others = [peer.name for peer in peers if peer.name != GATEWAY]
-    ratios = {other: series.ratio(GATEWAY, other, _rate) for other in others}
+    ratios = {other: series.ratio(GATEWAY, other, rate_of) for other in others}
     n = len(series.of(GATEWAY))
-    report.add(name, series.median(GATEWAY, _rate), "requests/s", ratio_to=ratios, n=n)
+    report.add(name, series.median(GATEWAY, rate_of), "requests/s", ratio_to=ratios, n=n)
     report.add(f"{name}_to_nginx", ratios["nginx"], "x nginx", must=must, stretch=0.5, ratio_to=ratios, n=n)
     for rival, peer in rivals.items():
         metric = f"{name}_to_{rival.replace('-', '_')}"
@@ -121,7 +131,7 @@ def _measure_rate(
         else:
             report.add(metric, ratios[rival], f"x {rival}", must=1.0, ratio_to={rival: ratios[rival]}, n=n)
     for other in others:
-        report.add(f"{name}_{other.replace('-', '_')}", series.median(other, _rate), "requests/s", n=n)
+        report.add(f"{name}_{other.replace('-', '_')}", series.median(other, rate_of), "requests/s", n=n)
     return series
 
 
@@ -131,7 +141,7 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
     n = sum(sample.result.measured_chunks for sample in series.of(GATEWAY))
     missing = sum(sample.result.bad_streams for sample in series.every(GATEWAY))
     report.add("streams_incomplete", missing, f"of {_STREAMS} at a time", must=0, better="lower", n=n)
-    kept_up = series.ratio(GATEWAY, "direct", _chunk_rate)
+    kept_up = series.ratio(GATEWAY, "direct", chunk_rate_of)
     report.add("streams_keep_up", kept_up, "of the chunks/s of direct", must=MUST_KEPT_UP, n=n)
     names = [peer.name for peer in peers]
     for quantile, bounds in (("p50", (0.3, 0.2)), ("p99", (2.0, 1.0))):
@@ -153,7 +163,7 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
     joined = series.median(GATEWAY, _coalesced)
     report.add("streams_coalesced", joined, "share of chunks", must=MUST_COALESCED, better="lower", n=n)
     many = rig.alternate([rig.direct, peers[-1]], plan.load("stream", _MANY_STREAMS), 1)
-    kept_up = many.ratio(GATEWAY, "direct", _chunk_rate)
+    kept_up = many.ratio(GATEWAY, "direct", chunk_rate_of)
     report.add(f"streams_{_MANY_STREAMS}_keep_up", kept_up, "of the chunks/s of direct", stretch=MUST_KEPT_UP)
     return [series, many]
 
@@ -174,7 +184,7 @@ def _add_sleepers_jitter(report: Report, plan: Plan, rig: Rig) -> None:
 
 def _measure_memory(report: Report, plan: Plan, rig: Rig, gateway: MeasuredGateway, loaded: list[Series]) -> None:
     """The most that was resident under all loads, and how it grows over a million requests."""
-    rate = loaded[0].median(GATEWAY, _rate)
+    rate = loaded[0].median(GATEWAY, rate_of)
     seconds = plan.slope_requests / rate if plan.slope_requests else plan.seconds
     load = Load(mode="closed", connections=64, seconds=seconds, warm_up_seconds=0.0)
     points = rig.trail(gateway.peer, load, lambda: int(gateway.health()["recorded_requests"]))
@@ -243,7 +253,7 @@ def _measure_engine(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
         series = rig.alternate([gateway.peer], plan.load("closed", 64, max_tokens=_ENGINE_TOKENS), plan.rounds)
         audit.close(gateway)
     n = len(series.of("engine"))
-    report.add("engine_chat_1kb", series.median("engine", _rate), "requests/s", must=2000, stretch=3000, n=n)
+    report.add("engine_chat_1kb", series.median("engine", rate_of), "requests/s", must=2000, stretch=3000, n=n)
     report.add("engine_chat_1kb_cpu", series.median("engine", _rate_of_cpu), "requests/s of CPU", n=n)
     for place, who in enumerate(("gateway", "host_and_load")):  # which of the two cores sets the pace
 
@@ -271,16 +281,8 @@ def _start_engine_host(rig: Rig, home: Path, name: str, stack: ExitStack) -> dic
     return {"kind": "engine", "url": f"unix://{data}/run/engine-default.sock"}
 
 
-def _rate(sample: Sample) -> float:
-    return sample.result.rps
-
-
 def _rate_of_cpu(sample: Sample) -> float:
     return sample.result.rps / sample.measured_cores if sample.measured_cores else 0.0
-
-
-def _chunk_rate(sample: Sample) -> float:
-    return sample.result.chunks_per_s
 
 
 def _coalesced(sample: Sample) -> float:
@@ -291,10 +293,11 @@ def _coalesced(sample: Sample) -> float:
 _PARTS: Final = {
     "added": measure_added,
     "relay": _measure_relay,
+    "headers": measure_headers,
     "lag": _measure_lag,
     "engine": _measure_engine,
 }
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way out
-    sys.exit(run_bench("gateway", measure))
+    sys.exit(run_bench("gateway", measure, add_options=add_options))

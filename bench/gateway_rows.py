@@ -3,6 +3,7 @@
 from typing import Final
 
 from bench.load.result import Quantiles
+from bench.load.sample import Sample
 from bench.report import Report
 
 GATEWAY: Final = "gateway"
@@ -29,3 +30,11 @@ def quantile_of(quantiles: Quantiles | None, name: str) -> float:
     if quantiles is None or not quantiles.n:
         raise RuntimeError("the load client measured nothing to take a quantile of")
     return float(getattr(quantiles, name))
+
+
+def rate_of(sample: Sample) -> float:
+    return sample.result.rps
+
+
+def chunk_rate_of(sample: Sample) -> float:
+    return sample.result.chunks_per_s

@@ -1,7 +1,7 @@
 /* llmload - single-threaded epoll load generator for OpenAI-style gateways.
  *
  *   llmload -P PORT [-m closed|rate|stream] [-c CONNS] [-r RATE] [-d SECS] [-w WARMUP_SECS]
- *           [-b PROMPT_BYTES] [-n CHUNKS] [-g GAP_US] [-t TTFT_US] [-p PATH] [-M MODEL] [-H 'Name: value']...
+ *           [-b PROMPT_BYTES] [-n CHUNKS] [-g GAP_US] [-t TTFT_US] [-p PATH] [-M MODEL] [-H 'Name: value']... [-T]
  *
  * closed : CONNS keep-alive connections, each sends its next request when the reply is complete
  * rate   : open loop, RATE requests/s at fixed times over at most CONNS connections; latency counts
@@ -13,7 +13,7 @@
  * Only replies that began after the warm-up are measured.  Every prompt differs from every other: behind
  * its tag it has a number that is never used again.  At the end nothing new is begun and what is under way
  * is read to its end (15 s at most), so that "started" and "replies" can be held against the gateway's books.
- * One JSON line on stdout.
+ * With -T every request has a traceparent of its own.  One JSON line on stdout.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

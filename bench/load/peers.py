@@ -41,6 +41,13 @@ class Peer:
     pid: int | None
     model: str = MODEL
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_traced: bool = False  # every request belongs to a trace of its own
+    counts_as: str = ""  # the peer whose requests these are; empty: itself
+
+    @property
+    def counted(self) -> str:
+        """Return the name under which its requests are counted."""
+        return self.counts_as or self.name
 
 
 def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:

@@ -140,6 +140,8 @@ class Rig:
         command = [str(self._tools.client), "-P", str(peer.port), "-M", peer.model, *load.arguments()]
         for name, value in peer.headers.items():
             command += ["-H", f"{name}: {value}"]
+        if peer.is_traced:
+            command.append("-T")
         with pinned_to(self.cores.load):
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -151,9 +153,9 @@ class Rig:
             client.communicate()
             raise RuntimeError(f"the load on {peer.name} does not end") from error
         result = parse_result(output)
-        self.started[peer.name] += result.started
-        self.replies[peer.name] += result.replies
-        self.failed[peer.name] += result.err + result.bad_streams
+        self.started[peer.counted] += result.started
+        self.replies[peer.counted] += result.replies
+        self.failed[peer.counted] += result.err + result.bad_streams
         if complaint:
             print(f"{peer.name}: {complaint[:500]}", file=sys.stderr)
         return result
