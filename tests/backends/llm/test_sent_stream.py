@@ -37,7 +37,7 @@ def call():
 
 
 def send(target):
-    return target.send_ahead("/chat/completions", read_chat("application/json", BODY), BODY, str(ID))
+    return target.send_ahead("/chat/completions", read_chat("application/json", BODY), BODY, str(ID), "")
 
 
 async def test_what_comes_before_it_is_taken_is_taken_with_it(connected, upstream, eventually):
