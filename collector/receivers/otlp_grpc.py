@@ -11,7 +11,6 @@ import grpc
 
 from backends.bounded_relay import BoundedRelay
 from backends.connection_table import ConnectionTable
-from backends.head_limits import HEADER_BYTES
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.receivers.bodies import InflightBytes
@@ -59,6 +58,7 @@ class OtlpGrpcReceiver:
         bound: socket.socket,
         table: ConnectionTable,
         head_seconds: float,
+        header_bytes: int,
         max_bytes: int,
     ) -> None:
         self._pipeline = pipeline
@@ -69,8 +69,8 @@ class OtlpGrpcReceiver:
             ("grpc.max_receive_message_length", max_bytes),  # of the message as inflated
             ("grpc.max_connection_idle_ms", _IDLE_MS),
             ("grpc.max_concurrent_streams", _STREAMS),
-            ("grpc.max_metadata_size", HEADER_BYTES // 2),  # beyond, a call may be refused
-            ("grpc.absolute_max_metadata_size", HEADER_BYTES),  # beyond, it is
+            ("grpc.max_metadata_size", header_bytes // 2),  # beyond, a call may be refused
+            ("grpc.absolute_max_metadata_size", header_bytes),  # beyond, it is
             ("grpc.server_handshake_timeout_ms", int(head_seconds * 1000)),  # until the client's HTTP/2 settings
         )
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")

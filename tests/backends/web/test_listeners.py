@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,10 @@ LIMITS = {
     "TOLLKEEPER_HEAD_SECONDS": "2",
     "TOLLKEEPER_ALLOWED_HOSTS": "llm.example",
 }
+UPGRADE = (
+    "GET /_stcore/stream HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 LISTENERS = {
     "control": ("gateway.control", "TOLLKEEPER_CONTROL_PORT", "/health"),
     "analytics": ("analytics", "TOLLKEEPER_ANALYTICS_PORT", "/health"),
@@ -242,14 +248,10 @@ def test_other_names_are_refused_on_a_loopback_port(listener: Listener) -> None:
 def test_a_websocket_counts_until_it_ends_and_health_checks_get_in_beside(listener: Listener) -> None:
     if listener.name != "dashboard":
         pytest.skip("only the dashboard has WebSockets")
-    upgrade = (
-        "GET /_stcore/stream HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    foreign = listener.connect(data=upgrade.format("evil.example").encode())
+    foreign = listener.connect(data=UPGRADE.format("evil.example").encode())
     assert foreign.recv(100).startswith(b"HTTP/1.1 403")
     foreign.close()
-    held = [listener.connect(data=upgrade.format("localhost").encode()) for _ in range(3)]
+    held = [listener.connect(data=UPGRADE.format("localhost").encode()) for _ in range(3)]
     assert all(each.recv(1000).startswith(b"HTTP/1.1 101") for each in held)
     assert listener.ask("/", address=STRANGER)[0] == 503, "its share is busy"
     assert listener.ask(listener.health, address=STRANGER)[0] == 200
@@ -260,6 +262,21 @@ def test_a_websocket_counts_until_it_ends_and_health_checks_get_in_beside(listen
         time.sleep(0.05)
     for each in held:
         each.close()
+
+
+@pytest.mark.parametrize("frames", [[(0x82, 2**20 + 1)], [(0x02, 600_000), (0x80, 600_000)]])
+def test_a_websocket_takes_no_message_above_a_mebibyte(listener: Listener, frames: list[tuple[int, int]]) -> None:
+    if listener.name != "dashboard":
+        pytest.skip("only the dashboard has WebSockets")
+    with listener.connect(data=UPGRADE.format("localhost").encode()) as line:
+        assert line.recv(1000).startswith(b"HTTP/1.1 101")
+        data = b""
+        with suppress(ConnectionError):
+            for first, size in frames:
+                line.sendall(bytes((first, 0xFF)) + struct.pack(">Q", size) + bytes(4) + bytes(size))
+            while piece := line.recv(65536):
+                data += piece
+        assert struct.pack(">H", 1009) in data
 
 
 def test_urllib_is_served(listener: Listener) -> None:
