@@ -176,6 +176,15 @@ def test_a_request_line_is_bounded_and_so_is_what_comes_before_it(listener: List
     assert json.loads(answer.partition("\r\n\r\n")[2])["error"]["code"] in ("headers_too_large", "ambiguous_framing")
 
 
+def test_a_body_declared_above_the_limit_is_refused_before_it_is_sent(listener: Listener) -> None:
+    if listener.name in ("collector_health", "dashboard"):
+        pytest.skip("it reads no bodies, or short forms alone")
+    head = b"Content-Type: application/x-protobuf\r\nContent-Length: 99000000\r\n\r\n"
+    with listener.connect(data=b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\n" + head) as made:
+        status = b"401" if listener.name == "control" else b"413"  # the control plane asks for the token first
+        assert made.recv(100).startswith(b"HTTP/1.1 " + status)
+
+
 def test_heads_up_to_the_limits_are_read(listener: Listener) -> None:
     padding = "".join(f"X-{number}: b\r\n" for number in range(98))  # with Host and Connection: 100
     assert listener.ask(listener.path, more=padding)[0] == listener.well
