@@ -77,6 +77,7 @@ class Receiving:
             bound=bind(settings.host, settings.otlp_grpc_port, "TOLLKEEPER_OTLP_GRPC_PORT"),
             table=settings.bounds().table,
             head_seconds=settings.head_seconds,
+            header_bytes=settings.max_header_bytes,
             max_bytes=settings.collector_max_decompressed_bytes,
         )
         self._prometheus = PrometheusReceiver(

@@ -12,6 +12,8 @@ from dashboard.settings import DashboardSettings
 
 # What uvicorn looks up where a server names no protocol: Streamlit names none, and takes none.
 _CHOSEN: Final = "auto"
+# What a page's widgets hold is far below. Streamlit's option is no help: it also bounds what the server sends.
+_MESSAGE_BYTES: Final = 1 << 20
 
 
 @cache
@@ -21,6 +23,7 @@ def _bounds() -> Bounds:
 
 def protocol(**of_uvicorn: Any) -> BoundedProtocol:
     """Make a connection's protocol, as uvicorn asks for it."""
+    of_uvicorn["config"].ws_max_size = _MESSAGE_BYTES
     return BoundedProtocol(_bounds(), **of_uvicorn)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backends.connection_table import ConnectionLimits
+from backends.head_limits import HEADER_BYTES, HEADER_COUNT, HeadLimits
 from backends.host_names import HostNames
 from contracts.errors import BodyTooLarge, HeadersTooLarge, Unavailable
 
@@ -31,8 +32,8 @@ class Buffered:
 class HttpLimits:
     """What one connection may ask of us. Sizes in bytes, times in seconds. `hosts`: `None` allows every name."""
 
-    header_bytes: int = 32 * 1024
-    header_count: int = 100
+    header_bytes: int = HEADER_BYTES
+    header_count: int = HEADER_COUNT
     body_bytes: int = 32 * 1024 * 1024
     head_seconds: float = 10.0
     body_seconds: float = 60.0
@@ -44,8 +45,8 @@ class HttpLimits:
     buffered: Buffered = field(default_factory=Buffered, compare=False)
 
     def headers_too_large(self) -> HeadersTooLarge:
-        """Give the error for a head above `header_bytes`."""
-        return HeadersTooLarge(f"the request line and headers exceed {self.header_bytes} bytes")
+        """Return the error for a head above `header_bytes`."""
+        return HeadLimits(self.header_bytes, self.header_count).too_large()
 
     def no_room(self) -> Unavailable:
         """Return the error for a large body that the bodies of other requests leave no room for."""

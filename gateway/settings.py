@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
 from backends.connection_table import ConnectionLimits
+from backends.head_limits import HEADER_BYTES, HEADER_COUNT
 from backends.host_names import HostNames
 from backends.llm.encoding_room import RoomBounds
 from backends.record_key import RecordKey, record_key
@@ -103,8 +104,8 @@ class GatewaySettings(BaseSettings):
     tls_client_ca: Path | None = None  # PEM: who uses the gateway shows a certificate that one of these signed
     tls_handshake_seconds: float = Field(default=10.0, gt=0)
 
-    max_header_bytes: int = Field(default=32 * 1024, ge=1024)
-    max_header_count: int = Field(default=100, ge=8)
+    max_header_bytes: int = Field(default=HEADER_BYTES, ge=1024)
+    max_header_count: int = Field(default=HEADER_COUNT, ge=8)
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     max_body_fields: int = Field(default=100_000, ge=1000)  # objects, lists and fields of a body over 256 KiB
     max_buffered_bytes: int = Field(default=1 << 30, ge=1 << 20)  # of bodies over 256 KiB, of all connections

@@ -1,6 +1,6 @@
 """A bound on request bodies, before anything of them is parsed."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from backends.web.replies import error_reply
@@ -23,22 +23,32 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        chunks: list[Message] = []
-        size = 0
+        if _declared_bytes(scope["headers"]) > self.max_bytes:
+            await self._refuse(scope, receive, send)
+            return
+        body = bytearray()  # and not pieces of a few bytes each, which would take many times their length
         while True:
-            message = await receive()
-            chunks.append(message)
-            size += len(message.get("body", b""))
-            if size > self.max_bytes:
-                error = BodyTooLarge(f"the body has more than {self.max_bytes} bytes", param="body")
-                await error_reply(error)(scope, receive, send)
+            last = await receive()
+            body += last.get("body", b"")
+            if len(body) > self.max_bytes:
+                await self._refuse(scope, receive, send)
                 return
-            if message["type"] != "http.request" or not message.get("more_body", False):
+            if last["type"] != "http.request" or not last.get("more_body", False):
                 break
-        pending = iter(chunks)
+        whole = {**last, "body": bytes(body)} if last["type"] == "http.request" else last
+        pending = iter((whole,))
 
         async def replay() -> Message:
             message = next(pending, None)
             return await receive() if message is None else message
 
         await self.app(scope, replay, send)
+
+    async def _refuse(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        error = BodyTooLarge(f"the body has more than {self.max_bytes} bytes", param="body")
+        await error_reply(error)(scope, receive, send)
+
+
+def _declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the declared length of a body. The parser has refused anything but digits; 0: none is declared."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)

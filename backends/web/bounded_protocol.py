@@ -1,4 +1,7 @@
-"""uvicorn's HTTP connection under the limits of the data plane's: shares by address, slow requests, host names."""
+"""uvicorn's HTTP connection under the limits of the data plane's.
+
+Shares by address, slow requests, the size of heads, pipelined requests, host names.
+"""
 
 import asyncio
 from asyncio.events import TimerHandle
@@ -8,14 +11,19 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from backends.connection_table import ConnectionTable
+from backends.head_limits import HeadLimits
 from backends.host_names import HostNames
-from contracts.errors import HostNotAllowed, TollkeeperError, Unavailable
+from backends.web.request_ids import HEADER, new_request_id
+from contracts.errors import AmbiguousFraming, HostNotAllowed, InvalidRequest, TollkeeperError, Unavailable
 
 # What supervisors and load balancers ask.
 _PROBES: Final = frozenset(("/health", "/healthz", "/ready", "/_stcore/health"))
+_MAX_PIPELINED: Final = 16  # requests of one connection that wait for the answers before theirs
+_HEAD_SLACK_BYTES: Final = 64  # what no callback counts: method, version, spaces and line ends
+_LINGER_SECONDS: Final = 1.0  # for which a refused client may go on sending (RFC 9112, section 9.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,7 @@ class Bounds:
 
     table: ConnectionTable
     hosts: HostNames | None
+    head: HeadLimits
     head_seconds: float
     body_seconds: float
     idle_seconds: float  # before the first byte; between requests uvicorn's own holds
@@ -38,6 +47,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._idle_since = self.loop.time()
         self._is_upgraded = self._is_arriving = False
+        self._header_bytes = self._header_count = 0  # of the request being read, its request line and trailers included
+        self._unparsed_bytes = 0  # received since a head, a piece of a body or a request was last complete
+        self._in_body = False  # of the request being read, which is the one of `cycle`
+        self._refusal: TollkeeperError | None = None  # why a callback stopped the parser
+        self._is_refused = False
         if self.ws_protocol_class is not None:
             self.ws_protocol_class = partial(_followed, self.ws_protocol_class, self._end)  # type: ignore[assignment]
 
@@ -68,24 +82,65 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         if self.cycle is None or self.cycle.response_complete:
             if not self._is_arriving:
                 self._idle_since = self.loop.time()
                 self._close_after(self._bounds.head_seconds)
                 self._is_arriving = True
+        self._unparsed_bytes += len(data)
         super().data_received(data)
+        # Also line ends before a request, chunk extensions, and a header or trailer that has not ended.
+        if self._unparsed_bytes > self._bounds.head.header_bytes + _HEAD_SLACK_BYTES and not self._is_refused:
+            self._refuse(self._bounds.head.too_large())
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser or a callback of it did not take. uvicorn calls this."""
+        self._refuse(
+            self._refusal
+            or AmbiguousFraming("the request is not valid HTTP/1.1; check the request line, the headers and the length")
+        )
+
+    def on_message_begin(self) -> None:
+        self._header_bytes = self._header_count = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count > self._bounds.head.header_count:
+            self._stop_parsing(self._bounds.head.too_many())
+        self._count_head(len(name) + len(value) + 4)
+        if not self._in_body:  # a trailer must not pass for a header (RFC 9110, section 6.5.1)
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        refusal = self._refusal()
+        self._unparsed_bytes = 0
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            self._stop_parsing(
+                InvalidRequest(f"more than {_MAX_PIPELINED} requests are pipelined on one connection; send fewer")
+            )
+        refusal = self._host_refusal()
         if refusal is None:
             super().on_headers_complete()
         else:
-            app, self.app = self.app, partial(_refuse, refusal)
+            app, self.app = self.app, partial(_answer_refusal, refusal)
             super().on_headers_complete()
             self.app = app
+        self._in_body = True
         self._close_after(self._bounds.body_seconds)
 
+    def on_body(self, body: bytes) -> None:
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._unparsed_bytes = 0
+        self._in_body = False
         self._is_arriving = False
         self._stop_timer()
         super().on_message_complete()
@@ -93,19 +148,59 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
         self._is_arriving = False
-        self._stop_timer()
+        if not self._in_body:  # the rest of a body that was answered early is discarded, and has its time
+            self._stop_timer()
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        refusal = self._refusal()
+        refusal = self._host_refusal()
         if refusal is not None:
-            self.send_400_response(refusal.message)
+            self._refuse(refusal)
             return
         self._is_upgraded = True
         self._stop_timer()
         super().handle_websocket_upgrade()
 
-    def _refusal(self) -> TollkeeperError | None:
+    def _count_head(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > self._bounds.head.header_bytes:
+            self._stop_parsing(self._bounds.head.too_large())
+
+    def _stop_parsing(self, refusal: TollkeeperError) -> None:
+        self._refusal = refusal
+        raise refusal  # out of the parser's callback; it comes back as `send_400_response`
+
+    def _refuse(self, error: TollkeeperError) -> None:
+        """Answer what cannot be read, unless an answer is under way, and close.
+
+        What still arrives is discarded for a moment: closing at once would make the client's system discard the
+        answer unread.
+        """
+        self._is_refused = True
+        cycle = self.cycle
+        is_answered = cycle is not None and cycle.response_started
+        if not self._in_body:
+            if cycle is not None and not cycle.response_complete:
+                cycle.keep_alive = False  # the requests before this one get their answers; the last one's end closes
+                return
+            is_answered = False
+        elif self.pipeline:
+            self.pipeline[0] = (cycle, partial(_answer_refusal, error))  # in its turn
+            cycle.keep_alive = False
+            return
+        if cycle is not None:
+            cycle.disconnected = True  # its application is told that the client has left, and can write no more
+            cycle.message_event.set()
+        if not is_answered:
+            reply = _reply(error)
+            headers = (*self.server_state.default_headers, *reply.raw_headers)
+            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+            self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[error.status], lines, bytes(reply.body)))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._close_after(_LINGER_SECONDS)
+
+    def _host_refusal(self) -> TollkeeperError | None:
         hosts = self._bounds.hosts
         if hosts is not None:
             try:
@@ -151,10 +246,14 @@ async def _answer_probe(app: ASGIApp, scope: Scope, receive: Receive, send: Send
         "shortly",
         code="connections_full",
     )
-    await _refuse(full, scope, receive, send)
+    await _answer_refusal(full, scope, receive, send)
 
 
-async def _refuse(error: TollkeeperError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer_refusal(error: TollkeeperError, scope: Scope, receive: Receive, send: Send) -> None:
+    await _reply(error)(scope, receive, send)
+
+
+def _reply(error: TollkeeperError) -> JSONResponse:
     body = {"message": error.message, "type": error.kind, "param": None, "code": error.error_code}
-    refusal = JSONResponse({"error": body}, status_code=error.status, headers={"connection": "close"})
-    await refusal(scope, receive, send)
+    headers = {"connection": "close", HEADER: new_request_id()}
+    return JSONResponse({"error": body}, status_code=error.status, headers=headers)

@@ -4,6 +4,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.connection_table import ConnectionLimits, ConnectionTable
+from backends.head_limits import HEADER_BYTES, HEADER_COUNT, HeadLimits
 from backends.host_names import HostNames
 from backends.web.bounded_protocol import Bounds
 
@@ -18,6 +19,8 @@ class ListenerSettings(BaseSettings):
     allowed_hosts: str = ""  # names, with commas between them, that requests may be addressed to on a loopback address
     max_connections: int = Field(default=10_000, ge=1)
     max_connections_per_address: int | None = Field(default=None, ge=1)  # IPv6: of one /64; none: a quarter of all
+    max_header_bytes: int = Field(default=HEADER_BYTES, ge=1024)
+    max_header_count: int = Field(default=HEADER_COUNT, ge=8)
     head_seconds: float = Field(default=10.0, gt=0)
     body_seconds: float = Field(default=60.0, gt=0)
     idle_seconds: float = Field(default=75.0, gt=0)
@@ -29,6 +32,7 @@ class ListenerSettings(BaseSettings):
         return Bounds(
             ConnectionTable(limits),
             HostNames.of(self.host, self.host_names),
+            HeadLimits(self.max_header_bytes, self.max_header_count),
             self.head_seconds,
             self.body_seconds,
             self.idle_seconds,

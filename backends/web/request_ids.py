@@ -11,6 +11,11 @@ HEADER: Final = "x-request-id"
 IN_SCOPE: Final = "tollkeeper.request_id"
 
 
+def new_request_id() -> str:
+    """Return a new id."""
+    return str(uuid7(time.time_ns()))
+
+
 class RequestIds:
     """ASGI middleware, the outermost: makes an id, and adds it to the answer's headers."""
 
@@ -21,7 +26,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = str(uuid7(time.time_ns()))
+        request_id = new_request_id()
         scope[IN_SCOPE] = request_id
 
         async def send_identified(message: Message) -> None:

@@ -58,14 +58,13 @@ async def read_body(stream: AsyncIterator[bytes], declared: int | None, max_byte
     if declared is not None:
         _check_size(declared, max_bytes)
         lease.grow_to(declared)
-    chunks: list[bytes] = []
-    size = 0
+    body = bytearray()  # and not pieces of a few bytes each, which would take many times their length
     async for chunk in stream:
-        size += len(chunk)
+        size = len(body) + len(chunk)
         _check_size(size, max_bytes)
         lease.grow_to(size)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        body += chunk
+    return bytes(body)
 
 
 def _check_size(size: int, max_bytes: int) -> None:

@@ -34,6 +34,7 @@ SERVICES: Final[dict[str, Signal]] = {
     "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
 }
 _THREADS: Final = 2  # they wait for the spool's disk; reading is the interpreter's, one at a time
+_STREAMS: Final = 64  # of one connection; without this limit, one client opens as many as it likes
 _CALLS: Final = 64  # beyond, gRPC itself answers RESOURCE_EXHAUSTED
 _STOP_SECONDS: Final = 2.0
 _IDLE_MS: Final = 30_000
@@ -57,6 +58,7 @@ class OtlpGrpcReceiver:
         bound: socket.socket,
         table: ConnectionTable,
         head_seconds: float,
+        header_bytes: int,
         max_bytes: int,
     ) -> None:
         self._pipeline = pipeline
@@ -66,6 +68,9 @@ class OtlpGrpcReceiver:
         options = (
             ("grpc.max_receive_message_length", max_bytes),  # of the message as inflated
             ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ("grpc.max_concurrent_streams", _STREAMS),
+            ("grpc.max_metadata_size", header_bytes // 2),  # beyond, a call may be refused
+            ("grpc.absolute_max_metadata_size", header_bytes),  # beyond, it is
             ("grpc.server_handshake_timeout_ms", int(head_seconds * 1000)),  # until the client's HTTP/2 settings
         )
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")

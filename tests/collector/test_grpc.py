@@ -2,9 +2,11 @@
 
 import gzip
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,65 @@ def refused(call: Callable[[], Any]) -> grpc.RpcError:
     with pytest.raises(grpc.RpcError) as raised:
         call()
     return raised.value
+
+
+def memory_kb(process_id: int) -> int:
+    status = Path(f"/proc/{process_id}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """Write a header for HTTP/2 without an entry in its table; both are below 127 bytes."""
+    return b"\x00" + bytes((len(name),)) + name + bytes((len(value),)) + value
+
+
+CALL = b"".join(
+    literal(name, value)
+    for name, value in (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/opentelemetry.proto.collector.logs.v1.LogsService/Export"),
+        (b":authority", b"localhost"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    )
+)
+RESET = struct.pack(">I", 8)
+FLOODS = {
+    "streams": lambda number: frame(1, 4, 2 * number + 1, CALL),
+    "streams that are reset": lambda number: frame(1, 4, 2 * number + 1, CALL) + frame(3, 0, 2 * number + 1, RESET),
+    "continuations": lambda number: frame(9, 0, 1, literal(b"a", b"b") * 100) if number else frame(1, 0, 1, CALL),
+    "pings": lambda number: frame(6, 0, 0, b"12345678"),
+    "settings": lambda number: frame(4, 0, 0, struct.pack(">HI", 3, 100)),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_of_frames_on_one_connection_takes_little_memory(start_collector: Make, flood: str) -> None:
+    collector = start_collector()
+    before = memory_kb(collector.process.pid)
+    with socket.create_connection(("127.0.0.1", collector.grpc_port), timeout=10) as line:
+        drain = threading.Thread(target=discard, args=(line,), daemon=True)
+        drain.start()
+        try:
+            line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(4, 1, 0))
+            for first in range(0, 60_000, 500):
+                line.sendall(b"".join(FLOODS[flood](number) for number in range(first, first + 500)))
+        except OSError:
+            pass  # it ended the connection
+        assert memory_kb(collector.process.pid) - before < 60_000
+    with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        TraceServiceStub(channel).Export(span_request({"name": "a"}), timeout=SECONDS)
+
+
+def discard(line: socket.socket) -> None:
+    with suppress(OSError):
+        while line.recv(65536):
+            pass
 
 
 def test_all_three_signals_are_taken(start_collector: Make, batch_of: Make, request_record: Make) -> None:
