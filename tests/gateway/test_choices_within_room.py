@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings
+from tests.gateway.batches.batch_kit import chat_line, create, ended, results
 from tests.gateway.conftest import Running
 from tests.gateway.model_server import Upstream
 from tests.patient_loop import PatientUvloop
@@ -111,6 +112,37 @@ async def test_each_choice_is_told_its_share_of_the_room(start, upstream, rule, 
         assert not record.overdraft_pico_usd
 
 
+@pytest.mark.parametrize("rule", RULES)
+async def test_a_line_of_a_batch_with_too_many_choices_fails_at_once_and_the_others_pay_from_the_room(
+    start, upstream, rule
+):
+    gateway = await start(**RULES[rule])
+    client = gateway.sdk()
+    many = chat_line("many", model="mock", n=128, max_tokens=1)
+    few = chat_line("few", model="mock", n=20, max_tokens=1)
+    done = await ended(client, await create(client, [many, few]))
+    assert (done.request_counts.completed, done.request_counts.failed) == (1, 1)
+    error = (await results(client, done.error_file_id))["many"]["response"]
+    assert error["status_code"] == 429 and "the least for 128 choices" in error["body"]["error"]["message"]
+    assert [request.json["n"] for request in upstream.requests] == [20]
+
+
+async def test_a_fallback_and_a_retry_are_told_their_share_of_what_their_own_reservation_has(
+    start_gateway, kit, upstream, new_upstream
+):
+    first = await new_upstream()
+    first.always(first.whole({"error": {"message": "down"}}, 500))
+    upstream.answering(lambda request: honest(upstream, request))
+    targets = [kit.http_target(first.url, "u1"), kit.http_target(upstream.url, "u2")]
+    gateway = await start_gateway(kit.configuration(("mock", targets), prices=[PRICE], **RULES["budget"]))
+    for choices, each in ((10, 5), (10, None)):
+        answer = await ask(gateway, "/v1/chat/completions", {"messages": MESSAGES, "n": choices, "max_tokens": 100})
+        assert answer.status == (429 if each is None else 200), answer.body
+    assert {request.json["max_tokens"] for request in [*first.requests, *upstream.requests]} == {5}
+    assert len(upstream.requests) == 1
+    assert sum(record.charged_pico_usd or 0 for record in gateway.requests()) == 50 * 10**9
+
+
 ROOMS = (1, 2, 7, 15, 16, 17, 40, 50, 129, 300)
 REQUESTS = st.fixed_dictionaries(
     {
@@ -161,7 +193,11 @@ def test_nothing_is_delivered_or_charged_beyond_the_room_whatever_is_asked(tmp_p
         gateway = Gateway(
             GatewaySettings(data=tmp_path / "data", gateway_config=path, gateway_port=0, drain_seconds=0.2)
         )
-        runner.run(gateway.start())
+        try:
+            runner.run(gateway.start())
+        except BaseException:
+            runner.run(upstream.stop())
+            raise
         running = Running(gateway)
 
         async def check(kind, room, asked):
