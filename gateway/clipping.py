@@ -8,7 +8,7 @@ from contracts.errors import LimitExceeded
 from gateway.grant import Grant
 from gateway.life import Life
 from gateway.limits.base import Counter
-from gateway.limits.demand import OUTPUT, TOKENS, Rates
+from gateway.limits.demand import GPU, Rates
 
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
@@ -74,14 +74,23 @@ def clip(grant: Grant, life: Life, now_ns: int) -> None:
         counter, place = line
         rule = counter.rule
         if is_seen and rule.is_windowed:
-            if place not in (OUTPUT, TOKENS):
+            within = _whole_amount(counter, place, grant)
+            if within is None:
                 continue
-            allowed = rule.amount - (grant.input_tokens if place == TOKENS else 0)
+            allowed = within
         else:
             allowed = grant.output_tokens + _left_for_output(counter, place, grant.rates, now_ns, most)
         if allowed < most:
-            most = max(allowed, choices)
+            # What is reserved has a token for each choice, and each rule allows what is reserved: never 0 here.
+            most = allowed
             grant.max_output, grant.clipped_by = most // choices, rule.id
+
+
+def _whole_amount(counter: Counter, place: int, grant: Grant) -> int | None:
+    """Return the output tokens that a window's whole amount pays for; `None` for GPU time, which is only estimated."""
+    if place == GPU:
+        return None
+    return grant.rates.output_within(place, counter.rule.amount - grant.rates.at_start(grant.input_tokens, 0)[place])
 
 
 def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:

@@ -8,6 +8,7 @@ extended while the answer runs (`gateway/allowance.py`), what proves too much go
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -116,7 +117,7 @@ class Limiter:
             more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
         if not lines.allow(wanted):
-            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out)
+            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out, _least_output(life, tokens_out))
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, wanted, now_ns, claimant, more)
@@ -315,8 +316,7 @@ class Limiter:
         """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
         claimant = "" if retries == 0 else life.who.key_id
-        choices = life.request.choice_count if life.request is not None else 1
-        least = min(tokens_out, max(_LEAST_OUTPUT, choices))
+        least = _least_output(life, tokens_out)
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.steady_ns()
@@ -331,11 +331,13 @@ class Limiter:
             if shortage is not None:
                 smaller = _what_is_left(shortage, rates, amounts)
                 if smaller is None or not least <= smaller < tokens_out:
+                    if smaller is not None and smaller < least:
+                        shortage = _least_asked(shortage, life, rates.at_start(tokens_in, least))
                     break
                 tokens_out = smaller
             now_ns = self._clock.steady_ns()
             if shortage is None and claimant:
-                tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant)
+                tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant, least)
             portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
             if portion is not None:
                 return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
@@ -435,10 +437,23 @@ def possible(lines: Lines, estimate: int) -> int:
     return estimate if estimate < lines.most_input else lines.most_input
 
 
-def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -> int:
-    """Cut an estimate of the output to what the rules can ever allow beside the prompt, where that is an answer."""
+def _least_output(life: Life, tokens_out: int) -> int:
+    """Return the output without which a request does not begin: a short answer, and a token for each choice."""
+    choices = life.request.choice_count if life.request is not None else 1
+    return min(tokens_out, max(_LEAST_OUTPUT, choices))
+
+
+def _least_asked(shortage: Shortage, life: Life, amounts: Amounts) -> Shortage:
+    """Return the shortage of several choices with what they need at least, which is what there is no room for."""
+    choices = life.request.choice_count if life.request is not None else 1
+    if choices == 1:
+        return shortage
+    return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)
+
+
+def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
+    """Cut an estimate of the output to what the rules can ever allow beside the prompt, if that is `least` or more."""
     fixed = rates.at_start(tokens_in, 0)
-    least = min(tokens_out, _LEAST_OUTPUT)
     for counter, place in lines.capping:
         within = rates.output_within(place, counter.rule.amount - fixed[place])
         if within is not None and least <= within < tokens_out:
@@ -446,13 +461,14 @@ def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int) -
     return tokens_out
 
 
-def _fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str) -> int:
+def _fitting(
+    lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int
+) -> int:
     """Give the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
 
     An estimate may have grown since the place was held: the answer begins with what it was promised.
     """
     fixed = rates.at_start(tokens_in, 0)
-    least = min(tokens_out, _LEAST_OUTPUT)
     for counter, place in lines.capping:
         within = rates.output_within(place, counter.room(now_ns, claimant) - fixed[place])
         if within is not None and least <= within < tokens_out:

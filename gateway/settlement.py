@@ -8,10 +8,13 @@ from typing import Final
 
 from msgspec import structs
 
+from contracts.completion import CompletionRequest
 from contracts.configuration import Snapshot, TargetSpec
+from contracts.embedding import EmbeddingRequest
 from contracts.errors import InvalidUsage
 from contracts.prices import FREE_OF_CHARGE, INPUT_ONLY_OPERATIONS, UNKNOWN_COST, AnyCard, Cost, bill, is_billable
 from contracts.records import CountMethod
+from contracts.requests import AnyRequest
 from contracts.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from gateway.counting import TokenEstimator, prompt_bytes
 from gateway.failed_attempts import is_free
@@ -102,6 +105,28 @@ class Settlement:
         return bill(usage, operation, card)
 
     def _usage_of(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
+        usage, method = self._stated_usage(attempt, model, life)
+        return self._believable(usage, method, attempt, model, life)
+
+    def _believable(
+        self, usage: Usage, method: CountMethod, attempt: Attempt, model: str, life: Life
+    ) -> tuple[Usage, CountMethod]:
+        """Replace a reported count of zero by an estimate if there was a prompt, or if the answer says something."""
+        if method not in ("reported", "estimate") or attempt.is_free:
+            return usage, method
+        size, made = attempt.result.answer_bytes, UNKNOWN_USAGE
+        if usage.output_tokens == 0:
+            made = _made_so_far(attempt.progress) if attempt.progress.tokens else made
+            made = self._said(size, model, life) if size is not None else made
+        if made.is_known:
+            usage, method = structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(made), "estimate"
+        if usage.input_tokens == 0 and _has_prompt(life.request):
+            tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
+            usage, method = usage.plus(Usage(input_text=tokens_in)), "estimate"
+        return usage, method
+
+    def _stated_usage(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
+        """Return what the target reports, else what has passed, else an estimate."""
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             tokens_in = result.usage.input_tokens
@@ -146,6 +171,17 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
 def _made_so_far(progress: Progress) -> Usage:
     thought = progress.reasoning_tokens
     return Usage(output_text=progress.tokens - thought, output_reasoning=thought or None)
+
+
+def _has_prompt(request: AnyRequest | None) -> bool:
+    """Say whether a request brings anything to read. A chat does always: it has a message at least."""
+    if isinstance(request, CompletionRequest):
+        given = request.prompt
+    elif isinstance(request, EmbeddingRequest):
+        given = request.input
+    else:
+        return True
+    return given != "" if isinstance(given, str) else any(entry not in ("", []) for entry in given)
 
 
 def _model_of(attempt: Attempt, life: Life) -> str:

@@ -168,7 +168,7 @@ class AnswerReader:
             self._take_tier(tier, None)
         if usage is not None:
             self.take_usage(usage)
-        if self.count_method == "none":
+        if self.count_method == "none" or not self.usage.output_tokens:  # "no output" beside a text is an estimate
             self._answer_bytes = answer_bytes(body)
         self._name(model, version)
         for one in choices:

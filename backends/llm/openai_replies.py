@@ -40,7 +40,9 @@ _FORMS: Final[Mapping[type, ReplyForm]] = {
 class _Message(msgspec.Struct, frozen=True):
     content: msgspec.Raw = msgspec.Raw()
     reasoning_content: msgspec.Raw = msgspec.Raw()
+    reasoning: msgspec.Raw = msgspec.Raw()  # as OpenRouter and newer vLLM name it
     tool_calls: msgspec.Raw = msgspec.Raw()
+    refusal: msgspec.Raw = msgspec.Raw()
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -62,9 +64,16 @@ def answer_bytes(body: bytes) -> int | None:
         choices = _answers.decode(body).choices
     except (msgspec.MsgspecError, RecursionError):
         return None
-    said = [(one.text, one.message.content, one.message.reasoning_content, one.message.tool_calls) for one in choices]
-    sizes = [len(part) for parts in said for part in map(bytes, parts) if part not in _NOTHING]
+    sizes = [len(part) for one in choices for part in _parts(one) if part not in _NOTHING]
     return sum(sizes) or None
+
+
+def _parts(choice: _Choice) -> list[bytes]:
+    said = choice.message
+    thought = bytes(said.reasoning_content)
+    if thought in _NOTHING:  # a server that states both says the same in both
+        thought = bytes(said.reasoning)
+    return [bytes(choice.text), bytes(said.content), thought, bytes(said.tool_calls), bytes(said.refusal)]
 
 
 def form_for(request: AnyRequest) -> ReplyForm:

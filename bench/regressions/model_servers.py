@@ -99,14 +99,20 @@ def target(name: str, url: str, **more: Any) -> Json:
 
 
 @asynccontextmanager
-async def gateway(pools: list[Json], routes: list[Json] | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """Run a gateway with a model for each pool, of the same name; yield a client with a key."""
+async def gateway(
+    pools: list[Json], routes: list[Json] | None = None, rules: Json | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Run a gateway with a model for each pool, of the same name; yield a client with a key.
+
+    `rules` are the file's limits, budgets and prices.
+    """
     with tempfile.TemporaryDirectory(prefix="tollkeeper-regression-") as folder:
         home = Path(folder)
         file = home / "gateway.yaml"
         models = [{"name": pool["name"], "pool": pool["name"]} for pool in pools]
         keys = [{"key": KEY, "tenant": "acme"}]
-        file.write_text(yaml.safe_dump({"keys": keys, "pools": pools, "models": models, "routes": routes or []}))
+        config = {"keys": keys, "pools": pools, "models": models, "routes": routes or [], **(rules or {})}
+        file.write_text(yaml.safe_dump(config))
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
         environment: Mapping[str, str] = {

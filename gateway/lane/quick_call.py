@@ -118,7 +118,7 @@ class QuickCall(LaneRequest):
         is_within = let_in.output_limit is None or (tokens_out or 0) <= let_in.output_limit * let_in.choices
         is_within = is_within and not let_in.exceeds_money(cost)
         is_within = is_within and sent.count_method == "reported" and not sent.service_tier
-        if not tokens_in or tokens_out is None or not is_priced or not is_within:
+        if not tokens_in or not tokens_out or not is_priced or not is_within:
             self.go_on(sent.account())
             return
         self._duration_ns = duration_ns = self.lane.monotonic_ns() - self.began_ns

@@ -104,7 +104,8 @@ class Shortage:
 
     `wait_seconds` is `None` where waiting does not help by itself: the amount is above the limit, or a budget without
     a next period. `is_held` says that the place is kept: who comes back after that time is admitted. `share` is set
-    where this gateway may use only that much of the amount, since it cannot ask what the others use.
+    where this gateway may use only that much of the amount, since it cannot ask what the others use. `choices` is set
+    if `asked` is the least that this many choices need.
     """
 
     counter: Counter
@@ -114,6 +115,7 @@ class Shortage:
     is_held: bool = False
     reason: str = ""  # in words, where something other than the count refuses: "the shared counters are away"
     share: int | None = None
+    choices: int = 0
 
 
 class CounterStore(Protocol):

@@ -49,14 +49,20 @@ def _why(shortage: Shortage) -> str:
     state, rule = shortage.state, shortage.counter.rule
     amount, asked = exact_text(rule.metric, state.amount), exact_text(rule.metric, shortage.asked)
     unit, per = _UNITS[rule.metric], _per(rule)
+    least = f", the least for {shortage.choices} choices" if shortage.choices else ""
+    remedy = _remedy(shortage)
     is_too_much = shortage.wait_seconds is None and shortage.asked > state.amount
     if is_too_much and (rule.is_windowed or not state.used):
         return (
-            f"allows {amount} {unit}{per}, and this request asks for {asked}, more than it ever allows; "
-            "ask for less, or have it raised"
+            f"allows {amount} {unit}{per}, and this request asks for {asked}{least}, more than it ever "
+            f"allows; {remedy}, or have it raised"
         )
     used = f"{exact_text(rule.metric, state.used)} of {amount} {unit} used{per}"
-    return f"is reached: {used}, {asked} more asked for{_withheld(shortage)}; {_when(shortage)}"
+    return f"is reached: {used}, {asked} more asked for{least}{_withheld(shortage)}; {_when(shortage)}"
+
+
+def _remedy(shortage: Shortage) -> str:
+    return "ask for fewer choices" if shortage.choices else "ask for less"
 
 
 def _per(rule: Rule) -> str:
@@ -82,6 +88,6 @@ def _when(shortage: Shortage) -> str:
     if wait is None:
         rule = shortage.counter.rule
         if shortage.asked > shortage.state.amount:
-            return "this is more than it ever allows; ask for less, or have it raised"
+            return f"this is more than it ever allows; {_remedy(shortage)}, or have it raised"
         return "it does not reset; have it raised" if isinstance(rule, BudgetSpec) else "begin a new one"
     return f"try again in {duration(wait).decode()}" + (", when a place is kept for you" if shortage.is_held else "")

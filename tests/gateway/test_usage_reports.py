@@ -187,6 +187,71 @@ async def test_an_output_of_none_is_not_believed_where_tokens_have_passed(mock, 
     assert charge == 12
 
 
+BUDGET = {"id": "bud", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": "1"}
+ZEROS = {"all": report(0, 0), "output": report(10, 0), "input": report(0, 2)}
+
+
+@pytest.mark.parametrize("rules", [{}, {"limits": [LIMIT]}, {"budgets": [BUDGET]}], ids=["free", "limit", "budget"])
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("zero", ZEROS)
+async def test_counts_of_zero_beside_a_prompt_and_a_text_are_replaced_by_marked_estimates(
+    start_gateway, kit, upstream, zero, is_streamed, rules
+):
+    gateway = await start_gateway(kit.configuration(("mock", [kit.http_target(upstream.url)]), **rules))
+    usage = ZEROS[zero]
+    events = [*TEXT, usage_chunk(usage), DONE]
+    upstream.always(up.streamed(*events) if is_streamed else up.whole(up.completion("Hi there", usage=usage)))
+    for _ in range(14):
+        await ask(gateway, is_streamed=is_streamed)
+    records = gateway.requests()
+    assert len(records) == 14
+    for record in records:
+        tokens_in = 10 if zero == "output" else pytest.approx(record.request_bytes / 4, abs=8)
+        assert (record.outcome, record.count_method) == ("ok", "estimate")
+        assert (record.usage.input_tokens, record.usage.output_tokens) == (tokens_in, pytest.approx(2, abs=1))
+        assert record.usage.output_tokens
+        cost = record.usage.input_tokens * 1_000_000 + record.usage.output_tokens * 2_000_000
+        assert record.cost_pico_usd == record.charged_pico_usd == cost
+
+
+@pytest.mark.parametrize("said", ["reasoning_content", "reasoning", "refusal", "tool_calls"])
+async def test_an_output_of_zero_is_not_believed_whatever_a_whole_answer_says(mock, upstream, said):
+    value = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    message = {"role": "assistant", "content": None, said: value if said == "tool_calls" else "some thought of it"}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    upstream.always(up.whole(up.completion(usage=report(10, 0), choices=[choice])))
+    _, record, _ = await ask(mock, is_streamed=False)
+    assert record.count_method == "estimate" and record.usage.output_tokens > 1 and record.usage.input_tokens == 10
+
+
+async def test_an_input_of_zero_is_not_believed_of_embeddings(mock, upstream):
+    body = {"object": "list", "model": "m", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}]}
+    upstream.always(up.whole(body | {"usage": {"prompt_tokens": 0, "total_tokens": 0}}))
+    answer = await mock.ask(mock.request({"model": "mock", "input": "some words"}, path="/v1/embeddings"))
+    [record] = mock.requests()
+    assert answer.status == 200 and record.count_method == "estimate"
+    assert record.usage.input_tokens == pytest.approx(record.request_bytes / 4, abs=8)
+    assert record.cost_pico_usd == record.usage.input_tokens * 1_000_000
+
+
+@pytest.mark.parametrize("prompt", ["", [""]])
+async def test_an_input_of_zero_is_believed_of_a_prompt_of_nothing(mock, upstream, prompt):
+    body = {"id": "x", "object": "text_completion", "model": "m", "usage": report(0, 1)}
+    upstream.always(up.whole(body | {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]}))
+    answer = await mock.ask(mock.request({"model": "mock", "prompt": prompt}, path="/v1/completions"))
+    [record] = mock.requests()
+    assert answer.status == 200 and (leaves(record), record.count_method) == (
+        {"input_text": 0, "output_text": 1},
+        "reported",
+    )
+
+
+async def test_a_whole_answer_of_nothing_that_reports_nothing_is_believed(mock, upstream):
+    upstream.always(up.whole(up.completion("", usage=report(10, 0))))
+    _, record, charge = await ask(mock, is_streamed=False)
+    assert (leaves(record), record.count_method, charge) == ({"input_text": 10, "output_text": 0}, "reported", 10)
+
+
 async def test_an_answer_of_nothing_that_reports_nothing_is_believed(mock, upstream):
     upstream.always(up.streamed(up.chunk(finish="stop"), usage_chunk(report(10, 0)), DONE))
     _, record, charge = await ask(mock)
@@ -199,6 +264,7 @@ CUTS: dict[str, tuple[list[bytes], str, int | None, int]] = {
     "after a report of one of two tokens": (
         [up.chunk("Hel", usage=report(10, 1)), up.chunk("lo", usage=report(10, 2))], "reported", 10, 2
     ),
+    "after a report of none": ([up.chunk("Hel", usage=report(10, 0)), up.chunk("lo")], "estimate", 10, 2),
     "after all but [DONE]'s end": ([*TEXT[:2], usage_chunk(report())], "reported", 10, 2),
 }  # fmt: skip
 
