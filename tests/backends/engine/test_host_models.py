@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from backends.engine import calls
-from backends.engine.app import watch
+from backends.engine.app import revive, watch
 from backends.engine.base import ModelOrder
+from backends.engine.revival import Revival
 from bench.scripted_engine import Script, ScriptedEngine
 from contracts.errors import Unavailable
 from contracts.wire import Hello
@@ -238,6 +239,36 @@ async def test_an_engine_that_breaks_answers_its_requests_and_can_be_loaded_agai
     broken.clear()
     assert (await client.call("load", "scripted", "scripted")).ok
     assert (await client.run(make_submit(2, [1], model="scripted"))).finish_reason == "length"
+
+
+async def test_a_model_whose_engine_broke_is_loaded_again_and_says_how_it_is_meanwhile(start_host: StartHost) -> None:
+    broken = threading.Event()
+    running = await start_host("scripted", script=Script(step_seconds=0.005, break_step=broken))
+    reviving = asyncio.create_task(revive(Revival(running.host.models, running.host.load_again)))
+    client = await (await running.client()).ready("scripted")
+    await asyncio.sleep(0.3)  # it has been seen to serve
+    broken.set()
+    assert (await client.run(make_submit(1, [1], model="scripted"))).error_code == "engine_failure"
+    await client.until(lambda: client.states("scripted")[-1] == "failed")
+    refused = await client.run(make_submit(2, [1], model="scripted"))
+    assert refused.error_code == "unavailable" and "failed" in refused.error_message
+    broken.clear()
+    await client.until(lambda: client.states("scripted")[-1] == "ready")
+    states = client.states("scripted")
+    assert states[states.index("failed") :][:2] == ["failed", "loading"]
+    assert (await client.run(make_submit(3, [1], model="scripted"))).finish_reason == "length"
+    reviving.cancel()
+
+
+async def test_no_sampling_value_ends_the_model(start_host: StartHost) -> None:
+    running = await start_host("tiny")
+    client = await (await running.client()).ready()
+    for number, penalty in enumerate((1e-300, 1e-37, 1e300, float("nan")), 1):
+        end = await client.run(make_submit(number, TOKENS, repetition_penalty=penalty, temperature=0.01))
+        assert end.error_code == "invalid_request"
+        assert f"repetition_penalty is {penalty}; it must be within 0.01 to 100" in end.error_message
+    assert (await client.run(make_submit(9, TOKENS))).finish_reason == "length"
+    assert client.states("tiny")[-1] == "ready"
 
 
 async def test_an_error_in_loading_that_nobody_foresaw_fails_that_model_only(start_host: StartHost) -> None:
