@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from backends.engine import calls
 from backends.engine.app import revive, watch
 from backends.engine.base import ModelOrder
 from backends.engine.revival import Revival
+from backends.engine.torch_engine.constraint import Constraint, GrammarCompiler
 from bench.scripted_engine import Script, ScriptedEngine
 from contracts.errors import Unavailable
-from contracts.wire import Hello
+from contracts.wire import Grammar, Hello
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 from tests.backends.engine.sleepy_engine import SleepyEngine, SleepyModels
 
@@ -340,3 +342,29 @@ async def test_unloading_while_loading_waits_for_the_end_of_it(start_host: Start
     gate.set()
     assert (await unloading).ok
     assert client.of(Hello)[-1].models == []
+
+
+async def test_a_grammar_that_compiles_for_long_holds_up_its_tenant_alone(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    compile_now = GrammarCompiler.compile
+
+    def compile_slowly(compiler: GrammarCompiler, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
+        if grammar.text == "[a-z]{3}":
+            release.wait()
+        return compile_now(compiler, grammar, given)
+
+    monkeypatch.setattr(GrammarCompiler, "compile", compile_slowly)
+    running = await start_host("tiny")
+    client = await (await running.client()).ready()
+    slow, fast = Grammar("regex", "[a-z]{3}"), Grammar("regex", "[a-z]{2}")
+    options = {"max_tokens": 8, "ignore_eos": False}
+    for number in range(1, 9):
+        client.send(make_submit(number, TOKENS, grammar=slow, tenant="large", **options))
+    client.send(make_submit(20, TOKENS, grammar=fast, tenant="large", **options))
+    end = await client.run(make_submit(21, TOKENS, grammar=fast, tenant="other", **options))
+    assert end.finish_reason == "stop"
+    assert not client.ends((20).to_bytes(16, "big"))
+    release.set()
+    assert (await client.end((20).to_bytes(16, "big"))).finish_reason == "stop"

@@ -120,7 +120,9 @@ def test_a_row_of_any_logits_gets_a_token_or_none_and_changes_no_other_row(
     chosen = choose(logits, [state(**options), state(**neighbour)], [None, None])
     assert chosen.token_ids[1:] == alone
     assert chosen.token_ids[0] == NO_TOKEN or 0 <= chosen.token_ids[0] < 8
-    if any(math.isnan(one) or one == math.inf for one in row[1:]):  # row[0] may be masked
+    if "repetition_penalty" not in options and any(
+        math.isnan(one) or one == math.inf for one in row[1:]
+    ):  # row[0] may be masked
         assert chosen.token_ids[0] == NO_TOKEN
 
 
@@ -192,8 +194,8 @@ def test_an_engine_whose_every_step_fails_ends_after_eight(llama: TinyModel, mon
 
 
 def test_choices_that_leave_their_grammar_in_the_same_step_end_their_request_once(shared: TorchEngine) -> None:
-    fields = ",".join(f'{{"type":"object","properties":{{"p{n}":{{}}}},"required":["p{n}"]}}' for n in range(5000))
-    grammar = Grammar("json_schema", f'{{"anyOf":[{fields}]}}')
+    fields = ",".join(f'"p{number}":{{}}' for number in range(1000))
+    grammar = Grammar("json_schema", f'{{"type":"object","properties":{{{fields}}}}}')
     answers = run(shared, [request(1, [5, 6], grammar=grammar, n=3, ignore_eos=False, temperature=1.0)])
     assert answers[KEY].account.error_code == "invalid_grammar"
     assert run(shared, [request(1, [5, 6, 7], max_tokens=2)])[KEY].account.finish_reason == "length"
