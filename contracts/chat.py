@@ -24,7 +24,7 @@ ChoiceCount = Annotated[int, Meta(ge=1, le=128)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # Extensions of vLLM's server, which its users' code sends as further fields of the body (its documentation, 0.25).
 NotNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-RepetitionPenalty = Annotated[float, Meta(gt=0, le=100)]
+RepetitionPenalty = Annotated[float, Meta(ge=0.01, le=100)]  # smaller ones overflow a logit in float32
 
 
 class ContentPart(msgspec.Struct, frozen=True, gc=False):

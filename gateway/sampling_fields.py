@@ -22,7 +22,7 @@ class SamplingFields(BaseModel):
     min_p: Share | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
+    repetition_penalty: float | None = Field(default=None, ge=0.01, le=100, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     stop: Stop | Annotated[list[Stop], Field(min_length=1, max_length=16)] | None = None
     max_tokens: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Of one answer; any name for it")

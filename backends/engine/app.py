@@ -96,8 +96,7 @@ async def serve(
         if settings.has_embedder:
             host.models.load(embedder_order())
         watching = [asyncio.create_task(watch(host), name="watch"), asyncio.create_task(host.lifecycle.run())]
-        if kind == "vllm":  # its engine is a process, which may die where a thread would end the host
-            watching.append(asyncio.create_task(revive(Revival(host.models, host.models.load)), name="revive"))
+        watching.append(asyncio.create_task(revive(Revival(host.models, host.load_again)), name="revive"))
         await stop.wait()
         await _end(host, hurry)
         for task in watching:
@@ -138,10 +137,13 @@ async def watch(host: EngineHost) -> None:
 
 
 async def revive(revival: Revival) -> None:
-    """Load again whoever has died."""
+    """Load models again whose engine has failed."""
     while True:
         await asyncio.sleep(_WATCH_SECONDS)
-        revival.look()
+        try:
+            revival.look()
+        except Exception:  # the task's edge: without it no model would be loaded again
+            _log.exception("model not loaded again")
 
 
 async def _end(host: EngineHost, hurry: asyncio.Event) -> None:

@@ -17,7 +17,7 @@ from backends.engine.embed_meter import METHOD, EmbedMeter, EmbedRow
 from backends.engine.refusal import embed_refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
-from contracts.errors import ClientGone, TollkeeperError
+from contracts.errors import ClientGone, TollkeeperError, Unavailable
 from contracts.records import GpuShare, StepRecord
 from contracts.wire import Embed, Embedded, ModelHello, ModelState
 
@@ -213,7 +213,7 @@ class EmbedThread:
         else:
             inputs = self._choose()
             for batch in plan_batches([len(one.ids) for one in inputs], _BATCH_TOKENS * self._threads):
-                self._compute(embedder, [inputs[place] for place in batch])
+                answers += self._try(embedder, [inputs[place] for place in batch])
             finished = [job for job in self._jobs.values() if job.done == len(job.embed.inputs)]
             for job in finished:
                 del self._jobs[job.embed.request_id]
@@ -258,6 +258,24 @@ class EmbedThread:
             if room <= 0:
                 break
         return chosen
+
+    def _try(self, embedder: "Embedder", batch: list[_Input]) -> list[Embedded]:
+        """Compute a batch. An error ends the requests of the batch and not the embedder; return their ends."""
+        batch = [one for one in batch if one.job.embed.request_id in self._jobs]
+        try:
+            if batch:
+                self._compute(embedder, batch)
+            return []
+        except Exception as error:
+            cause = str(error).partition("\n")[0][:200]  # torch speaks of shapes and bytes there, never of content
+            _log.error("batch failed model=%s error=%s cause=%s", self.order.name, type(error).__name__, cause)
+        self._began_ns = 0
+        reason = Unavailable("the embedder could not compute this request", code="engine_failure")
+        ends = []
+        for job in dict.fromkeys(one.job for one in batch):
+            del self._jobs[job.embed.request_id]
+            ends.append(embed_refusal(job.embed.request_id, reason, input_tokens=job.computed_tokens, gpu=_share(job)))
+        return ends
 
     def _compute(self, embedder: "Embedder", batch: list[_Input]) -> None:
         self._began_ns = began = time.monotonic_ns()

@@ -7,8 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ import msgspec
 
 from backends.engine.base import EmbeddingEngine, Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
 from backends.engine.cold_requests import ColdRequests
+from backends.engine.intake_pool import IntakePool
 from backends.engine.refusal import refusal
 from backends.engine.served import Served
 from backends.engine.sleeper import Sleeper, sleeper
@@ -81,9 +83,9 @@ class EngineThread:
         self._cold_starts = ColdRequests()
         self._tasks: deque[tuple[Task, Future[object]]] = deque()
         self._is_closing = False
-        self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"intake-{order.name}")
+        self._intake = IntakePool(order.name)
         self._lock = threading.Lock()
-        self._being_taken: dict[bytes, bool] = {}  # in the intake thread; true: aborted meanwhile
+        self._being_taken: dict[bytes, bool] = {}  # in the intake's threads; true: aborted meanwhile
         self._thread = threading.Thread(target=self._run, name=f"engine-{order.name}", daemon=True)
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -164,7 +166,7 @@ class EngineThread:
             self._cold_starts.wait(submit.request_id)
         with self._lock:
             self._being_taken[submit.request_id] = False
-        self._intake.submit(self._take, submit)
+        self._intake.submit(submit.tenant, partial(self._take, submit))
 
     def embed(self, embed: Embed) -> None:
         """Pass inputs on to a model that embeds. Raises InvalidRequest, with the limit they break."""
@@ -209,7 +211,7 @@ class EngineThread:
         self._wake.set()
         if not self.is_started:
             self._awake.set()
-            self._intake.shutdown(wait=False, cancel_futures=True)
+            self._intake.shutdown(wait=False)
             self._close_future()
 
     def stalled_ns(self) -> int:
@@ -248,7 +250,7 @@ class EngineThread:
             engine.submit(submit)
         except TollkeeperError as error:
             self._post(Output([refusal(submit.request_id, error)]))
-        except Exception as error:  # one request must not end the intake, and its asker must hear
+        except Exception as error:  # one request must not end its tenant's intake, and its asker must hear
             _log.exception("request not taken model=%s", self.order.name)
             self._post(Output([refusal(submit.request_id, error)]))
         with self._lock:
@@ -327,7 +329,7 @@ class EngineThread:
         """Give the engine's memory back: nobody else holds it."""
         engine, self._engine = self._engine, None
         self._awake.set()  # whoever waits is refused
-        self._intake.shutdown(wait=True, cancel_futures=True)
+        self._intake.shutdown(wait=True)
         while self._tasks:
             _, future = self._tasks.popleft()
             if future.set_running_or_notify_cancel():

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from backends.engine.base import EngineBuilder, EngineEvent
+from backends.engine.base import EngineBuilder, EngineEvent, ModelOrder
 from backends.engine.calls import Calls
 from backends.engine.connection import Connection
 from backends.engine.device_book import DeviceBook
@@ -139,6 +139,11 @@ class EngineHost:
                 model.abort(ticket.request_id)
                 ticket.connection.send(_failed(ticket, error))
                 ticket.connection.flush()
+
+    def load_again(self, order: ModelOrder) -> None:
+        """Load a model whose engine has failed, and tell the gateways that it is loading."""
+        self.models.load(order)
+        self.say_hello()
 
     def say_hello(self) -> None:
         """Tell every gateway what is served now; one that does not read is told when it does."""

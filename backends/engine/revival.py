@@ -1,4 +1,4 @@
-"""Loads a model again whose engine died while it served, for engines that die without their host."""
+"""Loads a model again whose engine failed after it had served: its process died, or a step raised an error."""
 
 import logging
 import time

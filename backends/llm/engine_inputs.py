@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
 LONG_CHARACTERS: Final = 4096
 
+# A text of more cannot be meant: WordPiece makes one token of a word of any length, after reading all of it.
+MAX_TOKEN_CHARACTERS: Final = 256
+
 _HONOURED: Final = IDLE.union(EmbeddingRequest.__struct_fields__)
 
 
@@ -53,9 +56,22 @@ async def encode_entries(
 def refuse_too_long(
     entries: Iterable[tuple[str, str | list[int]]], model: ModelHello, name: str, form: "PromptFormat"
 ) -> None:
-    """Refuse a text that is certain not to fit into the model's context. Raises InvalidRequest, naming its place."""
+    """Refuse a text that is certain not to fit into the model's context, or far longer than what fits.
+
+    Raises InvalidRequest, naming its place.
+    """
     for where, text in entries:
-        if isinstance(text, str) and model.context_tokens and form.is_too_long(text, model.context_tokens):
+        if not isinstance(text, str) or not model.context_tokens:
+            continue
+        most = model.context_tokens * MAX_TOKEN_CHARACTERS
+        if len(text) > most:
+            raise InvalidRequest(
+                f"{where} has {len(text)} characters; {name!r} takes at most {most}, {MAX_TOKEN_CHARACTERS} for each "
+                f"of its {model.context_tokens} tokens",
+                param=where.partition("[")[0],
+                code="context_length_exceeded",
+            )
+        if form.is_too_long(text, model.context_tokens):
             raise InvalidRequest(
                 f"{where} has more than {model.context_tokens} tokens; {name!r} takes at most {model.context_tokens}",
                 param=where.partition("[")[0],

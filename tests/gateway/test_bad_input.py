@@ -69,6 +69,7 @@ FIELDS = {
     "temperature-above": ("temperature", 2.1, ["temperature is 2.1", "<= 2"]),
     "temperature-below": ("temperature", -0.1, ["temperature is -0.1", ">= 0"]),
     "top_p": ("top_p", 1.01, ["top_p is 1.01", "<= 1"]),
+    "repetition_penalty": ("repetition_penalty", 1e-300, ["repetition_penalty is 1e-300", ">= 0.01"]),
     "presence_penalty": ("presence_penalty", -2.5, ["presence_penalty is -2.5", ">= -2"]),
     "stream": ("stream", "yes", ["a string of 3 characters", "bool"]),
     "stop": ("stop", 5, ["stop is 5", "array"]),

@@ -213,6 +213,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "response_format",
     ),
     "too large a grammar": ({"guided_json": {"enum": ["a" * (1 << 20)]}}, "guided_json"),
+    "a grammar of too many alternatives": (
+        {"structured_outputs": {"grammar": "start: " + "|".join(f'"w{number}"' for number in range(6000))}},
+        "response_format",
+    ),
     "a regex left open": ({"guided_regex": "(a"}, "response_format"),
     "a template's own variable": ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs"),
 }
@@ -349,6 +353,7 @@ async def test_token_ids_are_embedded_as_their_text_is(engine):
         ({"input": [[]]}, "input"),
         ({"input": ["ok", "word " * 3000]}, "input"),
         ({"input": ["a"] * 2049}, "input"),
+        ({"input": "a" * 100_000}, "input"),  # one word, which is one token
         ({"input": "a", "dimensions": 385}, "dimensions"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
     ],

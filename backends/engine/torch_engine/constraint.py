@@ -4,17 +4,19 @@ The work is llguidance's; here its errors become ours and its matcher is driven 
 """
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from backends.engine.grammar_size import check_size
 from contracts.errors import InvalidRequest
 from contracts.wire import Grammar
 
-_MAX_GRAMMAR_BYTES: Final = 1 << 20
+_MAX_STEP_ITEMS: Final = 20_000  # of the parser, for one mask: the step waits for it
 _MAX_QUOTED: Final = 200
 
 
@@ -55,21 +57,19 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._eos = list(eos_token_ids)
         self._tokenizer: LLTokenizer | None = None
+        self._preparing = threading.Lock()  # several threads compile
 
     def compile(self, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
         """Compile, and take what was generated already. Raises InvalidRequest, naming what is wrong."""
-        if len(grammar.text) > _MAX_GRAMMAR_BYTES:
-            raise InvalidRequest(
-                f"the {grammar.kind} has {len(grammar.text)} characters, more than {_MAX_GRAMMAR_BYTES}",
-                code="invalid_grammar",
-            )
+        check_size(grammar)
         if not self._eos:
             raise InvalidRequest("this model names no end token, so it cannot follow a grammar", code="invalid_grammar")
-        if self._tokenizer is None:
-            eos = self._eos if len(self._eos) > 1 else self._eos[0]
-            self._tokenizer = LLTokenizer(self._json, n_vocab=self._vocabulary, eos_token=eos)
+        with self._preparing:
+            if self._tokenizer is None:
+                eos = self._eos if len(self._eos) > 1 else self._eos[0]
+                self._tokenizer = LLTokenizer(self._json, n_vocab=self._vocabulary, eos_token=eos)
         source = _source(grammar)
-        matcher = LLMatcher(self._tokenizer, source, log_level=0)
+        matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=LLParserLimits(step_max_items=_MAX_STEP_ITEMS))
         if matcher.is_error():
             raise _invalid(grammar, matcher.get_error())
         if given and not matcher.consume_tokens(list(given)):

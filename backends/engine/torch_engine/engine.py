@@ -30,7 +30,7 @@ from backends.engine.torch_engine.model_runner import ModelRunner
 from backends.engine.torch_engine.output import OutputMaker, finished, refused
 from backends.engine.torch_engine.prefix_holds import PrefixHolds, keep_prefixes
 from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
-from backends.engine.torch_engine.sampler import choose
+from backends.engine.torch_engine.sampler import NO_TOKEN, ScoredToken, choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 Event = Delta | Finished
 _WARMUP_TOKENS = 8
+_MAX_FAILED_STEPS = 8  # in a row
 
 
 class TorchEngine:
@@ -95,6 +96,7 @@ class TorchEngine:
         self._has_deadlines = False
         self._accrued_ns = self._now_ns()
         self._steps = 0
+        self._failed_steps = 0  # since the last one that succeeded
         self._prefix_queries = self._prefix_hits = 0  # tokens of prompts, at each request's first admission
         for name, path in settings.adapters:
             self.load_adapter(name, path)
@@ -297,17 +299,31 @@ class TorchEngine:
                 [sequence.sampling for sequence, _ in sequences],
                 [sequence.constraint for sequence, _ in sequences],
             )
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:  # whatever it is, it ends the requests of this step and not the model
             return self._fail(plan.rows, error)
+        self._failed_steps = 0
         self._meter.end(plan.rows, self._facts())
         self._account(plan.rows)
         now = self._now_ns()
         events: list[Event] = []
         for (sequence, _), token_id, score in zip(sequences, chosen.token_ids, chosen.scores, strict=True):
-            events.append(self._output.advance(sequence, token_id, score, now))
-            if sequence.finish_reason is not None:
-                events += self._ended(sequence)
+            events += self._advance(sequence, token_id, score, now)
         return events
+
+    def _advance(self, sequence: Sequence, token_id: int, score: ScoredToken | None, now_ns: int) -> list[Event]:
+        """Append a token to a sequence. An error here ends this request alone; the step's others go on."""
+        request = sequence.request
+        if self._requests.get(request.submit.request_id) is not request:
+            return []  # another choice of it has ended it in this step
+        if token_id == NO_TOKEN:
+            error = Unavailable("the model computed no finite logits for this request", code="engine_failure")
+            _log.error("logits not finite model=%s request_id=%s", self.settings.name, request.submit.request_id.hex())
+            return [self._end(request, "error", error)]
+        try:
+            delta = self._output.advance(sequence, token_id, score, now_ns)
+        except Exception as error:
+            return self._fail_requests([request], error)
+        return [delta, *(self._ended(sequence) if sequence.finish_reason is not None else ())]
 
     def _settle(self, rows: list[Row], sampling: list[Row]) -> list[tuple[Sequence, int]]:
         """Note what was computed and fork. Gives who chooses a token and which line of the logits is theirs."""
@@ -381,15 +397,25 @@ class TorchEngine:
         return finished(request, reason, error)
 
     def _fail(self, rows: list[Row], error: Exception) -> list[Event]:
-        """End every request of a step that could not be computed; others go on."""
+        """End every request of a step that could not be computed; others go on.
+
+        Raises Unavailable at the last of several failed steps in a row: the engine is no longer usable and its host
+        loads the model again, which ends all requests.
+        """
+        self._failed_steps += 1
+        if self._failed_steps >= _MAX_FAILED_STEPS:
+            raise Unavailable(f"{self._failed_steps} steps in a row failed") from error
+        requests = {id(row.sequence.request): row.sequence.request for row in rows}
+        return self._fail_requests(list(requests.values()), error)
+
+    def _fail_requests(self, requests: list[Request], error: Exception) -> list[Event]:
         cause = str(error).partition("\n")[0][:200]  # torch speaks of shapes and bytes there, never of content
         _log.error(
             "step failed model=%s requests=%d error=%s cause=%s",
-            self.settings.name, len(rows), type(error).__name__, cause,
+            self.settings.name, len(requests), type(error).__name__, cause,
         )  # fmt: skip
         reason = Unavailable("the engine could not compute a step of this request", code="engine_failure")
-        requests = {id(row.sequence.request): row.sequence.request for row in rows}
-        return [self._end(request, "error", reason) for request in requests.values()]
+        return [self._end(request, "error", reason) for request in requests]
 
     def _forget_cache_of(self, adapter: str) -> None:
         """Take what other weights of that name have computed out of the cache: keys know an adapter by its name."""

@@ -1,6 +1,5 @@
 """What a request must satisfy before the engine takes it. Every refusal names the field, the value and the limit."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,14 @@ MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096
 MAX_LOGPROBS: Final = 128
 MAX_CHOICES: Final = 128  # OpenAI's own limit of `n`
+# Within these no value overflows when it is applied to logits in float32.
+MAX_TEMPERATURE: Final = 100.0  # below 1e-5 is greedy
+MIN_TOP_P: Final = 1e-6
+MIN_REPETITION_PENALTY: Final = 0.01
+MAX_REPETITION_PENALTY: Final = 100.0
+MAX_PENALTY: Final = 2.0
+MAX_BIAS: Final = 100.0
+_MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +86,25 @@ def _check_tokens(submit: Submit, limits: ModelLimits) -> None:
 
 def _check_sampling(sampling: Sampling, limits: ModelLimits) -> None:
     bounds: tuple[tuple[str, float, float, float], ...] = (
-        ("max_tokens", sampling.max_tokens, 1, math.inf),
-        ("temperature", sampling.temperature, 0, 100),
-        ("top_k", sampling.top_k, 0, math.inf),
+        ("max_tokens", sampling.max_tokens, 1, _MAX_INT32),
+        ("temperature", sampling.temperature, 0, MAX_TEMPERATURE),
+        ("top_k", sampling.top_k, 0, _MAX_INT32),
+        ("top_p", sampling.top_p, MIN_TOP_P, 1),
         ("min_p", sampling.min_p, 0, 1),
-        ("presence_penalty", sampling.presence_penalty, -2, 2),
-        ("frequency_penalty", sampling.frequency_penalty, -2, 2),
+        ("presence_penalty", sampling.presence_penalty, -MAX_PENALTY, MAX_PENALTY),
+        ("frequency_penalty", sampling.frequency_penalty, -MAX_PENALTY, MAX_PENALTY),
+        ("repetition_penalty", sampling.repetition_penalty, MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY),
+        ("seed", sampling.seed or 0, -(2**63), 2**63 - 1),
         ("n", sampling.n, 1, limits.max_choices),
         ("min_tokens", sampling.min_tokens, 0, sampling.max_tokens),
         ("logprobs", sampling.logprobs or 0, 0, MAX_LOGPROBS),
     )
     for name, value, low, high in bounds:
         if not low <= value <= high:
-            raise InvalidRequest(f"{name} is {value}; it must be within {low} to {high}", param=name)
-    if not 0 < sampling.top_p <= 1:
-        raise InvalidRequest(f"top_p is {sampling.top_p}; it must be above 0 and at most 1", param="top_p")
-    if not 0 < sampling.repetition_penalty <= 100:
-        raise InvalidRequest(
-            f"repetition_penalty is {sampling.repetition_penalty}; it must be above 0 and at most 100",
-            param="repetition_penalty",
-        )
-    if not all(math.isfinite(bias) for bias in sampling.logit_bias.values()):
-        raise InvalidRequest("a logit_bias is not a finite number", param="logit_bias")
+            raise InvalidRequest(f"{name} is {value}; it must be within {low:.12g} to {high:.12g}", param=name)
+    for token_id, bias in sampling.logit_bias.items():
+        if not -MAX_BIAS <= bias <= MAX_BIAS:
+            raise InvalidRequest(
+                f"logit_bias of token {token_id} is {bias}; it must be within {-MAX_BIAS:g} to {MAX_BIAS:g}",
+                param="logit_bias",
+            )

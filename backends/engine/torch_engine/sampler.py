@@ -6,6 +6,7 @@ those of the model itself, before any of it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from backends.engine.torch_engine.constraint import Constraint
 from backends.engine.torch_engine.sampling_state import SamplingState
 from contracts.wire import Sampling
 
+NO_TOKEN: Final = -1
 _INFINITE = float("inf")
 _FIRST_TOKENS = 256
 _SORTED_WHOLE = 16_384  # up to so many tokens sorting all costs less than finding the first
@@ -29,7 +31,7 @@ class ScoredToken:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The tokens of a step, and their scores where they were asked for."""
+    """The tokens of a step, and their scores where they were asked for. NO_TOKEN: the row's logits were not numbers."""
 
     token_ids: list[int]
     scores: list[ScoredToken | None]
@@ -39,11 +41,12 @@ class Chosen:
 def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]) -> Chosen:
     """Choose one token per row. logits [rows, vocabulary], float32, may be overwritten.
 
-    Does not change the states. A row that nothing is left for gets its likeliest token.
+    Does not change the states. A row that nothing is left for gets its likeliest token. A row with a NaN or a positive
+    infinity, from the model or from what was applied to it, gets NO_TOKEN, and no other row is affected.
     """
     constrained = any(constraint is not None for constraint in constraints)
     if not constrained and all(state.is_plain for state in states):
-        return Chosen(logits.argmax(-1).tolist(), [None] * len(states))
+        return Chosen(_likeliest(logits)[0].tolist(), [None] * len(states))
     scored = [place for place, state in enumerate(states) if state.sampling.logprobs is not None]
     raw = torch.log_softmax(logits[scored], -1) if scored else None
     if constrained:
@@ -51,17 +54,27 @@ def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: S
     _apply_bias(logits, states)
     _apply_penalties(logits, states)
     _apply_min_tokens(logits, states, constraints)
-    tokens = logits.argmax(-1)
+    tokens, is_drawable = _likeliest(logits)
     random = [place for place, state in enumerate(states) if not state.is_greedy]
     if random:
         rows = torch.tensor(random, device=logits.device)
-        tokens[rows] = _draw(logits[rows], [states[place] for place in random])
+        drawn = _draw(logits[rows], [states[place] for place in random])
+        tokens[rows] = torch.where(is_drawable[rows], drawn, tokens[rows])
     token_ids = tokens.tolist()
     scores: list[ScoredToken | None] = [None] * len(states)
     if raw is not None:
         for line, place in enumerate(scored):
+            if token_ids[place] == NO_TOKEN:
+                continue
             scores[place] = _score(raw[line], token_ids[place], states[place].sampling.logprobs or 0)
     return Chosen(token_ids, scores)
+
+
+def _likeliest(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each row's likeliest token, or NO_TOKEN, and whether the row has a distribution to draw from."""
+    best, tokens = logits.max(-1)  # a NaN anywhere in the row is its maximum
+    is_broken = torch.isnan(best) | (best == _INFINITE)
+    return tokens.masked_fill(is_broken, NO_TOKEN), torch.isfinite(best)
 
 
 def _score(logprobs: torch.Tensor, token_id: int, alternatives: int) -> ScoredToken:
@@ -126,10 +139,12 @@ def _column_maker(
 
 
 def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor:
-    """Draw one token per row, at the row's own random number."""
+    """Draw one token per row, at the row's own random number; any token where the row's maximum is not finite."""
     column = _column_maker(logits, states)
     uniform = torch.tensor([[state.uniform()] for state in states], dtype=torch.float64, device=logits.device)
-    probabilities = torch.softmax(logits / column(lambda one: one.temperature), -1)
+    # Shifted by the maximum before the division: a small temperature overflows to -inf only, which is probability 0.
+    shifted = logits - logits.amax(-1, keepdim=True)
+    probabilities = torch.softmax(shifted / column(lambda one: one.temperature), -1)
     if any(state.sampling.min_p > 0 for state in states):
         floor = probabilities.amax(-1, keepdim=True) * column(lambda one: one.min_p)
         probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
@@ -148,11 +163,15 @@ def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor
 
 
 def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Give per row where its cumulative distribution passes its number; never a place without probability."""
+    """Return per row where its cumulative distribution passes its number; never a place without probability.
+
+    Never a place outside the row, even if its probabilities are NaN: on a GPU that would end the process.
+    """
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:].contiguous()
     places = torch.searchsorted(cumulative, uniform * total, right=True)
-    return torch.minimum(places, torch.searchsorted(cumulative, total, right=False))[:, 0]
+    last = torch.searchsorted(cumulative, total, right=False).clamp_(max=probabilities.shape[-1] - 1)
+    return torch.minimum(places, last)[:, 0]
 
 
 def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> tuple[torch.Tensor, torch.Tensor]:

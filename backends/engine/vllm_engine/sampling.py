@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from backends.engine.grammar_size import check_size
 from contracts.errors import InvalidRequest
 from contracts.wire import Grammar, Sampling, Submit
 
@@ -56,6 +57,7 @@ def grammar_fields(grammar: Grammar | None) -> Mapping[str, object]:
             param="response_format",
             code="invalid_grammar",
         )
+    check_size(grammar)
     match grammar.kind:
         case "json_schema":
             _json(grammar)

@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from backends.engine.embed_thread import plan_batches
+from backends.engine.embedder import Embedder
 from backends.minilm_files import packaged_minilm
 from contracts.records import StepRecord
 from contracts.wire import Abort, Embed, Embedded, Hello, ModelHello
@@ -170,3 +171,23 @@ def test_batches_hold_everything_once_within_their_bound(lengths: list[int], mos
     batches = plan_batches(lengths, most)
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
     assert all(len(batch) * max(lengths[place] for place in batch) <= most for batch in batches)
+
+
+async def test_an_error_in_a_batch_ends_its_requests_and_not_the_embedder(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await start_host("embedder")
+    client = await (await running.client()).ready(NAME)
+    embed = Embedder.embed
+
+    def fail(embedder: Embedder, inputs: list[list[int]]) -> object:
+        if [101, 2000, 102] in inputs:
+            raise IndexError("of a tensor")
+        return embed(embedder, inputs)
+
+    monkeypatch.setattr(Embedder, "embed", fail)
+    answer = await client.embed(Embed(request_id=b"...............1", model=NAME, inputs=[[101, 2000, 102]]))
+    assert answer.error_code == "engine_failure"
+    good = await client.embed(Embed(request_id=b"...............2", model=NAME, inputs=[[101, 102]]))
+    assert good.error_code == ""
+    assert client.states(NAME)[-1] == "ready"

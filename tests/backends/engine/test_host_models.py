@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 from backends.engine import calls
-from backends.engine.app import watch
+from backends.engine.app import revive, watch
 from backends.engine.base import ModelOrder
+from backends.engine.revival import Revival
+from backends.engine.torch_engine.constraint import Constraint, GrammarCompiler
 from bench.scripted_engine import Script, ScriptedEngine
 from contracts.errors import Unavailable
-from contracts.wire import Hello
+from contracts.wire import Grammar, Hello
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 from tests.backends.engine.sleepy_engine import SleepyEngine, SleepyModels
 
@@ -240,6 +243,36 @@ async def test_an_engine_that_breaks_answers_its_requests_and_can_be_loaded_agai
     assert (await client.run(make_submit(2, [1], model="scripted"))).finish_reason == "length"
 
 
+async def test_a_model_whose_engine_broke_is_loaded_again_and_says_how_it_is_meanwhile(start_host: StartHost) -> None:
+    broken = threading.Event()
+    running = await start_host("scripted", script=Script(step_seconds=0.005, break_step=broken))
+    reviving = asyncio.create_task(revive(Revival(running.host.models, running.host.load_again)))
+    client = await (await running.client()).ready("scripted")
+    await asyncio.sleep(0.3)  # it has been seen to serve
+    broken.set()
+    assert (await client.run(make_submit(1, [1], model="scripted"))).error_code == "engine_failure"
+    await client.until(lambda: client.states("scripted")[-1] == "failed")
+    refused = await client.run(make_submit(2, [1], model="scripted"))
+    assert refused.error_code == "unavailable" and "failed" in refused.error_message
+    broken.clear()
+    await client.until(lambda: client.states("scripted")[-1] == "ready")
+    states = client.states("scripted")
+    assert states[states.index("failed") :][:2] == ["failed", "loading"]
+    assert (await client.run(make_submit(3, [1], model="scripted"))).finish_reason == "length"
+    reviving.cancel()
+
+
+async def test_no_sampling_value_ends_the_model(start_host: StartHost) -> None:
+    running = await start_host("tiny")
+    client = await (await running.client()).ready()
+    for number, penalty in enumerate((1e-300, 1e-37, 1e300, float("nan")), 1):
+        end = await client.run(make_submit(number, TOKENS, repetition_penalty=penalty, temperature=0.01))
+        assert end.error_code == "invalid_request"
+        assert f"repetition_penalty is {penalty}; it must be within 0.01 to 100" in end.error_message
+    assert (await client.run(make_submit(9, TOKENS))).finish_reason == "length"
+    assert client.states("tiny")[-1] == "ready"
+
+
 async def test_an_error_in_loading_that_nobody_foresaw_fails_that_model_only(start_host: StartHost) -> None:
     def build(order: ModelOrder) -> ScriptedEngine:
         if order.name == "bad":
@@ -309,3 +342,29 @@ async def test_unloading_while_loading_waits_for_the_end_of_it(start_host: Start
     gate.set()
     assert (await unloading).ok
     assert client.of(Hello)[-1].models == []
+
+
+async def test_a_grammar_that_compiles_for_long_holds_up_its_tenant_alone(
+    start_host: StartHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    compile_now = GrammarCompiler.compile
+
+    def compile_slowly(compiler: GrammarCompiler, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
+        if grammar.text == "[a-z]{3}":
+            release.wait()
+        return compile_now(compiler, grammar, given)
+
+    monkeypatch.setattr(GrammarCompiler, "compile", compile_slowly)
+    running = await start_host("tiny")
+    client = await (await running.client()).ready()
+    slow, fast = Grammar("regex", "[a-z]{3}"), Grammar("regex", "[a-z]{2}")
+    options = {"max_tokens": 8, "ignore_eos": False}
+    for number in range(1, 9):
+        client.send(make_submit(number, TOKENS, grammar=slow, tenant="large", **options))
+    client.send(make_submit(20, TOKENS, grammar=fast, tenant="large", **options))
+    end = await client.run(make_submit(21, TOKENS, grammar=fast, tenant="other", **options))
+    assert end.finish_reason == "stop"
+    assert not client.ends((20).to_bytes(16, "big"))
+    release.set()
+    assert (await client.end((20).to_bytes(16, "big"))).finish_reason == "stop"

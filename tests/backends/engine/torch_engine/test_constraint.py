@@ -137,8 +137,7 @@ def test_what_cannot_be_compiled_is_refused_by_name(engine, kind, text, named):
 
 
 def test_a_schema_with_too_many_alternatives_is_the_callers_fault(engine):
-    fields = [f"p{number}" for number in range(5000)]
-    schema = {"anyOf": [{"type": "object", "properties": {name: {}}, "required": [name]} for name in fields]}
+    schema = {"type": "object", "properties": {f"p{number}": {} for number in range(1000)}}
     account = answer_to(engine, "json_schema", json.dumps(schema)).account
     assert (account.finish_reason, account.error_code) == ("error", "invalid_grammar")
     assert "the json_schema has too many alternatives" in account.error_message

@@ -1,0 +1,54 @@
+"""Threads that take requests in beside the event loop: of one tenant in order, of several tenants side by side."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+_THREADS: Final = 4
+
+
+class IntakePool:
+    """One model's. A tenant whose grammar takes seconds to compile keeps its own requests waiting and no others."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"intake-{name}")
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # by tenant; present while one of its tasks runs
+
+    def submit(self, tenant: str, task: Callable[[], None]) -> None:
+        """Run a task after the earlier ones of its tenant."""
+        with self._lock:
+            waiting = self._waiting.get(tenant)
+            if waiting is not None:
+                waiting.append(task)
+                return
+            self._waiting[tenant] = deque()
+        self._executor.submit(self._run, tenant, task)
+
+    def shutdown(self, *, wait: bool) -> None:
+        """Drop what has not begun; with `wait`, return when what runs has ended."""
+        with self._lock:
+            for waiting in self._waiting.values():
+                waiting.clear()
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+
+    def _run(self, tenant: str, task: Callable[[], None]) -> None:
+        try:
+            task()
+        finally:
+            self._next(tenant)
+
+    def _next(self, tenant: str) -> None:
+        """Queue the tenant's next task behind those of other tenants."""
+        with self._lock:
+            waiting = self._waiting[tenant]
+            if not waiting:
+                del self._waiting[tenant]
+                return
+            task = waiting.popleft()
+        try:
+            self._executor.submit(self._run, tenant, task)
+        except RuntimeError:  # it has been shut down meanwhile
+            return
