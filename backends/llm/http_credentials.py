@@ -80,11 +80,16 @@ class HttpCredentials:
         for name, given in self._headers.items():
             is_reference = given.startswith(REFERENCES)
             value = self._resolve(given) if is_reference else given
-            if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
-                place = f" ({shown_reference(given)})" if is_reference else ""
-                raise ConfigurationError(
-                    f"target {spec.id!r}, headers: the value of {name}{place} contains a line end or another "
-                    f"character that no header carries, or has more than {_MAX_VALUE} characters"
-                )
+            check_header_value(spec, name, value, shown_reference(given) if is_reference else "")
             lines.append(f"{name.lower()}: {value.strip()}\r\n")
         return "".join(lines)
+
+
+def check_header_value(spec: TargetSpec, name: str, value: str, reference: str = "") -> None:
+    """Raise ConfigurationError, naming the header and never its value, if no header can carry it."""
+    if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
+        place = f" ({reference})" if reference else ""
+        raise ConfigurationError(
+            f"target {spec.id!r}, headers: the value of {name}{place} contains a line end or another "
+            f"character that no header carries, or has more than {_MAX_VALUE} characters"
+        )
