@@ -153,6 +153,7 @@ class Gateway:
         self.targets = TargetRegistry(
             {"engine": partial(EngineTarget, hosts=self._engines), "litellm": self._providers.target},
             sealed_opener(settings),
+            settings.reference_rules,
         )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
@@ -218,6 +219,7 @@ class Gateway:
             webhook_secret=SecretFiles(settings.data / "secrets").get_or_create("webhook_secret").encode(),
             questions=self._questions,
             incidents=self.abuse.book,
+            rules=settings.reference_rules,
         )
 
     def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:

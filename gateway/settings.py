@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
 from backends.connection_table import ConnectionLimits
+from backends.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.head_limits import HEADER_BYTES, HEADER_COUNT
 from backends.host_names import HostNames
 from backends.llm.encoding_room import RoomBounds
@@ -47,6 +48,9 @@ class GatewaySettings(BaseSettings):
     semantic_timeout_ms: int = Field(default=200, ge=1, le=60_000)  # a prompt not read by then goes the default way
     embedder_threads: int = Field(default=1, ge=1, le=64)
     gateway_config: Path | None = None  # a YAML file instead of database and store
+    # What references of the control database may name, with commas between; a configuration file's are free.
+    credential_variables: str = DEFAULT_VARIABLES  # patterns of environment variables
+    credential_directories: str = ""  # empty: /run/secrets, and provider_keys in the data directory
     database_url: str = ""  # empty: SQLite in the data directory
     objects_url: str = ""  # files, batches and kept answers; empty: SQLite in the data directory, beside the other
     responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
@@ -214,6 +218,13 @@ class GatewaySettings(BaseSettings):
             runner=RunnerSettings(place=place, concurrency=self.batch_concurrency),
             is_shared=self.gateway_config is None,
         )
+
+    @property
+    def reference_rules(self) -> ReferenceRules | None:
+        """Return what references to credentials may name; `None` if they are all in the operator's own file."""
+        if self.gateway_config is not None:
+            return None
+        return ReferenceRules.of(self.data, self.credential_variables, self.credential_directories)
 
     @property
     def engine_tls(self) -> TlsFiles:

@@ -3,11 +3,10 @@
 import asyncio
 import importlib
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
+from backends.credential_references import ReferenceRules, read_reference
 from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
 from backends.sealed_references import is_stored, shown_reference, token_of
 from contracts.configuration import PoolSpec, Snapshot, TargetSpec
@@ -29,9 +28,11 @@ class TargetRegistry:
         self,
         factories: Mapping[str, TargetFactory] | None = None,
         open_sealed: Callable[[str], str] | None = None,  # what the control database keeps of providers' keys
+        rules: ReferenceRules | None = None,  # for references; none: all are the operator's own
     ) -> None:
         self._factories = factories or {}  # by kind: of targets that share something
-        self._resolve = partial(resolve_key, open_sealed=open_sealed)
+        self._rules = rules
+        self._resolve = partial(resolve_key, open_sealed=open_sealed, rules=rules)
         self._targets: dict[tuple[str, str], Target] = {}
         self._broken: dict[tuple[str, str], str] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -127,6 +128,8 @@ class TargetRegistry:
 
     def _build(self, spec: TargetSpec) -> Target:
         read_billing(spec)
+        if self._rules is not None:
+            self._rules.check_target(spec.kind, spec.key_ref, spec.settings)
         factory = self._factories.get(spec.kind) or _factory_of(spec)
         return factory(spec, self._resolve)
 
@@ -153,12 +156,13 @@ def _factory_of(spec: TargetSpec) -> TargetFactory:
     return factory
 
 
-def resolve_key(key_ref: str, open_sealed: Callable[[str], str] | None = None) -> str:
+def resolve_key(
+    key_ref: str, open_sealed: Callable[[str], str] | None = None, rules: ReferenceRules | None = None
+) -> str:
     """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH", or open a stored key.
 
-    Raises ConfigurationError.
+    `rules` hold references that are not the operator's own. Raise ConfigurationError.
     """
-    kind, _, place = key_ref.partition(":")
     if is_stored(key_ref):
         token = token_of(key_ref)
         if open_sealed is None:
@@ -166,19 +170,4 @@ def resolve_key(key_ref: str, open_sealed: Callable[[str], str] | None = None) -
                 f"{shown_reference(key_ref)!r} is kept in the control database, and this process has no key to open it"
             )
         return open_sealed(token)
-    if kind == "env" and place:
-        value = os.environ.get(place, "")
-        if not value:
-            raise ConfigurationError(f"the environment variable {place} is not set; it should hold a credential")
-        return value
-    if kind == "file" and place:
-        try:
-            credential = Path(place).read_text().strip()
-        except OSError as error:
-            raise ConfigurationError(f"credential file {place} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(f"credential file {place} does not contain text") from error
-        if not credential:
-            raise ConfigurationError(f"credential file {place} is empty")
-        return credential
-    raise ConfigurationError("a key_ref is 'env:NAME' or 'file:PATH', never the credential itself")
+    return read_reference(key_ref, rules)

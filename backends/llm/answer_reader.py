@@ -50,6 +50,7 @@ class AnswerReader:
     served_model = ""  # as the sink is told it
     served_version = ""
     service_tier: str | None = None  # that it says it was answered at
+    sent_credentials: tuple[str, ...] = ()  # which errors may repeat
     is_done = False  # the stream has said so
     advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
@@ -113,10 +114,10 @@ class AnswerReader:
             raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
         choices, usage, model, version, error_said, tier = cast(_ChunkFields, _fields_of(chunk))
         if error_said and bytes(error_said) != b"null":
-            raise broken(message_in(data), f"target {self._target!r} reported an error in its stream")
+            raise broken(self._message_in(data), f"target {self._target!r} reported an error in its stream")
         if usage is not None:
             self.take_usage(usage)
-        elif choices is None and (message := message_in(data)):  # as vLLM reported errors before 0.10
+        elif choices is None and (message := self._message_in(data)):  # as vLLM reported errors before 0.10
             raise broken(message, "")
         if tier is not None:
             self._take_tier(tier, None)
@@ -194,7 +195,13 @@ class AnswerReader:
             raise UpstreamBroken(f"target {self._target!r} sent a reply that is not a {self._form.name}") from error
 
     def _without_content(self, body: bytes) -> UpstreamBroken:
-        return broken(message_in(body), f"target {self._target!r} sent a reply without {self._form.content}")
+        return broken(
+            self._message_in(body),
+            f"target {self._target!r} sent a reply without {self._form.content}",
+        )
+
+    def _message_in(self, body: bytes) -> str:
+        return message_in(body, self.sent_credentials)
 
     def take_usage(self, reported: OpenAIUsage) -> None:
         """Take what the target says was used; one that contradicts itself stays unknown."""

@@ -60,7 +60,9 @@ _REQUEST_FAULTS: Final = {
 _UNAVAILABLE: Final = frozenset({"unavailable", "overloaded", "model_not_found", "tokenizer_mismatch"})
 
 
-class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EngineTargetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a target's settings may say."""
+
     adapter: str = ""
     billing: object = None  # read by contracts/failure_billing.py
 
@@ -74,7 +76,7 @@ class EngineTarget:
                 f"target {spec.id!r} of kind engine needs a url, e.g. unix:///path/engine-default.sock"
             )
         try:
-            self._adapter = msgspec.convert(spec.settings, _Settings).adapter
+            self._adapter = msgspec.convert(spec.settings, EngineTargetSettings).adapter
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
         self.spec = spec

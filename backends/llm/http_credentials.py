@@ -30,7 +30,8 @@ class HttpCredentials:
         self._headers = headers
         self._resolve = resolve
         self.fault = ""  # why what the files hold now is not in use
-        self.lines = self._read()
+        self.values: tuple[str, ...] = ()  # what `lines` hold, and what they held before the last change
+        self.lines = self._take(self._read())
         self._has_files = any(ref.startswith("file:") for ref in (spec.key_ref, *headers.values()))
         self._watching: asyncio.Task[None] | None = None
 
@@ -44,14 +45,17 @@ class HttpCredentials:
         if not self._has_files:
             return False
         try:
-            lines = await asyncio.to_thread(self._read)
+            read = await asyncio.to_thread(self._read)
         except ConfigurationError as error:
             if error.message != self.fault:
                 self.fault = error.message
                 _log.error("credentials not reloaded, the last ones stay in use", extra={"reason": error.message})
             return False
         self.fault = ""
-        changed, self.lines = lines != self.lines, lines
+        lines = "".join(read)
+        changed = lines != self.lines
+        if changed:
+            self.lines = self._take(read)
         if changed:
             _log.info("credentials reloaded", extra={"target": self._spec.id})
         return changed
@@ -68,7 +72,13 @@ class HttpCredentials:
             if await self.reread():
                 on_change()
 
-    def _read(self) -> str:
+    def _take(self, lines: list[str]) -> str:
+        """Keep the values of lines, and those before: a call under way may have been sent these."""
+        values = tuple(line.partition(": ")[2].rstrip("\r\n") for line in lines)
+        self.values = (*values, *self.values[: len(lines)])
+        return "".join(lines)
+
+    def _read(self) -> list[str]:
         spec = self._spec
         key = self._resolve(spec.key_ref) if spec.key_ref else ""
         if not key.isascii() or any(character <= " " or character == "\x7f" for character in key):
@@ -80,11 +90,16 @@ class HttpCredentials:
         for name, given in self._headers.items():
             is_reference = given.startswith(REFERENCES)
             value = self._resolve(given) if is_reference else given
-            if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
-                place = f" ({shown_reference(given)})" if is_reference else ""
-                raise ConfigurationError(
-                    f"target {spec.id!r}, headers: the value of {name}{place} contains a line end or another "
-                    f"character that no header carries, or has more than {_MAX_VALUE} characters"
-                )
+            check_header_value(spec, name, value, shown_reference(given) if is_reference else "")
             lines.append(f"{name.lower()}: {value.strip()}\r\n")
-        return "".join(lines)
+        return lines
+
+
+def check_header_value(spec: TargetSpec, name: str, value: str, reference: str = "") -> None:
+    """Raise ConfigurationError, naming the header and never its value, if no header can carry it."""
+    if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
+        place = f" ({reference})" if reference else ""
+        raise ConfigurationError(
+            f"target {spec.id!r}, headers: the value of {name}{place} contains a line end or another "
+            f"character that no header carries, or has more than {_MAX_VALUE} characters"
+        )

@@ -11,7 +11,7 @@ from backends.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.known_shapes import KnownShapes
-from backends.llm.openai_errors import broken, message_in
+from backends.llm.openai_errors import broken
 from backends.llm.openai_replies import GENERATED, form_for
 from backends.llm.sse import EventSplitter, data_of
 from backends.llm.text_shape import TextShape
@@ -65,8 +65,12 @@ class ReplyReader(AnswerReader):
         known_shapes: KnownShapes | None = None,
         *,
         takes_whole: bool = False,
+        sent_credentials: tuple[str, ...] = (),
     ) -> None:
-        """`known_shapes` are those of the target's earlier streams; `takes_whole` as of a ModelCall."""
+        """`known_shapes` are those of the target's earlier streams; `takes_whole` as of a ModelCall.
+
+        `sent_credentials` are taken out of what the server says of an error.
+        """
         # Every reply comes this way: what a chat says is looked at, what other requests say is asked for.
         form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
         super().__init__(spec.id, sink, form, spec.model or request.model)
@@ -77,6 +81,7 @@ class ReplyReader(AnswerReader):
                 self._lessons = _MAX_LESSONS
         self._known_shapes = known_shapes
         self._takes_whole = takes_whole
+        self.sent_credentials = sent_credentials
         self._pieces: list[bytes] = []
         self._blocks: list[bytes] = []  # of many pieces each, before the others
         self._most_bytes = _MAX_GENERATED_BODY if form is GENERATED else _MAX_REPLY_BODY
@@ -172,7 +177,7 @@ class ReplyReader(AnswerReader):
             rest = b"" if self.is_done else self._events.rest
             is_complete = self.is_complete or data_of(rest) == b"[DONE]"
             if not is_complete or (rest and data_of(rest) != b"[DONE]"):
-                said = message_in(rest)  # an error's JSON in place of a stream
+                said = self._message_in(rest)  # an error's JSON in place of a stream
                 raise broken(said, f"target {self._target!r} ended its stream before its answer was complete")
         else:
             try:
@@ -197,7 +202,7 @@ class ReplyReader(AnswerReader):
         return error if self._status in (0, 200) else self._error()
 
     def _error(self) -> TollkeeperError:
-        detail = message_in(self._whole_body())
+        detail = self._message_in(self._whole_body())
         error = self._status_error(detail)
         error.quote = detail
         error.upstream_status = self._status

@@ -33,7 +33,9 @@ class _Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     total: float = 1800.0
 
 
-class _Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TlsNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A client's files by name, and the name that the server must prove."""
+
     ca_file: str = ""
     certificate: str = ""
     key: str = ""
@@ -65,27 +67,35 @@ def read_tls(spec: TargetSpec, *, is_https: bool) -> tuple[ssl.SSLContext | None
 
     `None` where the target is reached without TLS. Raises ConfigurationError.
     """
+    tls = read_tls_names(spec, is_https=is_https)
+    if tls is None:
+        return None, ""
+    files = TlsFiles(*(Path(name) if name else None for name in (tls.certificate, tls.key, tls.ca_file)))
+    try:
+        return client_tls(files), tls.server_name
+    except ConfigurationError as error:
+        raise ConfigurationError(f"target {spec.id!r}, tls: {error.message}") from error
+
+
+def read_tls_names(spec: TargetSpec, *, is_https: bool) -> TlsNames | None:
+    """Read `settings.tls` without its files; `None` for a target without TLS. Raise ConfigurationError."""
     given = spec.settings.get("tls")
     if not is_https:
         if given is not None:
             raise ConfigurationError(f"target {spec.id!r} has tls settings and a url without TLS; write https://")
-        return None, ""
+        return None
     if isinstance(given, dict) and "verify" in given:
         raise ConfigurationError(
             f"target {spec.id!r}, tls: a server is always verified; name the authority that signed its certificate, "
             "or that certificate itself, in ca_file"
         )
     try:
-        tls = msgspec.convert(given or {}, _Tls)
+        tls = msgspec.convert(given or {}, TlsNames)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"target {spec.id!r}, tls: {error}") from error
     if tls.key and not tls.certificate:
         raise ConfigurationError(f"target {spec.id!r}, tls: key is given without its certificate")
-    files = TlsFiles(*(Path(name) if name else None for name in (tls.certificate, tls.key, tls.ca_file)))
-    try:
-        return client_tls(files), tls.server_name
-    except ConfigurationError as error:
-        raise ConfigurationError(f"target {spec.id!r}, tls: {error.message}") from error
+    return tls
 
 
 def read_headers(spec: TargetSpec) -> dict[str, str]:

@@ -1,12 +1,15 @@
 """The errors of servers that speak OpenAI's protocol, read for what they say."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from backends.llm.echoed_credentials import without_credentials
 from contracts.errors import UpstreamBroken
 
 _MAX_ERROR_MESSAGE: Final = 500
+_MAX_SEARCHED: Final = 16 * 1024
 
 
 def broken(quote: str, otherwise: str) -> UpstreamBroken:
@@ -25,12 +28,16 @@ class _ErrorBody(msgspec.Struct):
     message: str | None = None  # vLLM before 0.10 put it at the top
 
 
-def message_in(body: bytes) -> str:
-    """Give the message of an error in OpenAI's shape, cut to 500 characters; empty where there is none."""
+def message_in(body: bytes, sent: Iterable[str]) -> str:
+    """Return the message of an error in OpenAI's shape, at most 500 characters; empty if there is none.
+
+    The credentials that were `sent`, and what looks like some, are taken out.
+    """
     try:
         parsed = msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     error = parsed.error
     message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
-    return (message or "")[:_MAX_ERROR_MESSAGE]
+    # Cut last: half a key would not be found. What is looked at is bounded too.
+    return without_credentials(message[:_MAX_SEARCHED], sent)[:_MAX_ERROR_MESSAGE] if message else ""

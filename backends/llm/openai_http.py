@@ -106,7 +106,14 @@ class OpenAIHttpTarget(QuickTarget):
         if call.trace_state:
             trace = f"{trace}tracestate: {call.trace_state}\r\n"
         head = self._head_of(path, trace, str(call.request_id), len(body))
-        reader = ReplyReader(self.spec, sink, call.request, self._known_shapes, takes_whole=call.takes_whole)
+        reader = ReplyReader(
+            self.spec,
+            sink,
+            call.request,
+            self._known_shapes,
+            takes_whole=call.takes_whole,
+            sent_credentials=self._credentials.values,
+        )
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:
@@ -133,7 +140,13 @@ class OpenAIHttpTarget(QuickTarget):
         if connection is None:
             return None
         # Of a sink's methods, such replies use those of a PassingSink.
-        reader = ReplyReader(self.spec, cast(Sink | None, sink), request, self._known_shapes)
+        reader = ReplyReader(
+            self.spec,
+            cast(Sink | None, sink),
+            request,
+            self._known_shapes,
+            sent_credentials=self._credentials.values,
+        )
         connection.receiver = reader
         return _SentOnIdle(reader, connection, self._pool, self)
 
@@ -144,7 +157,9 @@ class OpenAIHttpTarget(QuickTarget):
         body = with_usage(request, body)
         held = HeldReply()
         exchange = self._pool.send_idle(self._head_of(path, trace, request_id, len(body)), body, held)
-        return None if exchange is None else SentStream(self, exchange, held, request, self._known_shapes)
+        if exchange is None:
+            return None
+        return SentStream(self, exchange, held, request, self._known_shapes, self._credentials.values)
 
     async def reread(self) -> bool:
         """Read the credentials again; say whether they are others by now."""

@@ -65,7 +65,7 @@ _TARGET_FAULTS: Final[Mapping[str, type[TollkeeperError]]] = {
 } | {Unavailable.code: EngineUnavailable}
 
 
-class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
 
     timeouts: object = None
@@ -94,7 +94,7 @@ class ProviderTarget:
         if hosts is None:
             raise ConfigurationError(f"target {spec.id!r} of kind litellm: this process knows no provider host")
         try:
-            self._settings = msgspec.convert(spec.settings, _Settings)
+            self._settings = msgspec.convert(spec.settings, ProviderSettings)
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
         for reference in (spec.key_ref, *self._settings.credentials.values()):

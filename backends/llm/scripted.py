@@ -60,10 +60,7 @@ class ScriptedTarget:
     def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
         self.spec = spec
         self._fields = spec.settings.get("script", {})
-        try:
-            self._script = _script(self._fields)
-        except msgspec.ValidationError as error:
-            raise ConfigurationError(f"target {spec.id!r}, script: {error}") from error
+        self._script = read_script(spec)
         self.running = 0  # calls under way: what a test of cancellation looks at
 
     async def count_input(self, call: ModelCall) -> int | None:
@@ -153,6 +150,14 @@ class ScriptedTarget:
         except msgspec.ValidationError as error:
             field = request.prompt_field
             raise InvalidRequest(f"[[script ...]] in the last of {field}: {error}", param=field) from error
+
+
+def read_script(spec: TargetSpec) -> Script:
+    """Return a target's `settings.script`. Raise ConfigurationError if it cannot be used."""
+    try:
+        return _script(spec.settings.get("script", {}))
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"target {spec.id!r}, script: {error}") from error
 
 
 def count_prompt_tokens(request: GenerationRequest) -> int:

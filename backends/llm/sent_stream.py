@@ -48,7 +48,7 @@ class HeldReply:
 class SentStream:
     """A request that was sent to a target. Either it is taken, or it is abandoned."""
 
-    __slots__ = ("_exchange", "_held", "_known_shapes", "_request", "target")
+    __slots__ = ("_exchange", "_held", "_known_shapes", "_request", "_sent_credentials", "target")
 
     def __init__(
         self,
@@ -57,9 +57,11 @@ class SentStream:
         held: HeldReply,
         request: AnyRequest,
         known_shapes: KnownShapes,  # of the target's streams
+        sent_credentials: tuple[str, ...] = (),
     ) -> None:
         self.target = target
         self._known_shapes = known_shapes
+        self._sent_credentials = sent_credentials
         self._exchange = exchange
         self._held: HeldReply | None = held
         self._request = request
@@ -68,7 +70,9 @@ class SentStream:
         """Let a sink have the reply. Raises UpstreamError where what has come of it is none."""
         assert self._held is not None
         held, self._held = self._held, None
-        reader = ReplyReader(self.target.spec, sink, self._request, self._known_shapes)
+        reader = ReplyReader(
+            self.target.spec, sink, self._request, self._known_shapes, sent_credentials=self._sent_credentials
+        )
         try:
             held.give_to(reader)
         except UpstreamError as error:

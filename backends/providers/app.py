@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.control.sealer import Sealer
+from backends.credential_references import ReferenceRules
 from backends.engine.socket_file import SocketFile
 from backends.providers.base import ProviderLibrary
 from backends.providers.credentials import Credentials
@@ -39,7 +40,9 @@ async def run(settings: ProviderHostSettings) -> None:
     _log.info("litellm imported", extra={"version": library.version, "seconds": round(time.monotonic() - began, 1)})
     egress = settings.egress(environment)
     egress.hold()
-    credentials = Credentials(settings.key_patterns, environment, None if sealer is None else sealer.open)
+    credentials = Credentials(
+        settings.key_patterns, environment, None if sealer is None else sealer.open, ReferenceRules(settings.data)
+    )
     await serve(settings, library, credentials, egress)
 
 

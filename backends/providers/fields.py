@@ -7,6 +7,7 @@ import msgspec
 
 from backends.llm.parameters import IDLE, asks_for_something, unsupported
 from backends.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Order
+from backends.providers.credentials import leads_on
 from contracts.errors import InvalidRequest, TargetMisconfigured, UnsupportedParameter
 
 # OpenAI's, and those of Anthropic and Gemini that LiteLLM takes under their own names.
@@ -86,8 +87,17 @@ def parameters_of(order: Order) -> dict[str, Any]:
             if name not in allowed:
                 known = ", ".join(sorted(allowed))
                 raise TargetMisconfigured(f"a target may not set {name[:80]!r} for LiteLLM; it may set: {known}")
+    for name, value in order.parameters.items():
+        if _leads_on(value):
+            raise TargetMisconfigured(f"a target's {name} may not name a variable or file for LiteLLM to read")
     place = {"api_base": order.url} if order.url else {}
     return {**order.parameters, **place, **order.credentials}
+
+
+def _leads_on(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return any(_leads_on(one) for one in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and leads_on(value)
 
 
 def _check_parts(order: Order) -> None:

@@ -188,7 +188,7 @@ class ProviderHost:
             fields=fields,
             patience=invoke.patience,
             url=invoke.url,
-            credentials={name: self._credentials.resolve(reference) for name, reference in secrets.items()},
+            credentials=self._credentials.credentials_of(secrets),
             parameters=parameters,
         )
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
 from backends.engine.connection import Connection
+from backends.llm.echoed_credentials import without_credentials
 from backends.providers.base import Account, Order, ProviderLibrary
 from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
 from contracts.wire import Chunk, Invoke, Invoked
@@ -27,6 +28,7 @@ class Invocation:
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._account = Account()
+        self._sent: tuple[str, ...] = ()  # credentials, which an error's words may repeat
         self._task: asyncio.Task[None] | None = None
 
     def start(self, library: ProviderLibrary, order: Callable[[Invoke], Order], ended: Callable[[], None]) -> None:
@@ -55,7 +57,9 @@ class Invocation:
     async def _run(self, library: ProviderLibrary, order: Callable[[Invoke], Order]) -> None:
         error: Exception | None = None
         try:
-            await self._answer(library, order(self._invoke))
+            read = order(self._invoke)
+            self._sent = _sent_with(read)
+            await self._answer(library, read)
         except asyncio.CancelledError:
             error = Unavailable("the request was aborted", code=_ABORTED)
         except Exception as failure:  # the edge between requests: one call's fault must not end the host
@@ -101,12 +105,18 @@ class Invocation:
             usage=usage,
             error_kind=type(error).code,
             error_code=error.error_code,
-            error_message=error.message,
+            error_message=without_credentials(error.message, self._sent),
             param=error.param or "",
             retry_after_seconds=error.retry_after_seconds,
             upstream_status=error.upstream_status,
             is_unsent=error.is_unsent,
         )
+
+
+def _sent_with(order: Order) -> tuple[str, ...]:
+    headers = order.parameters.get("extra_headers")
+    stated = headers.values() if isinstance(headers, Mapping) else ()
+    return (*order.credentials.values(), *(value for value in stated if isinstance(value, str)))
 
 
 def _place(error: Exception) -> str:

@@ -32,7 +32,7 @@ _BEARER_IN_SCOPE: Final = "tollkeeper.bearer"
 
 bearer = HTTPBearer(
     auto_error=False,  # our error shape, not FastAPI's
-    description="An admin token; the owner's is made at the first start in `<data>/secrets/admin_token`",
+    description="An admin token; the owner's is made at the first start",
 )
 
 
@@ -97,8 +97,7 @@ class TokenBook:
                     user = account.user
                     return Bearer(user.email, account.role, account.tenant_id, account.team_id, user.id, user.id)
         raise AuthenticationFailed(
-            "the admin token is wrong, expired or revoked; the owner's lies in the data directory under "
-            "secrets/admin_token",
+            "the admin token is wrong, expired or revoked; ask the owner of this installation for another",
             code="invalid_admin_token",
         )
 

@@ -83,8 +83,8 @@ log = logging.getLogger(__name__)
 
 _DESCRIPTION = """
 Who may use which models, and at what price. Every request needs `Authorization: Bearer <admin token>`; the owner's
-lies in the data directory under `secrets/admin_token` and makes others at `/v1/tokens`, each with a role. A change
-reaches every gateway within a second.
+is made at the first start, and makes others at `/v1/tokens`, each with a role. A change reaches every gateway within
+a second.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
@@ -94,9 +94,10 @@ def create_app(settings: ControlSettings) -> FastAPI:
     """Build the control plane over its database.
 
     Raises ConfigurationError where the database's schema is missing or newer, secrets are not those that it was made
-    with or cannot be written, or a trusted proxy is no network.
+    with or cannot be written, a trusted proxy is no network, or a directory for credentials is not absolute.
     """
     secrets = SecretFiles(settings.data / "secrets")
+    rules = settings.reference_rules
     dashboards = TrustedProxies(f"127.0.0.0/8,::1/128,{settings.trusted_proxies}")
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
@@ -146,6 +147,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
     )
     app.state.database = database
+    app.state.reference_rules = rules
     app.state.disks = (WatchedDisk(_kept_files(database), "TOLLKEEPER_DATA", settings.data),)
     app.state.revision_check = BackgroundCheck("database check", lambda: _revision(database))
     app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)

@@ -1,17 +1,19 @@
 """Fields that several resources share, with their limits, and the page that every list answers with."""
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Self, TypeVar
 from zoneinfo import available_timezones
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from backends.background_check import BackgroundCheck
 from backends.control.database import ControlDatabase
 from backends.control.sound_rows import UNSOUND
 from backends.control.unreadable_rows import left_out, row_id, shown_reason
+from backends.credential_references import ReferenceRules
 from contracts.control import Base
 from contracts.control.organisation import SLUG_PATTERN
 from contracts.errors import TollkeeperError
@@ -24,6 +26,15 @@ class Body(BaseModel):
     """What a client sends: a field we do not know is refused, since it is most likely misspelt."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="after")
+    def _check_finite(self) -> Self:
+        for name, value in self:
+            if isinstance(value, dict | list) and not _is_finite(value):
+                raise ValueError(
+                    f"{name} contains NaN or Infinity, which JSON does not have; give a number or leave it out"
+                )
+        return self
 
 
 class Resource(BaseModel):
@@ -92,6 +103,17 @@ def _known_time_zone(name: str) -> str:
     return name
 
 
+def _is_finite(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return all(_is_finite(one) for one in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _reference_rules(request: Request) -> ReferenceRules:
+    rules: ReferenceRules = request.app.state.reference_rules
+    return rules
+
+
 def _open_database(request: Request) -> ControlDatabase:
     database: ControlDatabase = request.app.state.database
     return database
@@ -104,6 +126,7 @@ async def _revision_check(request: Request) -> BackgroundCheck[int]:
 
 Database = Annotated[ControlDatabase, Depends(_open_database)]
 RevisionCheck = Annotated[BackgroundCheck[int], Depends(_revision_check)]
+References = Annotated[ReferenceRules, Depends(_reference_rules)]
 Wanted = Annotated[PageQuery, Query()]
 
 _SLUG_RULE = "1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit; it never changes"

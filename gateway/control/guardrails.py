@@ -7,10 +7,11 @@ from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints
 
 from backends.control import guardrails
+from backends.credential_references import ReferenceRules
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.policy import policy_of
 from gateway.control.access import Admin
-from gateway.control.fields import Body, Database, Deleted, Page, Resource, Wanted, page_of
+from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
 from gateway.guardrails.checking import means_of_checks
 from gateway.guardrails.plan import compile_plan
 from gateway.guardrails.trial import MOST_TEXT, try_policy
@@ -67,8 +68,8 @@ class TrialOut(Resource):
 
 
 @router.post("", status_code=201, summary="Create a guardrail")
-def create(body: GuardrailFields, author: Admin, database: Database) -> GuardrailOut:
-    rules = _sound(body.name, body.rules)
+def create(body: GuardrailFields, author: Admin, database: Database, references: References) -> GuardrailOut:
+    rules = _sound(body.name, body.rules, references)
     with database.session() as session:
         return GuardrailOut.model_validate(guardrails.create_guardrail(session, author, body.name, rules))
 
@@ -87,8 +88,10 @@ def get(name: NamePath, author: Admin, database: Database) -> GuardrailOut:
 
 
 @router.patch("/{name}", summary="Set a guardrail's rules")
-def update(name: NamePath, body: GuardrailPatch, author: Admin, database: Database) -> GuardrailOut:
-    rules = _sound(name, body.rules)
+def update(
+    name: NamePath, body: GuardrailPatch, author: Admin, database: Database, references: References
+) -> GuardrailOut:
+    rules = _sound(name, body.rules, references)
     with database.session() as session:
         return GuardrailOut.model_validate(guardrails.set_guardrail(session, author, name, rules))
 
@@ -107,11 +110,11 @@ def test(name: NamePath, body: TrialFields, author: Admin, database: Database) -
     return TrialOut.model_validate(try_policy(policy_of(name, rules), body.text, body.direction))
 
 
-def _sound(name: str, rules: GuardrailRules) -> dict[str, Any]:
+def _sound(name: str, rules: GuardrailRules, references: ReferenceRules) -> dict[str, Any]:
     """Give rules that a gateway can use. Raises InvalidRequest."""
     given = rules.model_dump()
     try:
-        compile_plan([policy_of(name, given)], means_of_checks())
+        compile_plan([policy_of(name, given)], means_of_checks(references))
     except ConfigurationError as error:
         raise InvalidRequest(error.message, param="rules") from error
     return given

@@ -18,13 +18,15 @@ from pydantic import (
 from backends.control import serving
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
 from backends.control.serving import NewTarget
+from backends.credential_references import ReferenceRules
 from backends.http_origin import Origin
+from backends.llm.stored_settings import check_settings
 from backends.web.replies import describe_invalid
-from contracts.configuration import PolicyName
+from contracts.configuration import PolicyName, TargetSpec
 from contracts.control import Pool
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, InvalidRequest
 from gateway.control.access import Admin
-from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, list_of, page_of
+from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Slug, Wanted, list_of, page_of
 from gateway.failure_fields import FailureFields
 from gateway.queue_fields import QueueFields
 
@@ -204,7 +206,10 @@ def delete(pool: PoolPath, author: Admin, database: Database) -> Deleted:
 
 
 @router.post("/{pool}/targets", status_code=201, summary="Add a target to a pool")
-def create_target(pool: PoolPath, body: TargetBody, author: Admin, database: Database) -> TargetOut:
+def create_target(
+    pool: PoolPath, body: TargetBody, author: Admin, database: Database, references: References
+) -> TargetOut:
+    _check_usable(pool, body, references)
     with database.session() as session:
         target = serving.create_target(session, author, pool, NewTarget(**body.model_dump()))
         return TargetOut.model_validate(target)
@@ -224,7 +229,7 @@ def get_target(pool: PoolPath, target: TargetPath, author: Admin, database: Data
 
 @router.patch("/{pool}/targets/{target}", summary="Change a target")
 def update_target(
-    pool: PoolPath, target: TargetPath, body: TargetPatch, author: Admin, database: Database
+    pool: PoolPath, target: TargetPath, body: TargetPatch, author: Admin, database: Database, references: References
 ) -> TargetOut:
     """Gateways send new requests there within a second. Requests under way end where they are.
 
@@ -236,6 +241,7 @@ def update_target(
             wanted = TargetBody.model_validate(stored | body.model_dump(exclude_none=True))
         except ValidationError as error:
             raise describe_invalid(error.errors(include_url=False)) from error
+        _check_usable(pool, wanted, references)
         changed = serving.replace_target(session, author, pool, NewTarget(**wanted.model_dump()))
         return TargetOut.model_validate(changed)
 
@@ -246,3 +252,22 @@ def delete_target(pool: PoolPath, target: TargetPath, author: Admin, database: D
     with database.session() as session:
         serving.delete_target(session, author, pool, target)
     return Deleted(id=target)
+
+
+def _check_usable(pool: str, body: TargetBody, references: ReferenceRules) -> None:
+    """Raise InvalidRequest on a target that no gateway could use, or that refers to what it may not."""
+    spec = TargetSpec(
+        pool=pool,
+        id=body.id,
+        kind=body.kind,
+        url=body.url,
+        model=body.model,
+        provider=body.provider,
+        key_ref=body.key_ref,
+        settings=body.settings,
+    )
+    try:
+        references.check_target(body.kind, body.key_ref, body.settings)
+        check_settings(spec)
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param=error.param or "settings") from error

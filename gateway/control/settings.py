@@ -6,6 +6,7 @@ from pydantic import Field
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.web.listener_settings import ListenerSettings
 from contracts.configuration import control_database_url
 
@@ -16,6 +17,8 @@ class ControlSettings(ListenerSettings):
     data: Path = Path(".tollkeeper")
     control_port: int = Field(default=8081, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory
+    credential_variables: str = DEFAULT_VARIABLES  # patterns of variables that references may name, as in the gateway
+    credential_directories: str = ""  # below which files may lie; empty: /run/secrets and provider_keys in `data`
     control_max_body_bytes: int = Field(default=1_048_576, ge=1024)
     alerts_inward: NetworksText = ""  # networks that budgets' webhooks may go to though they are not public
 
@@ -43,6 +46,11 @@ class ControlSettings(ListenerSettings):
     def audit_options(self) -> AuditOptions:
         """Give how the audit log is kept."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
+
+    @property
+    def reference_rules(self) -> ReferenceRules:
+        """Return what references to credentials may name."""
+        return ReferenceRules.of(self.data, self.credential_variables, self.credential_directories)
 
     @property
     def database_address(self) -> str:

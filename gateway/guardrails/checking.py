@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from backends.channels.question import HttpAnswer
+from backends.credential_references import ReferenceRules
 from backends.embedder.base import MOST_TOKENS, Embedding
 from contracts.errors import EmbedderUnavailable
 from gateway.guardrails.means import Means
@@ -34,6 +35,6 @@ class NoEmbedder:
         raise EmbedderUnavailable(_WHY)
 
 
-def means_of_checks() -> Means:
-    """Give means with which all that a gateway could use can be built."""
-    return Means(questions=NoQuestions(), embedder=NoEmbedder(), only_checks=True)
+def means_of_checks(rules: ReferenceRules | None = None) -> Means:
+    """Give means with which all that a gateway could use can be built. `rules` hold references to credentials."""
+    return Means(questions=NoQuestions(), embedder=NoEmbedder(), rules=rules, only_checks=True)

@@ -8,6 +8,7 @@ from gateway.clock import Clock
 
 if TYPE_CHECKING:
     from backends.channels.question import Questions
+    from backends.credential_references import ReferenceRules
     from gateway.abuse.incidents import IncidentBook
     from gateway.semantic.reader import PromptEmbedder
 
@@ -23,4 +24,5 @@ class Means:
     webhook_secret: bytes = field(default=b"", repr=False)  # that calls of webhooks are signed with
     questions: "Questions | None" = None  # asks webhooks
     incidents: "IncidentBook | None" = None  # where abuse is written down
+    rules: "ReferenceRules | None" = None  # for references to credentials; none: all are the operator's own
     only_checks: bool = False  # no request is served: what only gateways have, such as keys, is not read

@@ -1,6 +1,7 @@
 """Many choices of one request share the room of its rules: no more is delivered or charged than there is room for."""
 
 import asyncio
+from typing import Any
 
 import pytest
 import yaml
@@ -19,12 +20,12 @@ CENTS = {"id": "bud", "tenant": "acme", "level": "tenant", "period": "total"}
 OUTPUT = {"id": "lim", "tenant": "acme", "level": "tenant", "metric": "output_tokens", "window": "minute"}
 USD = {"id": "lim", "tenant": "acme", "level": "tenant", "metric": "usd", "window": "minute"}
 PRICE = {"model": "mock", "version": "v1", "usd_per_mtok": {"input_text": "0", "output_text": "1000"}}
-RULES = {  # each has room for 50 output tokens
+RULES: dict[str, dict[str, list[dict[str, Any]]]] = {  # each has room for 50 output tokens
     "budget": {"budgets": [CENTS | {"amount_usd": "0.05"}]},
     "output_tokens": {"limits": [OUTPUT | {"amount": 50}]},
     "usd": {"limits": [USD | {"amount_usd": "0.05"}]},
 }
-MANY = {  # 128 choices or more, of a token at least
+MANY: dict[str, tuple[str, dict[str, Any]]] = {  # 128 choices or more, of a token at least
     "1024 prompts": ("/v1/completions", {"prompt": ["x"] * 1024, "max_tokens": 1}),
     "64 prompts, n 2": ("/v1/completions", {"prompt": ["x"] * 64, "n": 2, "max_tokens": 1}),
     "best_of": ("/v1/completions", {"prompt": "x", "best_of": 128, "n": 1, "max_tokens": 1}),

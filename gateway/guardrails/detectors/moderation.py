@@ -5,10 +5,8 @@ answer: `fail_closed`, as if it had found something, or `fail_open`, as if nothi
 """
 
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -16,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.channels.question import Questions
+from backends.credential_references import read_reference
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Finding, Shown
 from contracts.webhook_signature import SIGNATURE_HEADER, signature_of
@@ -131,9 +130,7 @@ def build(settings: Mapping[str, object], means: Means) -> Moderation:
     _check_url(known.url)
     if means.questions is None:
         raise ConfigurationError("moderation: nothing can be asked from here; it runs in a gateway")
-    return Moderation(
-        known, means.questions, means.webhook_secret, _bearer_at(known.key_ref, is_here=not means.only_checks)
-    )
+    return Moderation(known, means.questions, means.webhook_secret, _bearer_at(known.key_ref, means))
 
 
 def _check_url(url: str) -> None:
@@ -146,19 +143,19 @@ def _check_url(url: str) -> None:
         raise ConfigurationError("moderation: url is an http:// or https:// URL with a host, without user and password")
 
 
-def _bearer_at(key_ref: str, *, is_here: bool) -> str:
-    """Read a token; where gateways alone have it (not `is_here`), see only that a place is named."""
+def _bearer_at(key_ref: str, means: Means) -> str:
+    """Read a token; where gateways alone have it, see only that a place is named which gateways may read."""
     if not key_ref:
         return ""
-    kind, _, place = key_ref.partition(":")
-    if not is_here and kind in ("env", "file") and place:
-        return ""
     try:
-        value = {"env": lambda: os.environ[place], "file": lambda: Path(place).read_text()}[kind]().strip()
-    except KeyError as error:
-        raise ConfigurationError("moderation: key_ref is 'env:NAME' of a set variable or 'file:PATH'") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"moderation: the file of key_ref cannot be read ({type(error).__name__})") from error
+        kind, _, place = key_ref.partition(":")
+        if means.only_checks and kind in ("env", "file") and place:
+            if means.rules is not None:
+                means.rules.check(key_ref)
+            return ""
+        value = read_reference(key_ref, means.rules)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"moderation, key_ref: {error.message}") from error
     if _SENDABLE.fullmatch(value) is None:
         raise ConfigurationError("moderation: what key_ref names is empty, or no token that a header carries")
     return value

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from backends.credential_references import ReferenceRules
 from backends.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Order
 from backends.providers.credentials import Credentials
 from backends.providers.environment import withdraw
@@ -113,6 +114,49 @@ def test_credentials_are_read_where_a_pattern_allows_it(tmp_path: Path) -> None:
         with pytest.raises(TargetMisconfigured, match=why) as refused:
             credentials.resolve(reference)
         assert "sk-the" not in refused.value.message
+
+
+def test_what_no_pattern_allows_is_not_read(tmp_path: Path) -> None:
+    secret = tmp_path / "data" / "secrets" / "admin_token"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("tk-admin")
+    (tmp_path / "link").symlink_to(secret)
+    variables = {"TOLLKEEPER_STORE_PASSWORD": "no", "TOLLKEEPER_PROVIDER_A": "yes"}
+    credentials = Credentials(("*",), variables, rules=ReferenceRules(tmp_path / "data"))
+    for reference in (
+        f"file:{secret}",
+        f"file:{tmp_path}/link",
+        "file:/proc/self/stat",
+        "env:TOLLKEEPER_STORE_PASSWORD",
+    ):
+        with pytest.raises(TargetMisconfigured, match="may not read"):
+            credentials.resolve(reference)
+    assert credentials.resolve("env:TOLLKEEPER_PROVIDER_A") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("azure_ad_token", "oidc/file//data/secrets/admin_token"),
+        ("aws_web_identity_token", "os.environ/TOLLKEEPER_STORE_PASSWORD"),
+        ("vertex_credentials", "/data/secrets/admin_token"),
+        ("vertex_credentials", '{"type": "external_account", "credential_source": {"file": "/etc/passwd"}}'),
+    ],
+)
+def test_a_stored_key_leads_to_no_file_or_variable(name: str, value: str) -> None:
+    credentials = Credentials(("env:A",), {"A": value}, lambda _: value)
+    with pytest.raises(TargetMisconfigured, match="'stored:k' names a further variable") as refused:
+        credentials.credentials_of({name: "sealed:k:token"})
+    assert value not in refused.value.message
+    assert credentials.credentials_of({name: "env:A"}) == {name: value}  # the operator's own
+    plain = Credentials((), {}, lambda _: '{"type": "service_account"}')
+    assert plain.credentials_of({name: "sealed:k:token"})
+
+
+@pytest.mark.parametrize("value", ["os.environ/TOLLKEEPER_STORE_PASSWORD", {"a": ["oidc/env/HOME"]}])
+def test_a_target_s_parameters_lead_to_no_file_or_variable(value: object) -> None:
+    with pytest.raises(TargetMisconfigured, match="may not name a variable or file"):
+        parameters_of(order(parameters={"aws_session_name": value}))
 
 
 def test_the_environment_is_emptied_of_what_litellm_would_read() -> None:

@@ -10,7 +10,7 @@ TARGET = {
     "url": "http://127.0.0.1:9/v1",
     "model": "llama",
     "provider": "near",
-    "key_ref": "env:NEAR_KEY",
+    "key_ref": "env:NEAR_API_KEY",
     "weight": 3,
     "settings": {"timeouts": {"connect": 2}},
 }

@@ -116,7 +116,13 @@ def test_an_upstream_from_the_environment_is_offered_without_its_key(settings: C
 
 def test_models_pools_and_prices_are_made_and_removed(client: TestClient) -> None:
     assert client.post("/v1/pools", json={"id": "own", "region": "eu-1"}).status_code == 201
-    target = {"id": "one", "kind": "openai_http", "url": "http://127.0.0.1:8000/v1", "key_ref": "env:KEY", "weight": 2}
+    target = {
+        "id": "one",
+        "kind": "openai_http",
+        "url": "http://127.0.0.1:8000/v1",
+        "key_ref": "env:MODEL_API_KEY",
+        "weight": 2,
+    }
     assert client.post("/v1/pools/own/targets", json=target).json()["weight"] == 2
     hosted = {"id": "hosted", "kind": "litellm", "model": "anthropic/claude-sonnet-4-5", "key_ref": "env:A_API_KEY"}
     assert client.post("/v1/pools/own/targets", json=hosted).json()["kind"] == "litellm"

@@ -48,7 +48,7 @@ def test_a_guardrail_is_made_changed_tried_and_deleted_and_the_audit_says_so(pla
 
 
 def test_a_guardrail_that_asks_others_is_set_where_nobody_can_be_asked(platform, control_database_url) -> None:
-    asks = {"url": "https://m.example/v1", "on_failure": "fail_closed", "key_ref": "env:ONLY_GATEWAYS_HAVE_IT"}
+    asks = {"url": "https://m.example/v1", "on_failure": "fail_closed", "key_ref": "env:ONLY_GATEWAYS_API_KEY"}
     rules = {"stages": [{"name": "m", "detector": "moderation", "settings": asks}]}
     assert platform.post("/v1/guardrails", json={"name": "mod", "rules": rules}).status_code == 201
     tried = platform.post("/v1/guardrails/mod/test", json={"text": "anything"})

@@ -181,6 +181,13 @@ async def test_the_provider_s_own_words_are_passed_on(gateway: Any, upstream: Up
         await gateway.sdk().chat.completions.create(model="hosted", messages=MESSAGES)
 
 
+@pytest.mark.parametrize("before", ["", "x" * 490])
+async def test_a_key_that_the_provider_repeats_is_not(gateway: Any, upstream: Upstream, before: str) -> None:
+    upstream.always(anthropic.error(400, "invalid_request_error", f"{before} you sent {KEY}"))
+    reply = await gateway.chat(model="hosted", messages=MESSAGES)
+    assert reply.status == 400 and KEY[:8] not in reply.error["message"]
+
+
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_limited_rate_says_when_to_come_back(gateway: Any, upstream: Upstream, is_streamed: bool) -> None:
     upstream.always(anthropic.error(429, "rate_limit_error", "slow down", "retry-after: 7\r\n"))

@@ -1,0 +1,43 @@
+"""Whether a target's settings can be used, as far as this can be known without its files, variables and keys."""
+
+import msgspec
+
+from backends.llm.engine_target import EngineTargetSettings
+from backends.llm.http_abilities import read_abilities, read_paths
+from backends.llm.http_credentials import check_header_value
+from backends.llm.http_settings import REFERENCES, read_headers, read_timeouts, read_tls_names
+from backends.llm.openai_settings import OpenAISettings
+from backends.llm.provider_target import ProviderSettings
+from backends.llm.scripted import read_script
+from contracts.configuration import TargetSpec
+from contracts.errors import ConfigurationError
+from contracts.failure_billing import read_billing
+
+_SHAPES: dict[str, type[msgspec.Struct]] = {
+    "openai_http": OpenAISettings,
+    "litellm": ProviderSettings,
+    "engine": EngineTargetSettings,
+}
+
+
+def check_settings(spec: TargetSpec) -> None:
+    """Raise ConfigurationError on settings that no gateway could use."""
+    shape = _SHAPES.get(spec.kind)
+    if shape is not None:
+        try:
+            msgspec.convert(spec.settings, shape)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
+    read_billing(spec)
+    if spec.kind in ("openai_http", "litellm"):
+        read_timeouts(spec)
+    if spec.kind == "scripted":
+        read_script(spec)
+    if spec.kind != "openai_http":
+        return
+    for name, value in read_headers(spec).items():
+        if not value.startswith(REFERENCES):
+            check_header_value(spec, name, value)
+    read_tls_names(spec, is_https=spec.url.startswith("https://"))
+    read_abilities(spec)
+    read_paths(spec)
