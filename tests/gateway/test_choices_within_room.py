@@ -48,10 +48,9 @@ def honest(up, request):
     count, name = choices_in(body), "text" if "prompt" in body else "message"
     shown = count if not body.get("best_of") else count // body["best_of"] * (body.get("n") or 1)
     if body.get("stream"):
-        key = {"prompt": lambda: {"text": "word "}, "messages": lambda: {"delta": {"content": "word "}}}
-        kind = "prompt" if "prompt" in body else "messages"
+        piece: dict[str, Any] = {"text": "word "} if "prompt" in body else {"delta": {"content": "word "}}
         events = [
-            up.event({"id": "x", "choices": [{"index": index, "finish_reason": None, **key[kind]()}]})
+            up.event({"id": "x", "choices": [{"index": index, "finish_reason": None, **piece}]})
             for _ in range(each)
             for index in range(count)
         ]
