@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -155,7 +155,7 @@ def _rows_of(session: Session, numbers: Sequence[int | None]) -> Iterator[AuditR
     except _UNREADABLE as error:
         _raise_if_away(error)
     else:
-        yield from map(_formed, rows)
+        yield from (_formed(tuple(row)) for row in rows)
         return
     for number in named:
         try:
@@ -164,10 +164,10 @@ def _rows_of(session: Session, numbers: Sequence[int | None]) -> Iterator[AuditR
             _raise_if_away(error)
             yield _unreadable(number, "the entry cannot be read: something else than Tollkeeper wrote it")
         else:
-            yield from map(_formed, rows)
+            yield from (_formed(tuple(row)) for row in rows)
 
 
-def _formed(row: Row[Any]) -> AuditRow:
+def _formed(row: Sequence[Any]) -> AuditRow:
     found = AuditRow(*row)
     texts = (found.actor, found.action, found.subject, found.address, found.salt, found.facts_hash, found.prev)
     is_formed = isinstance(found.at, datetime) and isinstance(found.detail, dict)

@@ -12,7 +12,7 @@ Built = TypeVar("Built")
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Name: TypeAlias = tuple[InstrumentedAttribute[str], ...]
 
-# What reading a value that is not what its column promises ends in: JSON (too deep, too), decimals, times, missing fields.
+# What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields, deep JSON.
 UNSOUND: Final = (
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError),
     RecursionError,
