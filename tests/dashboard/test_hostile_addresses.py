@@ -1,4 +1,4 @@
-"""What stands in an address is shown by the page as text: it makes no link, no image and no markup of the page's own."""
+"""What stands in an address is shown as text: it makes no link, no image and no markup."""
 
 import re
 from typing import Any
