@@ -8,6 +8,7 @@ hash covers a salted hash of it, which stays, and the erasure's own entry says w
 import hashlib
 import json
 import secrets
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -184,8 +185,13 @@ def _unreadable(number: object, what: str) -> AuditRow:
 
 def _raise_if_away(error: Exception) -> None:
     """Raise the error again if it says nothing about a row: the database does not answer."""
-    if isinstance(error, OperationalError) and "decode" not in str(error.orig).lower():
+    if isinstance(error, OperationalError) and not _is_of_python(error.orig):
         raise error
+
+
+def _is_of_python(error: BaseException | None) -> bool:
+    # SQLite's own errors have a code. One without is of Python, which could not decode a text that SQLite gave it.
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) is None
 
 
 def begun_chains(session: Session) -> set[str]:
