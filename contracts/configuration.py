@@ -62,6 +62,7 @@ class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
     policy: KeyPolicy = DEFAULT_POLICY
+    since_ns: int = 0  # when the youngest of its tenant, team and project was created; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

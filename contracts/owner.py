@@ -2,7 +2,7 @@
 
 import msgspec
 
-from contracts.identity import Identity
+from contracts.configuration import KeyEntry
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -12,6 +12,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
     tenant: str
     project: str = ""  # "team/project", or "team/" of no project: two teams may each have a project of one name
+    since_ns: int = 0  # what was kept before is of an earlier tenant, team or project with the same id
 
     @property
     def is_of_team(self) -> bool:
@@ -19,6 +20,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
         return self.project.endswith("/")
 
 
-def owner_of(who: Identity) -> Owner:
-    """Give the owner of what a payer keeps."""
-    return Owner(who.tenant, f"{who.team}/{who.project}" if who.team or who.project else "")
+def owner_of(key: KeyEntry) -> Owner:
+    """Return the owner of what a key keeps."""
+    who = key.identity
+    return Owner(who.tenant, f"{who.team}/{who.project}" if who.team or who.project else "", key.since_ns)

@@ -3,16 +3,14 @@
 import io
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import streamlit as st
 
+from contracts.spreadsheets import harmless_cell
 from dashboard.table import Table
 
 FrameSource: TypeAlias = Table | Callable[[], Table]
-
-# Text that a spreadsheet would run as a formula when the file is opened (OWASP, "CSV Injection").
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export_menu(name: str, data: FrameSource) -> None:
@@ -48,7 +46,7 @@ def as_csv(data: Table) -> bytes:
     apostrophe, which spreadsheets take as "this is text".
     """
     table = Table.of(data)
-    safe = Table({name: [_harmless(value) for value in table[name]] for name in table.columns})
+    safe = Table({str(harmless_cell(name)): map(harmless_cell, table[name]) for name in table.columns})
     return safe.as_csv().encode()
 
 
@@ -73,7 +71,3 @@ def image_config(name: str) -> dict[str, object]:
 
 def _written(write: Callable[[Table], bytes], data: FrameSource) -> bytes:
     return write(data() if callable(data) else data)
-
-
-def _harmless(value: object) -> object:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -3,6 +3,7 @@
 Each says what is the case in one sentence, and offers the next step.
 """
 
+import re
 from typing import Final
 
 import streamlit as st
@@ -174,6 +175,9 @@ def show_signed_out() -> None:
         st.html(f'<a href="{SIGN_IN_PATH}" target="_self">Sign in</a>')
 
 
+_MARKUP: Final = r"\`*_{}[]<>()#+-!|$~:&="
+_ADDRESS: Final = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+_WORD_JOINER: Final = "\u2060"
 SIGN_IN_PATH: Final = "/sign-in"
 
 
@@ -182,6 +186,16 @@ def quoted(name: str) -> str:
     return f"‘{escaped(name)}’"
 
 
+def is_same_name(typed: str, name: str) -> bool:
+    """Return whether a viewer has typed a name; it may have been copied from where it was shown escaped."""
+    return typed.replace(_WORD_JOINER, "") == name
+
+
 def escaped(text: str) -> str:
-    """Keep Markdown from reading anything into text from outside."""
-    return "".join(f"\\{letter}" if letter in r"\`*_{}[]<>()#+-!|$~:" else letter for letter in text)
+    """Return text from outside as Markdown that shows it and reads nothing into it: no markup, no link, no image.
+
+    GitHub's Markdown makes links of addresses also where each mark is escaped. An invisible character inside of them
+    prevents it.
+    """
+    plain = _ADDRESS.sub(_WORD_JOINER, " ".join(text.split()))
+    return "".join(f"\\{letter}" if letter in _MARKUP else letter for letter in plain)

@@ -74,9 +74,9 @@ class Table:
         return pa.Table.from_arrays(columns, names=self.columns)
 
     def as_csv(self) -> str:
-        """Write it as CSV; what is missing is empty."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
+        """Write it as CSV (RFC 4180); what is missing is empty."""
+        out = io.StringIO(newline="")
+        writer = csv.writer(out)  # with another line end, a carriage return within text would not be quoted
         writer.writerow(self._columns)
         writer.writerows(self.rows())
         return out.getvalue()

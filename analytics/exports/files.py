@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from analytics.exports.focus_columns import COLUMNS, FLAG, NUMBER, TIME, Row
+from contracts.spreadsheets import harmless_cell
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as CSV (RFC 4180): empty for null, times as ISO 8601 in UTC, numbers without exponents."""
+    """Write rows as CSV (RFC 4180): empty for null, times as ISO 8601 in UTC, numbers without exponents.
+
+    Text that a spreadsheet may run as a formula begins with an apostrophe.
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for row in rows:
-            writer.writerow([_text(row[name]) for name in COLUMNS])
+            writer.writerow([_text(harmless_cell(row[name])) for name in COLUMNS])
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:

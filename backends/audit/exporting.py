@@ -7,6 +7,7 @@ import msgspec
 
 from backends.audit.entries import HASH_DIGITS, body_of
 from backends.audit.places import ChainPlace
+from backends.audit.verification import kept_segments
 from backends.control.audit_chain import CHAIN, AuditRow
 from contracts.moments import unix_ns
 
@@ -16,22 +17,30 @@ class _Moment(msgspec.Struct, frozen=True, gc=False):
 
 
 def export_chain(place: ChainPlace, since_ns: int, until_ns: int) -> Iterator[bytes]:
-    """Give a chain's entries from a time (inclusive) to another (exclusive), as they stand, with `place` and `hash`."""
+    """Yield a chain's entries from a time (inclusive) to another (exclusive), as they stand, with `place` and `hash`.
+
+    These are entries that `verify_chain` looks at: no segment from before a cut, and no torn end.
+    """
     name = json.dumps(place.name).encode()
-    for segment in place.segments():
+    for segment in kept_segments(place):
         for line in place.lines(segment):
             body = body_of(line)
+            if not line.endswith(b"\n"):
+                continue  # a torn end, which the next entry names
             try:
                 at_ns = msgspec.json.decode(body, type=_Moment).at_ns
             except msgspec.MsgspecError:
-                continue  # a torn end; `tollkeeper audit verify` tells of it
+                continue  # no entry; `tollkeeper audit verify` names it
             if since_ns <= at_ns < until_ns:
                 yield b'{"place":%b,"hash":"%b",%b\n' % (name, line[:HASH_DIGITS], body[1:])
 
 
 def export_rows(rows: Iterator[AuditRow], since_ns: int, until_ns: int) -> Iterator[bytes]:
-    """Give the control database's entries of a time."""
+    """Yield the control database's entries of a time, and all rows that cannot be read: these have no time."""
     for row in rows:
+        if row.unreadable:
+            yield json.dumps({"place": CHAIN, "seq": row.id, "unreadable": row.unreadable}).encode() + b"\n"
+            continue
         at_ns = unix_ns(row.at)
         if since_ns <= at_ns < until_ns:
             stated = {

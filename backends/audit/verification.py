@@ -114,11 +114,10 @@ class _Walk:
         return found
 
     def _begin(self) -> None:
-        self._segments = self._place.segments()
+        segments = self._place.segments()
         stub = self._stub()
+        self._segments = _behind_cut(segments, stub)
         if stub is not None:
-            # Those that a process had no time to remove, when it ended between the two.
-            self._segments = [name for name in self._segments if first_seq_of(name) >= stub.first_seq]
             self._chain, self._seq, self._prev = stub.chain, stub.first_seq - 1, stub.prev.encode()
             self._cut_hash = self._prev
             self._report.notes.append(f"{stub.segments} segments before entry {stub.first_seq} were cut, as signed")
@@ -127,13 +126,12 @@ class _Walk:
         self._report.first = self._seq + 1
 
     def _stub(self) -> StubLine | None:
-        found = self._place.read(STUB)
-        if found is None:
-            return None
         try:
-            stub = msgspec.json.decode(found, type=StubLine)
+            stub = _read_stub(self._place)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise self._broken("the stub of what was cut cannot be read") from None
+        if stub is None:
+            return None
         if not self._keys.is_signed(stub.key, stub_text(stub), stub.signature):
             raise self._broken("the stub of what was cut has no valid signature")
         return stub
@@ -269,6 +267,25 @@ class _Walk:
 
     def _broken(self, what: str, segment: str = "", entry: int | None = None) -> ChainBroken:
         return ChainBroken(Fault(self._place.name, what, segment, entry))
+
+
+def kept_segments(place: ChainPlace) -> list[str]:
+    """Return the names of the segments that belong to a chain, in their order."""
+    segments = place.segments()
+    try:
+        return _behind_cut(segments, _read_stub(place))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return segments  # verification names the stub
+
+
+def _behind_cut(segments: list[str], stub: StubLine | None) -> list[str]:
+    # Those before it are of a process that ended while it cut, and had no time to remove them; or were put there.
+    return segments if stub is None else [name for name in segments if first_seq_of(name) >= stub.first_seq]
+
+
+def _read_stub(place: ChainPlace) -> StubLine | None:
+    found = place.read(STUB)
+    return None if found is None else msgspec.json.decode(found, type=StubLine)
 
 
 def stub_text(stub: StubLine) -> bytes:

@@ -8,14 +8,17 @@ hash covers a salted hash of it, which stays, and the erasure's own entry says w
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import select
+from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.orm import Session
 
+from backends.control.sound_rows import READS_ALL, UNSOUND
 from contracts.control import AuditEntry
 
 CHAIN: Final = "control"
@@ -26,6 +29,16 @@ BEGINNING: Final = hashlib.sha256(b"tollkeeper audit chain\n" + CHAIN.encode()).
 _PENDING: Final = "audit_entries"  # in a session's info
 _AT_ONCE: Final = 1000
 _SALT_BYTES: Final = 16
+_HASH_DIGITS: Final = 64
+_ALL: Final = {READS_ALL: True}
+_COLUMNS: Final = (
+    *(AuditEntry.id, AuditEntry.at, AuditEntry.actor, AuditEntry.action, AuditEntry.subject, AuditEntry.address),
+    *(AuditEntry.detail, AuditEntry.salt, AuditEntry.facts_hash, AuditEntry.prev, AuditEntry.hash),
+)
+_NOWHEN: Final = datetime.fromtimestamp(0, UTC)
+# How a row is read that is not what its columns promise. SQLite keeps any value in any column, and bytes that are not
+# UTF-8 as text; PostgreSQL has moments that Python has not.
+_UNREADABLE: Final = (*UNSOUND, DataError, OperationalError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,12 @@ class AuditRow:
     facts_hash: str
     prev: str
     hash: str
+    unreadable: str = ""  # why, if its values cannot be read: then it has none but its number
+
+    @property
+    def is_chained(self) -> bool:
+        """Return whether the row carries a hash."""
+        return len(self.hash) == _HASH_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +125,73 @@ def entry_hash(entry: int, at: datetime, actor: str, action: str, address: str, 
     return hashlib.sha256(_canonical({**stated, "facts": facts, "prev": prev})).hexdigest()
 
 
-def read_rows(session: Session, *, after: int = 0) -> Iterator[AuditRow]:
-    """Give the entries behind a number, in their order, some at a time."""
-    columns = (
-        *(AuditEntry.id, AuditEntry.at, AuditEntry.actor, AuditEntry.action, AuditEntry.subject, AuditEntry.address),
-        *(AuditEntry.detail, AuditEntry.salt, AuditEntry.facts_hash, AuditEntry.prev, AuditEntry.hash),
-    )
+def read_rows(session: Session, *, after: int | None = None) -> Iterator[AuditRow]:
+    """Yield every row of the table, ordered by number; with `after`, only those with greater numbers.
+
+    No row is left out, whatever its number is and whether or not its values can be read: what others show of the
+    audit is a part of these.
+    """
     while True:
-        wanted = select(*columns).where(AuditEntry.id > after).order_by(AuditEntry.id).limit(_AT_ONCE)
-        rows = session.execute(wanted).all()
-        for row in rows:
-            yield AuditRow(*row)
-        if len(rows) < _AT_ONCE:
+        wanted = select(AuditEntry.id).order_by(AuditEntry.id)
+        if after is not None:
+            wanted = wanted.where(AuditEntry.id > after)
+        last = after
+        numbers = session.execute(wanted, execution_options={**_ALL, "yield_per": _AT_ONCE}).scalars()
+        for part in numbers.partitions():
+            yield from _rows_of(session, part)
+            last = part[-1]
+        if last == after or not isinstance(last, int):
             return
-        after = rows[-1][0]
+        after = last  # entries written meanwhile: an erasure may explain what was read as emptied
+
+
+def _rows_of(session: Session, numbers: Sequence[int | None]) -> Iterator[AuditRow]:
+    """Yield rows by number; one by one if one of them cannot be read."""
+    for _ in range(sum(number is None for number in numbers)):
+        yield _unreadable(0, "the entry has no number")
+    named = [number for number in numbers if number is not None]
+    wanted = select(*_COLUMNS).order_by(AuditEntry.id)
+    try:
+        rows = session.execute(wanted.where(AuditEntry.id.in_(named)), execution_options=_ALL).all()
+    except _UNREADABLE as error:
+        _raise_if_away(error)
+    else:
+        yield from (_formed(tuple(row)) for row in rows)
+        return
+    for number in named:
+        try:
+            rows = session.execute(wanted.where(AuditEntry.id == number), execution_options=_ALL).all()
+        except _UNREADABLE as error:
+            _raise_if_away(error)
+            yield _unreadable(number, "the entry cannot be read: something else than Tollkeeper wrote it")
+        else:
+            yield from (_formed(tuple(row)) for row in rows)
+
+
+def _formed(row: Sequence[Any]) -> AuditRow:
+    found = AuditRow(*row)
+    texts = (found.actor, found.action, found.subject, found.address, found.salt, found.facts_hash, found.prev)
+    is_formed = isinstance(found.at, datetime) and isinstance(found.detail, dict)
+    if is_formed and type(found.id) is int and all(isinstance(value, str) for value in (*texts, found.hash)):
+        return found
+    what = "a value of the entry has another type than its column: something else than Tollkeeper wrote it"
+    return _unreadable(found.id, what)
+
+
+def _unreadable(number: object, what: str) -> AuditRow:
+    number = number if type(number) is int else 0
+    return AuditRow(number, _NOWHEN, "", "", "", "", {}, "", "", "", "", what)
+
+
+def _raise_if_away(error: Exception) -> None:
+    """Raise the error again if it says nothing about a row: the database does not answer."""
+    if isinstance(error, OperationalError) and not _is_of_python(error.orig):
+        raise error
+
+
+def _is_of_python(error: BaseException | None) -> bool:
+    # SQLite's own errors have a code. One without is of Python, which could not decode a text that SQLite gave it.
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) is None
 
 
 def begun_chains(session: Session) -> set[str]:
@@ -128,7 +200,7 @@ def begun_chains(session: Session) -> set[str]:
 
 
 def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
-    """Walk the chain to its end, or to the first entry that is wrong. It begins with the first entry of all."""
+    """Walk the chain to its end, or to the first entry that is wrong. Its first entry is the first row of all."""
     report, prev = RowsReport(), BEGINNING
     emptied: dict[int, None] = {}  # entries without what they are about, until an erasure's entry names them
     for row in rows:
@@ -143,7 +215,7 @@ def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
             emptied[row.id] = None
         named = row.detail.get(ERASED_ENTRIES) if row.action.endswith(".erase") else None
         for number in named if isinstance(named, list) else ():
-            report.erased += emptied.pop(number, 0) is None
+            report.erased += isinstance(number, int) and emptied.pop(number, 0) is None
         if row.action == WITNESS_BEGINS:
             report.begun[row.subject] = row.id
         prev, report.last, report.last_hash = row.hash, row.id, row.hash
@@ -155,6 +227,8 @@ def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
 
 
 def _fault(row: AuditRow, prev: str) -> str:
+    if row.unreadable:
+        return row.unreadable
     if not row.hash:
         return "the entry was never chained: something else than Tollkeeper wrote it"
     found = entry_hash(row.id, row.at, row.actor, row.action, row.address, row.facts_hash, row.prev)

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Text, cast, null, or_, select
+from sqlalchemy import ColumnElement, Text, and_, cast, null, or_, select
 from sqlalchemy.orm import Session
 
 from backends.control.key_scopes import Permits, read_scopes
 from backends.control.sound_rows import SoundRows
 from contracts.configuration import KeyEntry
-from contracts.control import ApiKey, FormerSecret, Tenant
+from contracts.control import ApiKey, FormerSecret, Project, Team, Tenant
 from contracts.identity import Identity
 from contracts.moments import unix_ns
 
@@ -31,6 +31,11 @@ _OF_KEY: Final = (
     ApiKey.project_id,
     ApiKey.expires_at,
     cast(ApiKey.scopes, Text),  # as text, since most keys have the same: each text is read once
+    *(Tenant.created_at, Team.created_at, Project.created_at),
+)
+_OF_TEAM: Final = and_(Team.tenant_id == ApiKey.tenant_id, Team.id == ApiKey.team_id)
+_OF_PROJECT: Final = and_(
+    *(Project.tenant_id == ApiKey.tenant_id, Project.team_id == ApiKey.team_id, Project.id == ApiKey.project_id)
 )
 _LIVE: Final = (ApiKey.revoked_at.is_(None), Tenant.is_active)
 
@@ -102,6 +107,7 @@ class KeyReader:
         self._known = known
         self._permits: dict[str, Permits] = {}
         self._words: dict[str, str] = {}
+        self._moments: dict[int, int] = {}
         self._no_tags: dict[str, str] = {}
 
     def read_all(self) -> LoadedKeys:
@@ -151,13 +157,15 @@ class KeyReader:
         ends_at = FormerSecret.expires_at
         former = select(FormerSecret.digest, ends_at, *_OF_KEY).select_from(FormerSecret).join(ApiKey).join(Tenant)
         for wanted in (former, current):  # the current secret last: it is what a digest in both means
+            wanted = wanted.outerjoin(Team, _OF_TEAM).outerjoin(Project, _OF_PROJECT)
             rows = SoundRows(self._session)
             for entry in rows.build("key", wanted.where(*page, *_LIVE), (ApiKey.id,), self._entry):
                 entries[entry.digest] = entry
             faults.update(rows.faults_by_name)
 
     def _entry(self, row: tuple[Any, ...]) -> KeyEntry:
-        digest_hex, ends_at, key_id, tenant, team, project, expires_at, scopes = row
+        digest_hex, ends_at, key_id, tenant, team, project, expires_at, scopes, *created = row
+        since_ns = max(unix_ns(moment) for moment in created if moment is not None)
         ends = [unix_ns(moment) for moment in (ends_at, expires_at) if moment is not None]
         permits = self._permits.get(scopes)
         if permits is None:
@@ -172,6 +180,7 @@ class KeyReader:
             models=permits.models,
             endpoints=permits.endpoints,
             policy=permits.policy,
+            since_ns=self._moments.setdefault(since_ns, since_ns),
         )
         known = self._known.entries.get(entry.digest)
         return known if known == entry else entry  # the same objects again: nothing to free, nothing twice in memory

@@ -12,8 +12,11 @@ Built = TypeVar("Built")
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Name: TypeAlias = tuple[InstrumentedAttribute[str], ...]
 
-# What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields.
-UNSOUND: Final = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError)
+# What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields, deep JSON.
+UNSOUND: Final = (
+    *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError),
+    RecursionError,
+)
 READS_ALL: Final = (
     "reads_all_rows"  # an execution option: a row that cannot be read fails the query, for who counts them
 )

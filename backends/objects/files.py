@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     and_,
     delete,
+    exists,
     func,
     insert,
     or_,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     update,
 )
 
+from backends.objects.batches import BATCHES
 from backends.objects.database import METADATA, ObjectsDatabase
 from backends.objects.ownership import owned, wait_for_tenant
 from contracts.errors import InvalidRequest, ObjectsUnavailable
@@ -185,8 +187,13 @@ def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) 
 
 
 def _visible(owner: Owner, now_unix: int) -> tuple[ColumnElement[bool], ...]:
+    of_earlier = exists().where(
+        BATCHES.c.created_unix < owner.since_ns // 1_000_000_000,
+        or_(BATCHES.c.output_file_id == _files.c.id, BATCHES.c.error_file_id == _files.c.id),
+    )
     return (
         owned(_files, owner),
+        *((~of_earlier,) if owner.since_ns else ()),  # a batch may end when another has its owner's id
         _files.c.is_complete.is_(True),
         or_(_files.c.expires_unix.is_(None), _files.c.expires_unix > now_unix),
     )

@@ -13,7 +13,7 @@ from dashboard import controls
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import show_table
-from dashboard.states import escaped
+from dashboard.states import escaped, is_same_name
 from dashboard.table import Table
 from dashboard.visit import Visit
 
@@ -112,7 +112,9 @@ def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], d
         yes, no = st.columns(2)
         if no.button("Cancel", width="stretch", key="ask_first_no"):
             st.rerun()
-        if yes.button(word, type="primary", width="stretch", key="ask_first_yes", disabled=written != typed):
+        if yes.button(
+            word, type="primary", width="stretch", key="ask_first_yes", disabled=not is_same_name(written, typed)
+        ):
             with outcome(done):
                 act()
 

@@ -10,7 +10,7 @@ from analytics.gpu.load import Load, engine_load
 from analytics.gpu.sensors import gpu_sensors
 from analytics.gpu.use import GpuUse, gpu_use
 from contracts.errors import InvalidRequest, TollkeeperError
-from dashboard import charts
+from dashboard import charts, states
 from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures
 from dashboard.slow_answers import Pending
@@ -53,7 +53,7 @@ def _sensors(visit: Visit) -> None:
         sensors = visit.read(gpu_sensors, visit.scope)
     except InvalidRequest as error:  # of a range longer than they are kept: nothing failed
         with panel("Sensors", help="Activity, power, memory and heat of GPUs, looked at by the engine hosts."):
-            note(f"{error.message[:1].upper()}{error.message[1:]}.")
+            note(states.escaped(f"{error.message[:1].upper()}{error.message[1:]}."))
         return
     draw_sensors(visit, sensors)
 

@@ -13,6 +13,7 @@ from analytics.routing.targets import target_lines
 from analytics.routing.tries import further_by_reason, lost_usd
 from analytics.routing.use import total_of
 from contracts.control import Role
+from dashboard import states
 from dashboard.address import page_link
 from dashboard.gateway_state import GatewayState, read_gateway_state
 from dashboard.page import Page
@@ -135,7 +136,9 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
 def _left_alone(visit: Visit, state: GatewayState) -> Figure:
     text = "Targets that the gateway does not call in their turn now: an open breaker, a rest, or a trial."
     if state.problem:
-        return Figure("Left alone now", "—", "gateway not reached", f"{text} Unknown: {state.problem}.", "warn")
+        return Figure(
+            "Left alone now", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
+        )
     count = len(state.away)
     beside = ", ".join(list(state.away)[:2]) or "all are called"
     return Figure("Left alone now", visit.formats.count(count), beside, text, "bad" if count else "good")
@@ -189,7 +192,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
 def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
     if state.problem:
         with panel("Breakers", help="Which targets were left alone, and when."):
-            note(f"Not known now: {state.problem}.")
+            note(f"Not known now: {states.escaped(state.problem)}.")
         return
     if not state.changes:
         with panel("Breakers", help="Which targets were left alone, and when."):

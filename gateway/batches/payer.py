@@ -13,7 +13,7 @@ def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
         # It may have been rotated. Looking at every key is slow, and happens where a batch would else have failed.
         same = (found for found in snapshot.keys.values() if found.identity.key_id == batch.payer.key_id)
         entry = next((found for found in same if batch.payer.key_id and _is_good(found, now_ns)), None)
-    if entry is None or not _may_pay(owner_of(entry.identity), batch.owner):
+    if entry is None or not _may_pay(owner_of(entry), batch):
         raise AuthenticationFailed(
             f"the API key {batch.payer.key_id!r} that pays for this batch is unknown, expired or has been revoked; "
             "send what is left with another"
@@ -24,10 +24,12 @@ def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
     return entry
 
 
-def _may_pay(payer: Owner, owner: Owner) -> bool:
-    """Say whether a batch is the payer's; one that a team's key made before teams were told apart has no team."""
+def _may_pay(payer: Owner, batch: Batch) -> bool:
+    """Return whether a batch is the payer's; one that a team's key made before teams were told apart has no team."""
+    owner = batch.owner
     is_older = payer.is_of_team and not owner.project
-    return payer == owner or (is_older and payer.tenant == owner.tenant)
+    is_its = payer.tenant == owner.tenant and (payer.project == owner.project or is_older)
+    return is_its and batch.created_unix >= payer.since_ns // 1_000_000_000
 
 
 def _is_good(entry: KeyEntry, now_ns: int) -> bool:

@@ -80,7 +80,7 @@ class BatchesResource:
         elif found.group(2):
             body = batch_object(await self._cancel(found.group(1), key))
         else:
-            batch = await (await self._kept.store()).find(owner_of(key.identity), found.group(1))
+            batch = await (await self._kept.store()).find(owner_of(key), found.group(1))
             body = batch_object(_found(batch, found.group(1)))
         exchange.send(200, JSON, msgspec.json.encode(body))
 
@@ -98,7 +98,7 @@ class BatchesResource:
         if key.endpoints is not None and api not in key.endpoints:
             allowed = ", ".join(sorted(key.endpoints))
             raise PermissionDenied(f"this key may not use {api}; it may use {allowed}", param="endpoint")
-        owner, now_ns = owner_of(key.identity), self._clock.wall_ns()
+        owner, now_ns = owner_of(key), self._clock.wall_ns()
         now_unix = now_ns // 1_000_000_000
         file = await (await self._files.store()).find(owner, request.input_file_id, now_unix)
         if file is None:
@@ -128,12 +128,12 @@ class BatchesResource:
     async def _page(self, exchange: Exchange, key: KeyEntry) -> dict[str, object]:
         wish = read_page(exchange.query, most=_MAX_PAGE, default=_PAGE, has_order=False)
         store = await self._kept.store()
-        found = await store.list(owner_of(key.identity), limit=wish.limit + 1, after=wish.after)
+        found = await store.list(owner_of(key), limit=wish.limit + 1, after=wish.after)
         return page_of([batch_object(batch) for batch in found], wish.limit)
 
     async def _cancel(self, batch_id: str, key: KeyEntry) -> Batch:
         store, now_unix = await self._kept.store(), self._clock.wall_ns() // 1_000_000_000
-        batch = _found(await store.cancel(owner_of(key.identity), batch_id, now_unix), batch_id)
+        batch = _found(await store.cancel(owner_of(key), batch_id, now_unix), batch_id)
         if not batch.is_live and batch.state != "cancelled":
             raise InvalidRequest(f"the batch {batch.id!r} has ended: it is {batch.state}", code="batch_ended")
         self._runner.wake()

@@ -54,7 +54,7 @@ class FilesResource:
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Answer a request of an authenticated caller. Raises a TollkeeperError before anything was sent."""
-        owner = owner_of(key.identity)
+        owner = owner_of(key)
         found = _ONE.fullmatch(exchange.path)
         if found is None and exchange.method == "POST":
             _send(exchange, await self._upload(exchange, owner))

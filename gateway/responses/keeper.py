@@ -66,7 +66,7 @@ class ResponseKeeper:
         """
         asked = getattr(request, "origin", None)
         assert isinstance(asked, AskedResponse)
-        owner = owner_of(key.identity)
+        owner = owner_of(key)
         before: list[StoredResponse] = []
         if asked.request.previous_response_id is not None:
             before = await self._history(asked.request.previous_response_id, owner)

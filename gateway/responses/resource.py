@@ -57,7 +57,7 @@ class ResponseResource:
             await self._answer(exchange, key)
 
     async def _answer(self, exchange: Exchange, key: KeyEntry) -> None:
-        owner = owner_of(key.identity)
+        owner = owner_of(key)
         query = _Query(exchange.query)
         one, listing = _ONE.fullmatch(exchange.path), _INPUT.fullmatch(exchange.path)
         if one is not None and exchange.method == "DELETE":

@@ -1,5 +1,6 @@
 """Answers are shared while they are fresh, asked for once, and never those of somebody else's reach."""
 
+import csv
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from dashboard.answers import Answers
 from dashboard.exports import as_csv, as_parquet
 from dashboard.oidc import Tickets
 from dashboard.reader import Readers, question_key
+from dashboard.table import Table
 
 
 def test_an_answer_is_kept_as_long_as_it_may_be_and_not_longer() -> None:
@@ -119,6 +121,39 @@ def test_a_table_as_csv_runs_nothing_when_a_spreadsheet_opens_it() -> None:
     frame = pd.DataFrame({"tenant": ["=1+1", "@x", "acme", None], "cost": [-1.5, 0.0, None, 2.0]})
     lines = as_csv(frame).decode().splitlines()
     assert lines == ["tenant,cost", "'=1+1,-1.5", "'@x,0.0", "acme,", ",2.0"]
+
+
+FORMULAS = ("=1+1", "+1", "-1+2", "@SUM(A1)", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20x", "\ufe66x", "\u22121")
+LEADS = (
+    "",
+    " ",
+    "\n",
+    "\t",
+    "\r",
+    "\r\n",
+    "\u00a0",
+    "\u3000",
+    "\ufeff",
+    "\u200b",
+    "\u2060",
+    " \n\u00a0",
+    "\x00",
+    "\u2028",
+)
+
+
+@pytest.mark.parametrize("lead", LEADS)
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_no_lead_and_no_other_form_of_a_sign_lets_a_formula_through(lead: str, formula: str) -> None:
+    hostile = lead + formula
+    [header, cell] = list(csv.reader(io.StringIO(as_csv(Table({hostile: [hostile]})).decode(), newline="")))
+    assert (header, cell) == ([f"'{hostile}"], [f"'{hostile}"])
+
+
+def test_ordinary_text_and_numbers_are_exported_as_they_are() -> None:
+    values = ["acme", " acme", "", " ", "a=b", "x@y.example", "Ａcme", "1-2", "é", -1.5, None]
+    rows = list(csv.reader(io.StringIO(as_csv(Table({"name": values})).decode())))
+    assert [row[0] if row else "" for row in rows[1:]] == ["" if value is None else str(value) for value in values]
 
 
 def test_a_table_as_parquet_keeps_its_types() -> None:

@@ -76,7 +76,7 @@ def test_rows_that_lack_a_column_have_nothing_there() -> None:
 
 def test_csv_writes_what_is_missing_as_nothing() -> None:
     table = Table([("x,y", None, Decimal("0.10")), ("z", float("nan"), None)], columns=["name", "share", "usd"])
-    assert table.as_csv() == 'name,share,usd\n"x,y",,0.10\nz,,\n'
+    assert table.as_csv() == 'name,share,usd\r\n"x,y",,0.10\r\nz,,\r\n'
 
 
 def test_a_page_loads_no_pandas() -> None:

@@ -90,6 +90,22 @@ def test_what_is_as_it_was_written_is_said_to_be_sound(data: Path) -> None:
     assert "sound" in run(data, "verify").stdout
 
 
+@pytest.mark.parametrize("number", [0, -1, -5])
+def test_an_entry_inserted_before_the_first_is_a_fault(data: Path, number: int) -> None:
+    with sqlite3.connect(data / "control.db") as database:
+        for name in ("audit_only_appends", "audit_replaces_none"):
+            database.execute(f"DROP TRIGGER IF EXISTS {name}")
+        database.execute(
+            "INSERT INTO audit (id, at, actor, action, subject, address, detail, salt, facts_hash, prev, hash) VALUES "
+            f"({number}, '2026-11-02 03:30:00.000000', 'eve', 'key.create', 'acme', '', '{{}}', '', '', '', '')"
+        )
+    database.close()
+    fault = fault_of(data)
+    assert (fault["place"], fault["entry"]) == ("control database", number) and "never chained" in fault["what"]
+    exported = [json.loads(line) for line in run(data, "export").stdout.splitlines()]
+    assert [line["seq"] for line in exported if line["place"] == "control" and "actor" in line][0] == number
+
+
 def fault_of(data: Path) -> dict[str, Any]:
     status, found = verified(data)
     (fault,) = [place["fault"] for place in found["places"] if place["fault"]]

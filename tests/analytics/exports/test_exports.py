@@ -123,6 +123,15 @@ def test_the_focus_file_keeps_the_rules_and_the_sum(
     assert sum(table.column("BilledCost").to_pylist()) == total.cost_usd
 
 
+@pytest.mark.parametrize("name", ["=1+1", " =1+1", "\n=1+1", "\u00a0@x", "\uff1d1+1"])
+def test_a_name_in_a_focus_file_is_no_formula(tmp_path: Path, name: str) -> None:
+    [row, *_] = gpu_rows("GPU-1", "NVIDIA H200", gpu_bill(), MONTH, "Platform")
+    write_csv([{**row, "SubAccountName": name, "BilledCost": Decimal("-1.5")}], tmp_path / "focus.csv")
+    with (tmp_path / "focus.csv").open(newline="") as file:
+        [read] = csv.DictReader(file)
+    assert (read["SubAccountName"], read["BilledCost"]) == (f"'{name}", "-1.5")
+
+
 def gpu_bill() -> GpuCost:
     tenants = (TenantGpuCost("acme", 30, 700, 0, 100), TenantGpuCost("globex", 10, 100, 50, 33))
     return GpuCost(Period(DAY, DAY + timedelta(hours=1)), "use", 1_000, {}, {}, tenants, 17, 0, ("rate-1",))

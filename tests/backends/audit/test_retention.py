@@ -3,7 +3,8 @@
 import pytest
 
 from backends.audit.entries import KIND_CONTROL, KIND_REQUEST, ControlFacts
-from backends.audit.places import STUB, DirectoryPlace, segment_names
+from backends.audit.exporting import export_chain
+from backends.audit.places import STUB, DirectoryPlace, segment_name, segment_names
 from backends.audit.retention import cut_before
 from backends.audit.signing import AuditKeys, AuditSigner
 from backends.audit.verification import verify_chain
@@ -45,6 +46,26 @@ def test_a_chain_goes_on_behind_what_was_cut_and_can_be_cut_again(
     report = verify_chain(DirectoryPlace(chain.directory), keys)
     assert report.fault is None and again.chain == chain.chain and report.last == again.seq
     assert any("2 segments before entry" in note for note in report.notes)
+
+
+def test_a_segment_put_before_a_cut_is_not_exported(
+    opened: Opened, signer: AuditSigner, keys: AuditKeys, clock: StillClock
+) -> None:
+    chain = opened()
+    for _ in range(2):
+        fill(chain, 3)
+        chain.rotate()
+        clock.advance(1)
+    cut_before(chain.directory, clock.now_ns, signer, clock.now_ns)
+    chain.close()
+    place = DirectoryPlace(chain.directory)
+    sound = list(export_chain(place, 0, 2**63))
+    (chain.directory / segment_name(1)).write_bytes(b"0" * 64 + b' {"at_ns":1,"tenant":"rival"}\n')
+    torn = chain.directory / segment_names(chain.directory)[-1]
+    assert verify_chain(place, keys).fault is None
+    assert list(export_chain(place, 0, 2**63)) == sound
+    torn.write_bytes(torn.read_bytes() + b"0" * 64 + b' {"at_ns":1,"tenant":"rival"}')
+    assert list(export_chain(place, 0, 2**63)) == sound
 
 
 def test_a_stub_that_was_changed_or_is_anothers_is_found(

@@ -4,7 +4,8 @@ import dataclasses
 import random
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
+from backends.audit.exporting import export_rows
+from backends.control.audit import list_audit
 from backends.control.audit_chain import BEGINNING, AuditRow, read_rows, verify_rows
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
@@ -135,11 +138,124 @@ def test_an_entry_emptied_by_somebody_else_is_found(database: ControlDatabase) -
     assert fault is not None and fault.entry == 1 and "no erasure says so" in fault.what
 
 
+def allow_all(database: ControlDatabase) -> None:
+    """Drop the table's triggers, as whoever owns the database can."""
+    with database.session() as session:
+        if database.url.get_backend_name() == "sqlite":
+            for name in session.scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+                session.execute(text(f"DROP TRIGGER {name}"))
+        else:
+            session.execute(text("ALTER TABLE audit DISABLE TRIGGER USER"))
+
+
+def forge(database: ControlDatabase, number: object, hash_: str = "", detail: str = '{"forged":true}') -> None:
+    columns = "id, at, actor, action, subject, address, detail, salt, facts_hash, prev, hash"
+    values = f"{number}, '2026-11-02 12:00:00.000000', 'eve', 'key.create', 'acme/x', '', '{detail}', '', '', ''"
+    with database.session() as session:
+        session.connection().exec_driver_sql(f"INSERT INTO audit ({columns}) VALUES ({values}, '{hash_}')")
+
+
 def test_an_entry_that_was_never_chained_is_found(database: ControlDatabase) -> None:
     change(database, 1)
+    allow_all(database)
     with database.session() as session:
         session.add(AuditEntry(at=NOW, actor="eve", action="key.create", subject="acme/x", detail={}))
     assert fault_of(rows_of(database)) == 2
+
+
+@pytest.mark.parametrize("number", [0, -1, -5, -(2**63), 3, 2**63 - 1])
+@pytest.mark.parametrize("hash_", ["", BEGINNING])
+def test_an_inserted_entry_is_found_whatever_its_number(database: ControlDatabase, number: int, hash_: str) -> None:
+    change_each(database, range(2))
+    allow_all(database)
+    forge(database, number, hash_)
+    with database.session() as session:
+        listed = {entry.id for entry in list_audit(session)}
+    assert listed == {row.id for row in rows_of(database)} == {1, 2, number}
+    assert fault_of(rows_of(database)) == number
+
+
+@pytest.mark.parametrize("number", [0, -1, 1, 2])
+def test_the_database_itself_refuses_an_entry_that_is_not_the_next(database: ControlDatabase, number: int) -> None:
+    change_each(database, range(2))
+    before = rows_of(database)
+    with pytest.raises(TollkeeperError):
+        forge(database, number)
+    is_sqlite = database.url.get_backend_name() == "sqlite"
+    if is_sqlite:
+        with pytest.raises(TollkeeperError), database.session() as session:
+            session.execute(text("INSERT OR REPLACE INTO audit SELECT * FROM audit WHERE id = 2"))
+    else:
+        with pytest.raises(TollkeeperError):
+            forge(database, 3)  # with the next number, and not chained
+    assert rows_of(database) == before
+    change(database, 3)
+    assert fault_of(rows_of(database)) is None
+
+
+def test_a_gap_in_the_numbers_is_no_fault_and_hides_nothing(database: ControlDatabase) -> None:
+    change(database, 1)
+    if database.url.get_backend_name() == "sqlite":
+        pytest.skip("SQLite leaves no gaps")
+    with pytest.raises(RuntimeError), database.session() as session:
+        begin_change(session, AUTHOR, "key.create", "acme/lost")
+        raise RuntimeError
+    change(database, 2)
+    assert [row.id for row in rows_of(database)] == [1, 3] and fault_of(rows_of(database)) is None
+    allow_all(database)
+    forge(database, 2, BEGINNING)
+    assert fault_of(rows_of(database)) == 2
+
+
+def test_entries_of_more_than_one_reading_are_read_once_each(
+    database: ControlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backends.control.audit_chain._AT_ONCE", 2)
+    change_each(database, range(7))
+    assert [row.id for row in rows_of(database)] == list(range(1, 8)) and fault_of(rows_of(database)) is None
+    with database.session() as session:
+        assert [row.id for row in read_rows(session, after=4)] == [5, 6, 7]
+
+
+@pytest.fixture
+def loose(migrated_sqlite: Path, tmp_path: Path) -> Iterator[ControlDatabase]:
+    """A database whose audit was made again as a table that takes anything."""
+    shutil.copy(migrated_sqlite, tmp_path / "control.db")
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    change_each(database, range(3))
+    with database.session() as session:
+        session.execute(text("CREATE TABLE loose AS SELECT * FROM audit"))
+        session.execute(text("DROP TABLE audit"))
+        session.execute(text("ALTER TABLE loose RENAME TO audit"))
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("id", value) for value in ("NULL", "'4'", "'four'", "3", "2.5", "x'04'", "4.0")),
+        *(("actor", value) for value in ("x'ff'", "CAST(x'ff' AS TEXT)", "NULL", "7")),
+        *(("detail", value) for value in ("'{'", "'[]'", "NULL", "x'7b7d'", f"'{'[' * 100_000}'")),
+        *(("at", value) for value in ("'yesterday'", "NULL", "5")),
+        *((column, "x'00'") for column in ("subject", "address", "action", "salt", "facts_hash", "prev", "hash")),
+    ],
+)
+def test_a_row_of_another_form_is_found_and_hides_no_other(loose: ControlDatabase, column: str, value: str) -> None:
+    assert fault_of(rows_of(loose)) is None
+    values = {name: name for name in ("id", "at", "actor", "action", "subject", "address", "detail", "salt")}
+    values |= {name: name for name in ("facts_hash", "prev", "hash")} | {"id": "4", column: value}
+    with loose.session() as session:
+        session.connection().exec_driver_sql(
+            f"INSERT INTO audit ({', '.join(values)}) SELECT {', '.join(values.values())} FROM audit WHERE id = 3"
+        )
+    rows = rows_of(loose)
+    assert len(rows) == 4 and [row.id for row in rows if not row.unreadable][:2] == [1, 2]
+    assert fault_of(rows) is not None
+    lines = list(export_rows(iter(rows), 0, 2**63))
+    assert len(lines) == 4
+    with suppress(TollkeeperError), loose.session() as session:  # never anything that verification does not see
+        assert len(list_audit(session)) <= len(rows)
 
 
 def _edit(rows: list[AuditRow], chance: random.Random) -> None:
@@ -148,6 +264,8 @@ def _edit(rows: list[AuditRow], chance: random.Random) -> None:
     other: Any
     if field == "id":
         other = value + 1000
+    elif field == "unreadable":
+        other = "another type"
     elif field == "at":
         other = value.replace(microsecond=(value.microsecond + 1 + chance.randrange(999)) % 1_000_000)
     elif field == "detail":

@@ -44,6 +44,32 @@ async def test_a_file_is_seen_by_its_project_and_by_keys_of_its_whole_tenant(obj
             await files.create(file(), [b"abc"], WIDE)
 
 
+@pytest.mark.parametrize(("since_ns", "sees"), [(NOW * SECOND, True), ((NOW + 1) * SECOND, False), (0, True)])
+async def test_an_owner_sees_nothing_from_before_it_was_created(objects, since_ns, sees):
+    files, batches = FileStore(objects), BatchStore(objects)
+    owner = Owner("acme", "core/apollo", since_ns)
+    await files.create(file(), [b"abc"], WIDE)
+    await batches.create(batch(), 10, Lease("gateway", 1))
+    assert (await files.find(owner, "file-1", NOW) is not None) is sees
+    assert (await batches.find(owner, "batch_1") is not None) is sees
+    assert bool(await batches.list(owner, limit=10)) is sees
+    assert (await batches.cancel(owner, "batch_1", NOW) is not None) is sees
+    assert await files.delete(owner, "file-1", NOW) is sees
+
+
+async def test_results_of_an_earlier_owners_batch_are_not_seen_though_they_are_written_later(objects):
+    files, batches = FileStore(objects), BatchStore(objects)
+    work = BatchWork(objects, "gateway")
+    await batches.create(batch(), 10, Lease("gateway", 2**62))
+    late = StoredFile("file-2", APOLLO, "out.jsonl", "batch_output", 3, NOW + 60)
+    await files.begin(late)
+    await files.append("file-2", 0, [b"abc"])
+    await work.end("batch_1", "completed", late, None, NOW + 60)
+    assert await files.find(APOLLO, "file-2", NOW + 60) is not None
+    later = Owner("acme", "core/apollo", (NOW + 30) * SECOND)
+    assert await files.find(later, "file-2", NOW + 60) is None and not await files.list(later, NOW + 60, limit=9)
+
+
 async def test_content_comes_back_piece_by_piece(objects):
     content = bytes(range(256)) * (5 * PIECE_BYTES // 256) + b"end"
     files = FileStore(objects)
