@@ -52,7 +52,12 @@ async def ask_with(migrated_sqlite: Path, tmp_path: Path, upstream: Any, monkeyp
             target = {"kind": "openai_http", "url": upstream.url, **fields}
             serving.create_target(session, author, "pool", NewTarget("t1", **target))
             serving.create_model(session, author, "hosted", "pool")
-        given: dict[str, Any] = {"data": data, "database_url": str(database.url), "gateway_port": 0, "collector_url": ""}
+        given: dict[str, Any] = {
+            "data": data,
+            "database_url": str(database.url),
+            "gateway_port": 0,
+            "collector_url": "",
+        }
         process = Gateway(GatewaySettings(**given, drain_seconds=0.2, **settings))
         await process.start()
         running.append(Running(process))
