@@ -156,6 +156,8 @@ def _load(connection: Connection, table: Table, path: Path) -> None:
         rows = [_restored(table, json.loads(line)) for line in path.read_text().splitlines()]
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read ({type(error).__name__}): the backup is damaged") from error
+    numbers = [column.name for column in table.primary_key.columns if isinstance(column.type, Integer)]
+    rows.sort(key=lambda row: [row[name] for name in numbers])  # the audit takes its entries in their order alone
     for start in range(0, len(rows), _LOADED_AT_ONCE):
         connection.execute(insert(table), rows[start : start + _LOADED_AT_ONCE])
     if connection.dialect.name == "postgresql":
