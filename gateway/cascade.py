@@ -172,7 +172,6 @@ class _Run:
         call = await self._admittance.admit(life, self._passage, exchange, operation, leg.pool)
         candidates = await self._admittance.candidates(life, call, leg.within)
         await self._stages.caller.call(life, reply, call, candidates)
-        self._stages.guide.paces.learn(leg.model.id, life.attempts[-1])
 
     def _leave(self, kept: _Kept | None) -> None:
         """Make room for the next model: an answer that is kept stays paid for, what failed is given back."""

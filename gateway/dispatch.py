@@ -152,8 +152,6 @@ class Dispatcher:
         assert life.model is not None
         call = await self._admittance.admit(life, passage, exchange, operation, life.snapshot.pools[life.model.pool])
         await self._stages.caller.call(life, passage.reply, call, await self._admittance.candidates(life, call))
-        if life.snapshot.routes:
-            self._stages.guide.paces.learn(life.model.id, life.attempts[-1])
 
     async def _answer_again(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation) -> bool:
         """Answer with an answer that was kept of an earlier request; say whether there was one."""
@@ -201,6 +199,8 @@ class Dispatcher:
                 await self._be_cancelled()
         life.ended_ns = self._clock.monotonic_ns()
         await self._settle(life, passage)
+        if life.snapshot.routes:
+            self._learn_paces(life)
         life.response_bytes = exchange.bytes_sent
         if passage.reply is not None and life.attempts:
             self._prepare_end(life, passage.reply)
@@ -222,6 +222,19 @@ class Dispatcher:
                 await self._keep(life, passage.reply)
         finally:
             self._conclude(life, exchange, operation, passage)
+
+    def _learn_paces(self, life: Life) -> None:
+        """Let routes know how fast the models were that answered."""
+        for attempt in life.attempts:
+            model = life.model if attempt.model is None else attempt.model
+            if attempt.error is None and model is not None:
+                self._stages.guide.paces.learn(
+                    model.id,
+                    attempt.began_ns,
+                    attempt.progress.first_at_ns,
+                    attempt.ended_ns,
+                    attempt.result.usage.output_tokens,
+                )
 
     def _content_keeper(self, life: Life) -> ContentKeeper | None:
         keeper = self._stages.recorder.content

@@ -51,7 +51,6 @@ class Journeys:
                 call = await self._admittance.admit(life, passage, exchange, operation, leg.pool)
                 candidates = await self._admittance.candidates(life, call, leg.within)
                 await self._stages.caller.call(life, reply, call, candidates)
-                self._stages.guide.paces.learn(leg.model.id, life.attempts[-1])
                 return
             except TollkeeperError as error:
                 if failure is None:

@@ -213,8 +213,7 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
         return False
     is_chosen_in_turn = len(pool.targets) == 1 or pool.policy == "round_robin"
-    # The dispatcher learns from engine hosts how fast they are, for the routes that ask for it.
-    is_known_kind = pool.kinds == _PASSED_ON or (pool.kinds == _COUNTED and not snapshot.routes)
+    is_known_kind = pool.kinds in (_PASSED_ON, _COUNTED)
     return is_chosen_in_turn and is_known_kind and stages.queues.get(model.pool).spec is None
 
 

@@ -176,6 +176,12 @@ class LaneRequest(Following):
             raise self.outcome
         return self.outcome
 
+    def learn_pace(self, first_at_ns: int | None, ended_ns: int, output_tokens: int) -> None:
+        """Let routes know how fast its model was."""
+        if self.open.snapshot.routes:
+            paces = self.lane.stages.guide.paces
+            paces.learn(self.open.model.id, self.admitted_ns, first_at_ns, ended_ns, output_tokens)
+
     # the way to a task
 
     def note_sent(self, growing: Growing | None) -> None:

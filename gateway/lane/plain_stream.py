@@ -246,8 +246,9 @@ class PlainStream(LaneRequest):
         if not tokens_in or tokens_out is None or not is_known or sent.service_tier:
             self.go_on(sent.account())
             return
-        duration_ns = self.lane.monotonic_ns() - self.began_ns
-        first_ns = self.progress.first_at_ns
+        ended_ns, first_ns = self.lane.monotonic_ns(), self.progress.first_at_ns
+        duration_ns = ended_ns - self.began_ns
+        self.learn_pace(first_ns, ended_ns, tokens_out)
         record = WholeRequest(
             self.started_at_ns,
             self._settle(sent, cost, tokens_in, tokens_out, duration_ns),

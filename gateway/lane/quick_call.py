@@ -209,6 +209,7 @@ class QuickCall(LaneRequest):
             self._give_back()
         self.to.health.succeeded(self._duration_ns - (self.admitted_ns - self.began_ns))
         _, tokens_in, tokens_out, *_ = used
+        self.learn_pace(None, self.began_ns + self._duration_ns, tokens_out)
         size, reason = let_in.prompt_bytes, self._finish_reason
         lane.endings.learn(Lesson(self.open.forecast, now_ns, size, tokens_in, tokens_out, reason, let_in.choices))
 

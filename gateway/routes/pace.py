@@ -7,8 +7,6 @@ requests are sent there as probes, and what a probe shows replaces what was know
 from collections import OrderedDict
 from typing import Final
 
-from gateway.life import Attempt
-
 _WEIGHT: Final = 0.1  # of the newest answer in the moving averages: about the last ten
 _DEVIATIONS: Final = 2.0  # above the mean: where answers scatter evenly, about one in twenty takes longer
 _FEW: Final = 3  # below so many answers nothing is known
@@ -68,23 +66,23 @@ class PaceBook:
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Pace] = OrderedDict()
 
-    def learn(self, model: str, attempt: Attempt) -> None:
-        """Take a finished attempt into the averages of its model."""
+    def learn(
+        self, model: str, began_ns: int, first_at_ns: int | None, ended_ns: int, output_tokens: int | None
+    ) -> None:
+        """Take a good answer of a model into its averages. `None`: no token was seen on its way, or none is known."""
         pace = self._known.setdefault(model, _Pace())
         self._known.move_to_end(model)
         if len(self._known) > _MAX_MODELS:
             self._known.popitem(last=False)
-        pace.seen_at_ns = attempt.ended_ns
-        if pace.awaits_probe and attempt.began_ns >= pace.probed_at_ns:
+        pace.seen_at_ns = ended_ns
+        if pace.awaits_probe and began_ns >= pace.probed_at_ns:
             pace.awaits_probe = False
             pace.replace_by_next()
-        first_at, began = attempt.progress.first_at_ns, attempt.began_ns
-        if first_at is not None:
-            pace.ttft.add((first_at - began) / 1e9)
-            began = first_at
-        tokens = attempt.result.usage.output_tokens
-        if tokens and attempt.error is None:
-            pace.per_token.add((attempt.ended_ns - began) / 1e9 / tokens)
+        if first_at_ns is not None:
+            pace.ttft.add((first_at_ns - began_ns) / 1e9)
+            began_ns = first_at_ns
+        if output_tokens:
+            pace.per_token.add((ended_ns - began_ns) / 1e9 / output_tokens)
 
     def leave_out(self, model: str) -> None:
         """Count a request that is not led to a model because its answers come late."""

@@ -56,3 +56,21 @@ async def test_streams_count_from_their_attempts(start_gateway, kit, upstream, t
     await ask_twice(gateway, stream=True)
     last_two = gateway.requests()[-2:]
     assert health_of(gateway).firsts_ns - before == sum(one.ttft_ns - one.admission_ns for one in last_two)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_routes_learn_a_model_s_pace_from_every_way(pair, upstream, is_streamed):
+    both = await pair(routes=[{"name": "chat", "choose": [{"model": "mock"}]}])
+    upstream.always(upstream.whole(upstream.completion("Hello", prompt=3, output=2)))
+    fields = {}
+    if is_streamed:
+        events = [upstream.chunk("one "), upstream.chunk("two"), upstream.chunk(finish="stop"), upstream.usage(3, 2)]
+        upstream.always(upstream.streamed(*events, upstream.event(b"[DONE]")))
+        fields = {"stream": True}
+    for _ in range(4):
+        assert (await both.ask(**fields)).status == 200
+    assert both.taken == [True] * 4
+    for each in (both.short, both.long):
+        paces = each.gateway._lane.stages.guide.paces
+        assert paces.answer_seconds("mock", 100) is not None
+        assert (paces.ttft_seconds("mock") is not None) is is_streamed

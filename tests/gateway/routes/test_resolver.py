@@ -17,7 +17,7 @@ from gateway.routes.pace import PaceBook
 from gateway.routes.plan import plan_route
 from gateway.routes.resolver import Resolver
 from gateway.routes.turns import Turns
-from tests.gateway.routes.test_pace import attempt
+from tests.gateway.routes.test_pace import answer
 
 REGIONS = ("eu", "us", "ap", "")
 ASKED = Asked("acme", at_ns=unix_ns(datetime(2026, 11, 21, 9, 30, tzinfo=UTC)))  # a Saturday
@@ -303,7 +303,7 @@ class Played:
 
         model = Resolver(ASKED, Now(), self.turns).order(self.plan).legs[0].model.id
         ttft = 0.02 if model != "a" or at >= self.recovers_at else 3.0
-        self.paces.learn(model, attempt(ttft, took=ttft + 0.1, ended=at + ttft + 0.1))
+        self.paces.learn(model, *answer(ttft, took=ttft + 0.1, ended=at + ttft + 0.1))
         return model
 
 
