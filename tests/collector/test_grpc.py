@@ -89,7 +89,20 @@ def test_a_flood_of_frames_on_one_connection_takes_little_memory(start_collector
             pass  # it ended the connection
         assert memory_kb(collector.process.pid) - before < 60_000
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
+        deadline = time.monotonic() + SECONDS
+        while not exported(channel):  # its calls are given up once its connection is seen to be gone
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def exported(channel: grpc.Channel) -> bool:
+    """Send a span; return whether it was taken, or refused because too many calls run."""
+    try:
         TraceServiceStub(channel).Export(span_request({"name": "a"}), timeout=SECONDS)
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        return False
+    return True
 
 
 def discard(line: socket.socket) -> None:

@@ -254,7 +254,7 @@ def test_a_form_shows_the_control_plane_s_own_message(plane: TestClient, field: 
     app.text_input(key=field).input(typed)
     press(app, "Create budget")
     (error,) = app.error
-    assert said in error.value.replace("\\", "")
+    assert said in error.value.replace("\\", "").replace("\u2060", "")  # which keeps addresses from becoming links
     assert plane.get("/v1/tenants/acme/budgets").json()["data"] == []
 
 
