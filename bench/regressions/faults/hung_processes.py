@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -292,12 +293,15 @@ async def _stop_none(plant: _Plant, seconds: float, found: _Found) -> None:
                 found.long_steps += reply.status_code == 200
                 found.failed_steps += reply.status_code != 200
                 await asyncio.sleep(1.0)
-    found.alarms = _alarms(plant) - before
+    alarms = _alarms(plant)
+    found.alarms = len(alarms) - len(before)
+    for line in (Counter(alarms) - Counter(before)).elements():
+        print(f"hung_processes: false alarm: {line}", file=sys.stderr)
 
 
-def _alarms(plant: _Plant) -> int:
+def _alarms(plant: _Plant) -> list[str]:
     logs = plant.log.read_text() + plant.second_log.read_text()
-    return sum(bool(_ALARM.search(line)) for line in logs.splitlines())
+    return [line for line in logs.splitlines() if _ALARM.search(line)]
 
 
 async def _until_noticed(plant: _Plant, fault: Fault, lines: int, began: float, found: _Found) -> float:
