@@ -99,7 +99,7 @@ async def test_a_chat_over_mutual_tls_and_a_host_that_comes_back_with_renewed_ce
 ):
     host = start_host(**certificates(authority, "host"))
     gateway = await start_gateway(config(kit, host.url), **shown(authority))
-    await eventually(lambda: state(gateway).state == "ready", 20)
+    await eventually(lambda: state(gateway).state == "ready", 60)
     whole = await chat(gateway, max_tokens=5)
     assert (whole.status, whole.json["usage"]["completion_tokens"]) == (200, 5)
     streamed = await chat(gateway, max_tokens=5, stream=True)
@@ -114,7 +114,7 @@ async def test_a_chat_over_mutual_tls_and_a_host_that_comes_back_with_renewed_ce
     renewed.issue("gateway", "gateway.example")
     again = start_host(port=host.port, **{**certificates(renewed, "host"), "tls_client_ca": renewed.path})
     await eventually(lambda: state(gateway).state == "away")
-    await eventually(lambda: state(gateway).state == "ready", 20)
+    await eventually(lambda: state(gateway).state == "ready", 60)
     assert (await chat(gateway, max_tokens=5)).status == 200
     assert await asyncio.to_thread(again.stop, signal.SIGTERM) == 0
 
@@ -124,7 +124,7 @@ async def test_a_host_takes_renewed_files_for_new_connections_while_it_runs(
 ):
     host = start_host(**certificates(authority, "host"))
     first = await start_gateway(config(kit, host.url), **shown(authority))
-    await eventually(lambda: state(first).state == "ready", 20)
+    await eventually(lambda: state(first).state == "ready", 60)
     renewed = Authority(authority.path.parent, "renewed")
     trusted = shown(renewed)
     refused = await start_gateway(config(kit, host.url), **trusted)
@@ -156,7 +156,7 @@ async def test_who_does_not_prove_who_it_is_gets_nothing_and_says_why(
         "the gateway's authority": "before it introduced itself; its TOLLKEEPER_ENGINE_TLS_CLIENT_CA must hold",
         "no TLS": "it said nothing for 1 s; if it speaks TLS, set TOLLKEEPER_ENGINE_CLIENT_CERTIFICATE",
     }
-    await eventually(lambda: words[case] in state(gateway).detail, 20)
+    await eventually(lambda: words[case] in state(gateway).detail, 60)
     answer = await chat(gateway)
     assert (answer.status, answer.error["code"]) == (503, "engine_unavailable")
     assert words[case] in gateway.reasons[-1]
@@ -170,8 +170,8 @@ async def test_without_tls_a_host_listens_on_the_loopback_interface_and_nowhere_
     refused = start_host(listen="tcp://0.0.0.0:9400")
     host = start_host()
     gateway = await start_gateway(config(kit, host.url))
-    await eventually(lambda: state(gateway).state == "ready", 20)
-    assert await asyncio.to_thread(refused.process.wait, 20) == 2
+    await eventually(lambda: state(gateway).state == "ready", 60)
+    assert await asyncio.to_thread(refused.process.wait, 60) == 2
     assert (await chat(gateway, max_tokens=2)).status == 200
 
 
