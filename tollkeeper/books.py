@@ -31,7 +31,9 @@ app = typer.Typer(
     help="Corrections of recorded cost: rerate usage, reverse a correction, list what was booked.", no_args_is_help=True
 )
 
-AdjustmentId = Annotated[str, typer.Argument(metavar="ID", help="The adjustment's id, adj_...; `adjustments` lists it.")]
+AdjustmentId = Annotated[
+    str, typer.Argument(metavar="ID", help="The adjustment's id, adj_...; `adjustments` lists it.")
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in up to 500 characters. Shown beside the correction.")]
 _PREVIEW: Final = (
     *("period", "tenant", "model", "price", "requests", "recorded_usd", "booked_usd", "correction_usd", "net_usd"),
@@ -94,7 +96,11 @@ def rerate_command(
 
 @app.command("reverse")
 def reverse_command(
-    adjustment: AdjustmentId, reason: Reason, data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False
+    adjustment: AdjustmentId,
+    reason: Reason,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Undo a booked adjustment by a counter-entry for each of its entries."""
     now = datetime.now(UTC)

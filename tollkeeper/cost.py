@@ -52,7 +52,14 @@ add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD")
-_IF_ANY = ("recorded", "corrections", "estimated", "no price", "usage unknown", "failed")  # columns worth their width only if they say something
+_IF_ANY = (
+    "recorded",
+    "corrections",
+    "estimated",
+    "no price",
+    "usage unknown",
+    "failed",
+)  # columns worth their width only if they say something
 
 
 @app.command("report")
@@ -136,7 +143,8 @@ def _print(report: CostReport) -> None:
         partly = f", {_requests(total.partly_unpriced_requests)} in part" if total.partly_unpriced_requests else ""
         typer.echo(
             f"no price: {_requests(total.unpriced_requests)}{partly}; {tokens} tokens are not in the cost; give their "
-            "models a price card with every kind of token (tollkeeper prices import)"
+            "models a price card with every kind of token (tollkeeper prices import), then bill them: tollkeeper books "
+            "rerate"
         )
     if total.unknown_usage_requests:
         typer.echo(

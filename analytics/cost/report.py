@@ -70,8 +70,9 @@ def cost_report(
 ) -> CostReport:
     """Answer from the coarsest table that does so exactly.
 
-    Booked corrections are in the sums of the usage that they correct; entries have no users, tags, prompts or adapters,
-    so by these they are on the line without a name. What unpriced requests used is in the sums. Sums from before migration 0030 do not always tell it; then it is read
+    Booked corrections are in the sums of the usage that they correct. Entries have no users, tags, prompts or adapters,
+    so by these they are on the line without a name.
+    What unpriced requests used is in the sums. Sums from before migration 0030 do not always tell it; then it is read
     from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums.
     `with_attempts` reads what further attempts cost as well, from single requests; where these are no longer kept, or a
     rule has deleted some of the range, it is not told.

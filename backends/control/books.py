@@ -86,8 +86,8 @@ def write_adjustment(
         )
     if len(entries) > MAX_ENTRIES:
         raise InvalidRequest(
-            f"the correction has {len(entries)} entries, at most {MAX_ENTRIES} are booked at once; take a shorter range "
-            "or one tenant",
+            f"the correction has {len(entries)} entries, at most {MAX_ENTRIES} are booked at once; take a shorter "
+            "range or one tenant",
             param="from",
         )
     row = BookAdjustment(
@@ -159,7 +159,8 @@ def reverse_adjustment(
     kind = REVERSAL_OF.get(cast(AdjustmentKind, row.kind))
     if kind is None:
         raise Conflict(
-            f"{adjustment_id} is a reversal of {row.reverses}; a reversal cannot be reversed: book the correction again",
+            f"{adjustment_id} is a reversal of {row.reverses}; a reversal cannot be reversed: book the correction "
+            "again",
             param="id",
         )
     if row.state != "booked":
@@ -197,9 +198,7 @@ def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, i
     if row.state != "proposed":
         raise Conflict(f"{adjustment_id} is {row.state} already", param="id")
     if is_approved and author.name == row.author:
-        raise Conflict(
-            f"{adjustment_id} was proposed by {row.author}; another person must approve it", param="id"
-        )
+        raise Conflict(f"{adjustment_id} was proposed by {row.author}; another person must approve it", param="id")
     row.state = "booked" if is_approved else "rejected"
     row.approved_by, row.approved_at = author.name, author.at
     if not is_approved:

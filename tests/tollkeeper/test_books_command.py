@@ -1,5 +1,6 @@
 """`tollkeeper books`: a wrong price, or none, becomes a right bill, and no record is touched."""
 
+import csv
 import json
 import shutil
 from collections.abc import Iterator
@@ -153,9 +154,7 @@ def test_requests_that_arrive_late_are_booked_by_the_next_rerate_alone(books: Bo
     assert books.total()["cost_usd"] == "0.006000000000"
 
 
-def test_a_proposal_counts_once_another_person_approves_it(
-    books: Books, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proposal_counts_once_another_person_approves_it(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     books.used(books.request(NOON, "gpt-x", 1, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
     proposed = books.rerate("--propose", "--yes")["adjustment"]
@@ -178,3 +177,32 @@ def test_what_cannot_be_is_refused_in_one_line(books: Books) -> None:
     assert "the reason has 0 characters" in refused(*rerate, "--reason", " ", "--yes")
     assert "the reason has 501 characters" in refused(*rerate, "--reason", "x" * 501, "--yes")
     assert "there is no adjustment 'adj_x'" in refused("books", "show", "adj_x", *books.data)
+
+
+def test_invoices_and_exports_show_usage_corrections_and_net(books: Books, tmp_path: Path) -> None:
+    books.used(books.request(NOON, "gpt-x", 5_000_001, "wrong"), books.request(NOON, "nocard-x", None))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    books.card(f"late-{books.tenant}", "nocard-x", "1", "1")
+    booked = books.rerate("--yes")["adjustment"]
+    asked = ["--month", "2046-05", "--tz", "Europe/Berlin", "--tenant", books.tenant, *books.place]
+
+    to = tmp_path / "invoices"
+    said("cost", "invoices", str(to), "--level", "tenant", *asked)
+    (page,) = (path.read_text() for path in to.glob("*.html"))
+    for words in (
+        f"price correction of gpt-x ({booked['id']})</td><td class=n>0.002995<",
+        f"price correction of nocard-x ({booked['id']})</td><td class=n>0.001100<",
+        "Usage</td><td class=n>0.000005<",
+        "Usage after corrections</td><td class=n>0.004100<",
+    ):
+        assert words in page
+    assert "has no price card" not in page
+
+    file = tmp_path / "focus.csv"
+    assert said("cost", "export", str(file), *asked)["faults"] == []
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal(books.total()["cost_usd"]) == Decimal("0.0041")
+    corrections = [row for row in rows if row["x_AdjustmentId"] == booked["id"]]
+    assert {row["ChargeCategory"] for row in corrections} == {"Adjustment"}
+    assert {row["ChargeClass"] for row in corrections} == {""}  # the month is not invoiced yet
+    assert sum(Decimal(row["BilledCost"]) for row in corrections) == Decimal(booked["amount_usd"])
