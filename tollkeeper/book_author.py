@@ -10,7 +10,7 @@ from typing import Final
 from backends.control.admin_tokens import find_token
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from tollkeeper.control_client import TOKEN_VARIABLE

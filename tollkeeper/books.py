@@ -203,7 +203,8 @@ def _print_preview(preview: Preview) -> None:
         typer.echo(f"correction: {shown['amount_usd']} USD in {shown['entries']} entries")
     if preview.outside_validity:
         typer.echo(
-            f"{preview.outside_validity} of these requests ran outside of the dates of card {preview.card}; they are priced "
+            f"{preview.outside_validity} of these requests ran outside of the dates of card {preview.card}; they are
+            priced "
             "by it all the same"
         )
 

@@ -15,10 +15,10 @@ from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.key_owners import find_key
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.keys import is_well_formed
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
-from contracts.keys import is_well_formed
 
 _BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")

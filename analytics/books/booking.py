@@ -23,7 +23,7 @@ from backends.store.client import StoreClient
 from contracts.books import Effect, Entry, EntryGroup, entries_digest
 from contracts.control import BookAdjustment
 from contracts.errors import Conflict, NotFound
-from contracts.prices import AnyCard
+from contracts.pricing.prices import AnyCard
 
 
 @dataclass(frozen=True, slots=True)

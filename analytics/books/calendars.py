@@ -12,7 +12,7 @@ from analytics.cost.periods import month_of, split
 from analytics.scope import Period
 from contracts.control import Tenant
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.periods import zone_of
+from contracts.rules.periods import zone_of
 
 _UTC: Final = ZoneInfo("UTC")
 _HOUR: Final = 3_600

@@ -17,7 +17,7 @@ from backends.control.database import ControlDatabase
 from backends.store.client import StoreClient
 from contracts.books import Entry
 from contracts.control import BookAdjustment
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 if TYPE_CHECKING:
     import pyarrow

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from analytics.books.booking import Preview, PreviewLine
 from contracts.books import Entry
 from contracts.control import BookAdjustment
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 
 def preview_as_json(preview: Preview) -> dict[str, object]:

@@ -13,9 +13,9 @@ from analytics.prices.usage_groups import UsageGroup
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
-from contracts.prices import AnyCard, PriceCard, card_of_version, tier_of_version
-from contracts.service_tiers import BATCH
-from contracts.usage import LEAVES
+from contracts.metering.usage import LEAVES
+from contracts.pricing.prices import AnyCard, PriceCard, card_of_version, tier_of_version
+from contracts.pricing.service_tiers import BATCH
 
 AS_RECORDED = "usage"
 REQUEST = "request"

@@ -26,9 +26,9 @@ from contracts.books import (
 )
 from contracts.control import BookAdjustment, BookEntry
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
-from contracts.money import pico_usd, usd
+from contracts.pricing.money import pico_usd, usd
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 _WRITTEN_AT_ONCE: Final = 1_000
 MAX_ENTRIES: Final = 500_000  # of one adjustment

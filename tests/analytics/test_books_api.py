@@ -18,12 +18,12 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, create_price
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.identity import Identity
+from contracts.access.keys import new_key
 from contracts.control import Role
-from contracts.identity import Identity
-from contracts.keys import new_key
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 NOON = datetime(2047, 3, 4, 12, tzinfo=UTC)

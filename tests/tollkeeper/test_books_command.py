@@ -18,10 +18,10 @@ from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, create_price
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Leaf, Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Leaf, Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app
 
