@@ -192,7 +192,7 @@ def _told(row: BookAdjustment, as_json: bool) -> None:
 
 def _booked(row: BookAdjustment) -> str:
     if row.state == "proposed":
-        return f"{row.id} proposed: {row.amount_usd:f} USD; another person books it with `tollkeeper books approve {row.id}`"
+        return f"{row.id} proposed: {row.amount_usd:f} USD; another person runs `tollkeeper books approve {row.id}`"
     return f"{row.id} {row.state}: {row.amount_usd:f} USD in {row.entry_count} entries"
 
 
@@ -203,9 +203,8 @@ def _print_preview(preview: Preview) -> None:
         typer.echo(f"correction: {shown['amount_usd']} USD in {shown['entries']} entries")
     if preview.outside_validity:
         typer.echo(
-            f"{preview.outside_validity} of these requests ran outside of the dates of card {preview.card}; they are
-            priced "
-            "by it all the same"
+            f"{preview.outside_validity} of these requests ran outside of the dates of card {preview.card}; they are "
+            "priced by it all the same"
         )
 
 

@@ -130,9 +130,8 @@ def _print(report: CostReport) -> None:
     )
     if total.corrected_pico_usd:
         typer.echo(
-            f"corrections: {usd(total.recorded_pico_usd):f} USD as recorded, {usd(total.corrected_pico_usd):f} USD
-            booked "
-            "since (tollkeeper books adjustments)"
+            f"corrections: {usd(total.recorded_pico_usd):f} USD as recorded, {usd(total.corrected_pico_usd):f} USD "
+            "booked since (tollkeeper books adjustments)"
         )
     if total.estimated_requests:
         typer.echo(

@@ -153,6 +153,6 @@ def _effect(group: UsageGroup, cost: GroupCost) -> Effect:
 
 def _tokens(group: UsageGroup, leaves: Iterable[str]) -> tuple[int, int]:
     """Return how many input and output tokens a group has of some kinds."""
-    counted = [(leaf, group.tokens[LEAVES.index(leaf)]) for leaf in leaves]  # type: ignore[arg-type]
+    counted = [(leaf, group.tokens[LEAVES.index(leaf)]) for leaf in leaves]
     given = sum(count for leaf, count in counted if leaf in INPUT_LEAVES)
     return given, sum(count for _, count in counted) - given
