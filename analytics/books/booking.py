@@ -20,9 +20,9 @@ from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.prices import load_cards
 from backends.store.client import StoreClient
-from contracts.books import Effect, Entry, EntryGroup, entries_digest
 from contracts.control import BookAdjustment
 from contracts.errors import Conflict, NotFound
+from contracts.pricing.book_entries import Effect, Entry, EntryGroup, entries_digest
 from contracts.pricing.prices import AnyCard
 
 

@@ -15,8 +15,8 @@ from analytics.rows import money_of, number_of, text_of
 from backends.control.books import booked_totals, entries_of
 from backends.control.database import ControlDatabase
 from backends.store.client import StoreClient
-from contracts.books import Entry
 from contracts.control import BookAdjustment
+from contracts.pricing.book_entries import Entry
 from contracts.pricing.money import usd
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from analytics.books.booking import Preview, PreviewLine
-from contracts.books import Entry
 from contracts.control import BookAdjustment
+from contracts.pricing.book_entries import Entry
 from contracts.pricing.money import usd
 
 

@@ -14,8 +14,8 @@ from analytics.prices.repricing import GroupCost, card_for, is_for, price_group
 from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.books import Effect, Entry, EntryGroup
 from contracts.metering.usage import INPUT_LEAVES, LEAVES
+from contracts.pricing.book_entries import Effect, Entry, EntryGroup
 from contracts.pricing.prices import AnyCard, PriceBook
 
 _AT_ONCE = timedelta(days=31)  # of hours: the cuts of a range travel with the query

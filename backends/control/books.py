@@ -14,7 +14,9 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
-from contracts.books import (
+from contracts.control import BookAdjustment, BookEntry
+from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.pricing.book_entries import (
     OF_PRICE,
     REVERSAL_OF,
     AdjustmentKind,
@@ -24,8 +26,6 @@ from contracts.books import (
     EntryGroup,
     entries_digest,
 )
-from contracts.control import BookAdjustment, BookEntry
-from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.pricing.money import pico_usd, usd
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns

@@ -6,15 +6,15 @@ from decimal import Decimal
 from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from contracts.books import ADJUSTMENT_KINDS, ADJUSTMENT_STATES
 from contracts.control.base import Base, ExactDecimal, UtcDateTime, one_of
+from contracts.pricing.book_entries import ADJUSTMENT_KINDS, ADJUSTMENT_STATES
 
 
 class BookAdjustment(Base):
     """A correction as a whole: who made it, why, who approved it, and by which card.
 
     `tenant_id` and `model` are what it was limited to; empty: all. `reverses` is the adjustment that it undoes: one
-    adjustment is undone at most once. `digest` is over its entries (`contracts.books.entries_digest`).
+    adjustment is undone at most once. `digest` is over its entries (`contracts.pricing.book_entries.entries_digest`).
     """
 
     __tablename__ = "book_adjustments"

@@ -2,7 +2,7 @@
 -- Undo: DROP TABLE book_entries.
 -- Locks: nothing; it only makes a table that did not exist.
 
--- A copy of the entries that are booked in the control database (contracts/books.py), which is where they are kept. An
+-- A copy of the entries that are booked in the control database (contracts/pricing/book_entries.py), which is where they are kept. An
 -- entry that is copied again replaces itself, so readers ask with FINAL. Counts are differences, below 0 where requests
 -- got a price. `used_at` is when the usage was.
 CREATE TABLE IF NOT EXISTS book_entries
