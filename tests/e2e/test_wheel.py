@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from tests.e2e.installation import PORTS
 from tests.ports import find_free_ports
 from tests.steady_time import poll_within
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 180.0
 INSTALLERS = ("pip", "setuptools", "wheel", "_distutils_hack")
 COMPILED = """
 import importlib, json
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 from tollkeeper.compile import HOT
 found = use_compiled()
 names = [name.replace("/", ".") for name in HOT]

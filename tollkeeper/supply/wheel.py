@@ -23,7 +23,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 if str(_ROOT) not in sys.path:  # Hatchling loads this file by its path
     sys.path.insert(0, str(_ROOT))
 
-from backends.compiled import MODULES, environment_folder, find_compiled  # noqa: E402
+from backends.processes.compiled import MODULES, environment_folder, find_compiled  # noqa: E402
 from tollkeeper.compile import HOT, CannotCompile, compile_modules, has_modules  # noqa: E402
 from tollkeeper.packaged_files import INSTALLED, PACKAGED  # noqa: E402
 from tollkeeper.supply.pins import normalised, read_pins  # noqa: E402
