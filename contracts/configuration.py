@@ -19,6 +19,7 @@ from contracts.guardrails.policy import GuardrailPolicy
 from contracts.holds import HoldSpec
 from contracts.identity import Identity
 from contracts.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
+from contracts.mcp import McpServerSpec, ToolRule
 from contracts.prices import PriceBook
 from contracts.rollouts import RolloutSpec
 from contracts.routes import RouteSpec
@@ -177,6 +178,8 @@ class Snapshot:
     holds: tuple[HoldSpec, ...] = ()  # what objectives in danger hold back now
     guardrails: tuple[GuardrailPolicy, ...] = ()
     rollouts: Mapping[str, RolloutSpec] = field(default_factory=dict)  # that are live, by route
+    mcp_servers: Mapping[str, McpServerSpec] = field(default_factory=dict)
+    mcp_rules: tuple[ToolRule, ...] = ()
 
     def __post_init__(self) -> None:
         for model in self.models.values():
