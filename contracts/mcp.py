@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
 
 Access = Literal["allow", "deny"]
 Transport = Literal["http", "stdio"]

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 from contracts.errors import ConfigurationError
 from contracts.mcp import MAX_RULES, MAX_SERVERS, McpServerSpec, ToolRule, ToolTerms
-from contracts.money import pico_usd
-from gateway.config_entries import ConfigurationFile, ConfiguredMcpServer
-from gateway.config_rules import Misplaced, Place
+from contracts.pricing.money import pico_usd
+from gateway.config.entries import ConfigurationFile, ConfiguredMcpServer
+from gateway.config.rules import Misplaced, Place
 
 
 def build_mcp_servers(file: ConfigurationFile) -> dict[str, McpServerSpec]:

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
-from backends.llm.http_credentials import HttpCredentials
-from backends.llm.http_settings import read_headers, read_tls
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
+from backends.llm.http.http_credentials import HttpCredentials
+from backends.llm.http.http_settings import read_headers, read_tls
 from backends.mcp.definitions import MAX_LIST_BYTES, MAX_TOOLS, ToolDefinition, UnusableTool, read_definition
 from backends.mcp.reply import McpReply, too_large
-from contracts.configuration import TargetSpec
 from contracts.errors import (
     TargetMisconfigured,
     UpstreamBroken,
@@ -42,6 +41,7 @@ from contracts.mcp_wire import (
     RpcMessage,
     header_value,
 )
+from contracts.serving.configuration import TargetSpec
 
 _log = logging.getLogger(__name__)
 

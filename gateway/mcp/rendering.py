@@ -6,7 +6,7 @@ import msgspec
 
 from contracts.errors import TollkeeperError
 from contracts.mcp_wire import MODERN, SERVER_KEY
-from gateway.rendering import ErrorShape
+from gateway.apis.rendering import ErrorShape
 
 SERVER_INFO: Final = {"name": "tollkeeper", "title": "Tollkeeper", "version": "1"}
 ERROR_KEY: Final = "dev.tollkeeper/error"  # in the _meta of a tool's result that the gateway made

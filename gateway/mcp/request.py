@@ -23,7 +23,7 @@ from contracts.mcp_wire import (
     VERSIONS,
     read_header_value,
 )
-from gateway.exchange import Exchange
+from gateway.wire.exchange import Exchange
 
 _JSON: Final = "application/json"
 _MAX_SHOWN: Final = 80

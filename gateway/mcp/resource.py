@@ -3,19 +3,19 @@
 import re
 from typing import Any, Final
 
-from contracts.configuration import KeyEntry, Snapshot
-from contracts.endpoints import Endpoint
+from contracts.api.endpoints import Endpoint
 from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError
 from contracts.mcp import SEPARATOR
 from contracts.mcp_wire import INVALID_PARAMS, LEGACY, METHOD_NOT_FOUND, MODERN, VERSIONS
-from gateway.clock import Clock
-from gateway.exchange import Exchange, Headers
+from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.mcp.rendering import MCP_ERRORS, SERVER_INFO, rendered_error, rendered_result
 from gateway.mcp.request import Message, RpcFault, check_origin, id_of, read_message, revision_of
 from gateway.mcp.servers import McpServers, Tool
 from gateway.mcp.tool_call import ToolCalls
-from gateway.reply import JSON
-from gateway.stages import Stages
+from gateway.replies.reply import JSON
+from gateway.request.clock import Clock
+from gateway.request.stages import Stages
+from gateway.wire.exchange import Exchange, Headers
 
 PATH: Final = "/mcp"
 _ONE: Final = re.compile(r"/mcp/([a-z0-9-]{1,32})/?")

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
-from backends.credential_references import ReferenceRules
 from backends.mcp.client import McpClient
 from backends.mcp.definitions import ToolDefinition
-from contracts.configuration import KeyEntry, Snapshot
+from backends.secrets.credential_references import ReferenceRules
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
-from contracts.identity import Identity
 from contracts.mcp import McpServerSpec, ToolAccess, ToolRule, full_name
-from gateway.clock import Clock
-from gateway.targets import resolve_key
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.config.targets import resolve_key
+from gateway.request.clock import Clock
 
 _log = logging.getLogger(__name__)
 

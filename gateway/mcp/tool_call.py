@@ -15,7 +15,6 @@ import msgspec
 from backends.mcp.client import McpFailure, Sent
 from backends.mcp.definitions import broken_promise
 from backends.mcp.reply import TOO_LARGE
-from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.errors import (
     ClientGone,
     GatewayFault,
@@ -29,28 +28,29 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.ids import UUID_RANDOM_TAIL, uuid7
 from contracts.mcp_wire import CAPABILITIES_KEY, MODERN, RESERVED_META, at_path, header_value, parameter_text
-from contracts.prices import FREE_OF_CHARGE, UNPRICED, Cost
-from contracts.usage import Usage
-from gateway.clock import Clock
-from gateway.exchange import Exchange, Headers
-from gateway.failed_attempts import failure_of
-from gateway.grant import Grant
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import FREE_OF_CHARGE, UNPRICED, Cost
+from contracts.recording.ids import UUID_RANDOM_TAIL, uuid7
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from gateway.apis.reading import read_retries
 from gateway.guardrails.guardrails import Guardrails
-from gateway.life import Attempt, Life
-from gateway.limiter import Limiter
+from gateway.limits.grant import Grant
+from gateway.limits.limiter import Limiter
 from gateway.mcp.rendering import EVENT_STREAM, event, rendered_result, tool_error
 from gateway.mcp.request import Message, session_label
 from gateway.mcp.screening import screened
 from gateway.mcp.servers import McpServers, Tool
-from gateway.public_errors import public_error
-from gateway.reading import read_retries
-from gateway.recorder import Recorder
-from gateway.reply import JSON
-from gateway.request_context import read_context, read_trace, trace_parent
-from gateway.stages import Stages
-from gateway.trace_context import TraceContext
+from gateway.records.recorder import Recorder
+from gateway.records.trace_context import TraceContext
+from gateway.replies.reply import JSON
+from gateway.request.clock import Clock
+from gateway.request.context import read_context, read_trace, trace_parent
+from gateway.request.failed_attempts import failure_of
+from gateway.request.life import Attempt, Life
+from gateway.request.stages import Stages
+from gateway.wire.exchange import Exchange, Headers
+from gateway.wire.public_errors import public_error
 
 _log = logging.getLogger(__name__)
 

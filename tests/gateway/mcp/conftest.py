@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from contracts.records import RequestRecord
+from contracts.recording.records import RequestRecord
 from tests.gateway.conftest import KEY, Running
 from tests.gateway.conftest import configuration as configuration
 from tests.gateway.conftest import scripted as scripted

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import yaml
 
-from contracts.money import PICO_USD_PER_USD
+from contracts.pricing.money import PICO_USD_PER_USD
 from tests.gateway.mcp.conftest import (
     KEY,
     call,
