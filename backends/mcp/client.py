@@ -28,8 +28,8 @@ from contracts.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
-from contracts.mcp import McpServerSpec
-from contracts.mcp_wire import (
+from contracts.mcp.servers import McpServerSpec
+from contracts.mcp.wire import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
     LEGACY,

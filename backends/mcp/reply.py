@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from contracts.errors import TollkeeperError, UpstreamBroken
-from contracts.mcp_wire import RpcMessage
+from contracts.mcp.wire import RpcMessage
 
 _MAX_ENVELOPE_BYTES: Final = 16 * 1024  # around a result
 _MAX_STREAM_BYTES: Final = 1024 * 1024  # of notifications beside a result

@@ -15,7 +15,7 @@ from contracts.access.identity import Identity
 from contracts.api.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.guardrails.policy import GuardrailPolicy
-from contracts.mcp import McpServerSpec, ToolRule
+from contracts.mcp.servers import McpServerSpec, ToolRule
 from contracts.pricing.prices import PriceBook
 from contracts.rules.holds import HoldSpec
 from contracts.rules.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from contracts.api.chat import ReasoningEffort
 from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError
-from contracts.mcp import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
+from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
 from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.rules.periods import zone_of
@@ -252,7 +252,7 @@ class ConfiguredToolTerms(Entry):
 
 
 class ConfiguredMcpServer(Entry):
-    """An MCP server; see `contracts.mcp.McpServerSpec`."""
+    """An MCP server; see `contracts.mcp.servers.McpServerSpec`."""
 
     name: _Name
     url: str = ""
@@ -268,7 +268,7 @@ class ConfiguredMcpServer(Entry):
 
 
 class ConfiguredToolRule(Entry):
-    """Who may use which tools; see `contracts.mcp.ToolRule`."""
+    """Who may use which tools; see `contracts.mcp.servers.ToolRule`."""
 
     name: _Name
     effect: Literal["allow", "deny"]

@@ -43,11 +43,11 @@ from gateway.config.entries import (
 )
 from gateway.config.failures import build_playbooks, pool_failures
 from gateway.config.guardrails import build_guardrails
+from gateway.config.mcp import build_mcp_servers, build_tool_rules
 from gateway.config.rollouts import build_rollouts
 from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
 from gateway.config.targets import resolve_key
-from gateway.config_mcp import build_mcp_servers, build_tool_rules
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
 _SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts", "tool_rules")

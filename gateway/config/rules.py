@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
-from contracts.mcp import is_tool_name
+from contracts.mcp.servers import is_tool_name
 from contracts.recording.moments import unix_ns
 from contracts.rules.limits import EACH, BudgetSpec, LimitSpec, Metric, Rule, Scope
 from contracts.rules.rule_words import (

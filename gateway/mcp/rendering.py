@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from contracts.errors import TollkeeperError
-from contracts.mcp_wire import MODERN, SERVER_KEY
+from contracts.mcp.wire import MODERN, SERVER_KEY
 from gateway.apis.rendering import ErrorShape
 
 SERVER_INFO: Final = {"name": "tollkeeper", "title": "Tollkeeper", "version": "1"}

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from contracts.mcp_wire import (
+from contracts.mcp.wire import (
     CAPABILITIES_KEY,
     HEADER_MISMATCH,
     INVALID_PARAMS,

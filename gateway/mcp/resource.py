@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from contracts.api.endpoints import Endpoint
 from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError
-from contracts.mcp import SEPARATOR
-from contracts.mcp_wire import INVALID_PARAMS, LEGACY, METHOD_NOT_FOUND, MODERN, VERSIONS
+from contracts.mcp.servers import SEPARATOR
+from contracts.mcp.wire import INVALID_PARAMS, LEGACY, METHOD_NOT_FOUND, MODERN, VERSIONS
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.mcp.rendering import MCP_ERRORS, SERVER_INFO, rendered_error, rendered_result
 from gateway.mcp.request import Message, RpcFault, check_origin, id_of, read_message, revision_of

@@ -15,7 +15,7 @@ from backends.mcp.definitions import ToolDefinition
 from backends.secrets.credential_references import ReferenceRules
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
-from contracts.mcp import McpServerSpec, ToolAccess, ToolRule, full_name
+from contracts.mcp.servers import McpServerSpec, ToolAccess, ToolRule, full_name
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.config.targets import resolve_key
 from gateway.request.clock import Clock

@@ -28,7 +28,7 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.mcp_wire import CAPABILITIES_KEY, MODERN, RESERVED_META, at_path, header_value, parameter_text
+from contracts.mcp.wire import CAPABILITIES_KEY, MODERN, RESERVED_META, at_path, header_value, parameter_text
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import FREE_OF_CHARGE, UNPRICED, Cost
 from contracts.recording.ids import UUID_RANDOM_TAIL, uuid7

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from contracts.errors import ConfigurationError
-from contracts.mcp import MAX_RULES, MAX_SERVERS, McpServerSpec, ToolRule, ToolTerms
+from contracts.mcp.servers import MAX_RULES, MAX_SERVERS, McpServerSpec, ToolRule, ToolTerms
 from contracts.pricing.money import pico_usd
 from gateway.config.entries import ConfigurationFile, ConfiguredMcpServer
 from gateway.config.rules import Misplaced, Place
