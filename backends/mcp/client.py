@@ -405,7 +405,7 @@ class McpClient:
                 code="mcp_server_redirects",
             )
         if status == 429:
-            return UpstreamRateLimited(f"the MCP server {server!r} refuses further calls for now (status 429)")
+            return UpstreamRateLimited(f"the MCP server {server!r} refuses further calls (status 429)")
         if status == 200:
             return UpstreamBroken(f"the MCP server {server!r} sent no response that can be read")
         return UpstreamBroken(f"the MCP server {server!r} answered with status {status}")

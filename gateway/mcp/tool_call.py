@@ -411,7 +411,7 @@ def _shown(error: TollkeeperError, call: _Call) -> TollkeeperError:
     seconds = call.tool.server.terms_of(call.tool.definition.name).timeout_seconds
     told: tuple[tuple[type[TollkeeperError], str], ...] = (
         (UpstreamOverloaded, error.message),
-        (UpstreamRateLimited, f"the MCP server {server!r} refuses further calls for now"),
+        (UpstreamRateLimited, f"the MCP server {server!r} refuses further calls: it is at a rate limit of its own"),
         (UpstreamTimeout, f"the MCP server {server!r} did not answer {tool!r} within {seconds:g} s"),
         (UpstreamUnreachable, f"the MCP server {server!r} cannot be reached"),
         (
