@@ -1,12 +1,13 @@
 """What a request that has ended is to be charged with, metric by metric."""
 
 from contracts.chat import GenerationRequest
+from gateway.attempt import Attempt
 from gateway.grant import Grant
-from gateway.life import Attempt, Life
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
+from gateway.request_state import RequestState
 
 
-def used_by(life: Life, grant: Grant) -> Amounts:
+def used_by(life: RequestState, grant: Grant) -> Amounts:
     """Return what a request is to be charged with.
 
     A request whose attempts were all free (`gateway/failed_attempts.py`), or that was withdrawn from the queue, used

@@ -16,14 +16,15 @@ from contracts.errors import (
 )
 from contracts.generation import Result
 from contracts.records import AttemptReason
+from gateway.attempt import Attempt
 from gateway.attempts.assembling_sink import AssemblingSink
 from gateway.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.attempts.health_book import HealthBook
 from gateway.attempts.target_health import TargetHealth, is_fault, rest_asked
 from gateway.attempts.time_limits import TimeLimits
 from gateway.clock import Clock
-from gateway.life import Attempt, Life
 from gateway.request_context import trace_parent
+from gateway.request_state import RequestState
 from gateway.targets import TargetReplaced
 
 
@@ -43,7 +44,9 @@ class AttemptRun:
         "is_good",
     )
 
-    def __init__(self, life: Life, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock) -> None:
+    def __init__(
+        self, life: RequestState, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock
+    ) -> None:
         self._clock = clock
         self.health: TargetHealth = book.of(spec)
         self._probed = self.health.begin()

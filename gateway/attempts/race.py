@@ -12,12 +12,13 @@ from contracts.configuration import TargetSpec
 from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
 from contracts.generation import Result
 from contracts.records import AttemptReason
+from gateway.attempt import Attempt
 from gateway.attempts.attempt_run import AttemptRun, is_final
 from gateway.attempts.means import Means
 from gateway.attempts.racing_sink import RacingSink
 from gateway.attempts.time_limits import TimeLimits
-from gateway.life import Attempt, Life
 from gateway.reply import Reply
+from gateway.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Race:
     def __init__(
         self,
         means: Means,
-        life: Life,
+        life: RequestState,
         reply: Reply,
         call: ModelCall,
         limits: TimeLimits | None,

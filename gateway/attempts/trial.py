@@ -28,8 +28,8 @@ from gateway.attempts.pool_health import PoolHealth
 from gateway.attempts.race import Race
 from gateway.attempts.time_limits import TimeLimits
 from gateway.attempts.turn_order import turns
-from gateway.life import Life
 from gateway.reply import Reply
+from gateway.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Trial:
     __slots__ = ("_begun", "_call", "_failure", "_life", "_limits", "_means", "_pool", "_reply")
 
     def __init__(
-        self, means: Means, pool: PoolHealth, life: Life, reply: Reply, call: ModelCall, begun: Begun | None
+        self, means: Means, pool: PoolHealth, life: RequestState, reply: Reply, call: ModelCall, begun: Begun | None
     ) -> None:
         self._means = means
         self._pool = pool

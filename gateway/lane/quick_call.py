@@ -11,13 +11,11 @@ from contracts.generation import Result
 from gateway.lane.endings import Ending, Lesson
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import AT_ONCE, PATH, Arrival, LaneRequest, LetIn
-from gateway.life import Life
 from gateway.limits.demand import MONEY, NOTHING, TOKENS, Amounts
-from gateway.operations import CHAT
 from gateway.progress import Progress
 from gateway.recorder import WholeRequest
 from gateway.reply import Reply
-from gateway.stages import Passage
+from gateway.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
@@ -229,8 +227,7 @@ class QuickCall(LaneRequest):
         """Leave the rest to a task; `outcome` is the first try's, `None` where it did not take place."""
         self._leave()
         self.outcome = outcome
-        life = self.life()
-        self.begin_task(life, self.passage(life, self.let_in.tokens_out))
+        self.begin_task(self.life(self.let_in.tokens_out))
 
-    async def take_the_rest(self, life: Life, passage: Passage) -> None:
-        await self.lane.dispatcher.carry_on(life, passage, self.exchange, CHAT, self.candidates, self)
+    async def take_the_rest(self, life: RequestState) -> None:
+        await self.lane.dispatcher.go_on(life, self.candidates, begun=self, is_held_to_limits=False)

@@ -5,7 +5,7 @@ from contracts.holds import HeldFor, hold_on
 from contracts.rollouts import RolloutSpec, unit_of
 from contracts.routes import RouteEntry
 from gateway.decisions import add_decision
-from gateway.life import Life
+from gateway.request_state import RequestState
 from gateway.rollouts.rollout_book import RolloutBook
 from gateway.routes.plan import Leg, leg_of
 from gateway.routes.way import Way
@@ -21,7 +21,7 @@ class Arms:
         self._snapshot: Snapshot | None = None
         self._beside: dict[Leg, Leg | None] = {}
 
-    def enter(self, life: Life, way: Way) -> None:
+    def enter(self, life: RequestState, way: Way) -> None:
         """Say which arm a request is of, where its way begins with the incumbent of a live rollout."""
         spec = life.snapshot.rollouts.get(way.route.id)
         if spec is None or not spec.rules.takes(life.who.tenant):
@@ -51,7 +51,7 @@ class Arms:
             self._beside[incumbent] = leg_of(entry, snapshot.models, snapshot.pools, incumbent.regions)
         return self._beside[incumbent]
 
-    def _is_frozen(self, spec: RolloutSpec, life: Life) -> bool:
+    def _is_frozen(self, spec: RolloutSpec, life: RequestState) -> bool:
         """Say whether an objective in danger freezes canaries: then nobody takes part, and nothing is compared."""
         if not life.snapshot.holds:
             return False
