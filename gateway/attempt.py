@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from backends.native import mypyc_attr
-from contracts.configuration import ModelSpec, TargetSpec
+from backends.processes.native import mypyc_attr
+from contracts.api.generation import Result
 from contracts.errors import (
     EngineUnavailable,
     InvalidRequest,
@@ -13,11 +13,11 @@ from contracts.errors import (
     UpstreamRejected,
     UpstreamUnreachable,
 )
-from contracts.generation import Result
-from contracts.prices import UNPRICED, Cost
-from contracts.records import AttemptReason, CountMethod
-from contracts.usage import UNKNOWN_USAGE, Usage
-from gateway.progress import Progress
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.pricing.prices import UNPRICED, Cost
+from contracts.recording.records import AttemptReason, CountMethod
+from contracts.serving.configuration import ModelSpec, TargetSpec
+from gateway.replies.progress import Progress
 
 NO_RESULT: Final = Result()
 

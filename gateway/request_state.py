@@ -4,37 +4,37 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from backends.native import mypyc_attr
-from backends.slot_table import NO_SLOT
-from contracts.caching import CacheOutcome, CachePolicy
-from contracts.configuration import KeyEntry, ModelSpec, Snapshot
+from backends.processes.native import mypyc_attr
+from backends.segment_log.slot_table import NO_SLOT
+from contracts.access.identity import ANONYMOUS, Identity
+from contracts.api.requests import AnyRequest
 from contracts.errors import TollkeeperError
-from contracts.identity import ANONYMOUS, Identity
-from contracts.ids import UUID_RANDOM_TAIL
-from contracts.limits import PriorityClass
-from contracts.prices import UNPRICED, Cost
-from contracts.records import Arm, CountMethod, Outcome
-from contracts.requests import AnyRequest
-from contracts.rollouts import RolloutSpec
-from contracts.routes import RouteSpec
-from contracts.service_tiers import BATCH, UNDECIDED
-from contracts.usage import UNKNOWN_USAGE, Usage
-from gateway.admission import Ticket
-from gateway.allowance import Allowance
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.pricing.prices import UNPRICED, Cost
+from contracts.pricing.service_tiers import BATCH, UNDECIDED
+from contracts.recording.ids import UUID_RANDOM_TAIL
+from contracts.recording.records import Arm, CountMethod, Outcome
+from contracts.rules.limits import PriorityClass
+from contracts.serving.caching import CacheOutcome, CachePolicy
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.serving.rollouts import RolloutSpec
+from contracts.serving.routes import RouteSpec
 from gateway.attempt import Attempt, answering
-from gateway.exchange import Exchange
-from gateway.grant import Grant
 from gateway.guardrails.request_guard import RequestGuard
+from gateway.limits.admission import Ticket
+from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
-from gateway.routing.choice import Choice
-from gateway.trace_context import UNTRACED, TraceContext
+from gateway.records.trace_context import UNTRACED, TraceContext
+from gateway.replies.allowance import Allowance
+from gateway.routing.replicas.choice import Choice
+from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
-    from gateway.answer_cache.visit import Visit
-    from gateway.earlier_answers import EarlierAnswer
-    from gateway.operations import Operation
-    from gateway.reply import Reply
-    from gateway.scheduling.pool_queue import Place
+    from gateway.apis.operations import Operation
+    from gateway.cache.visit import Visit
+    from gateway.limits.queue.pool_queue import Place
+    from gateway.replies.reply import Reply
+    from gateway.request.earlier_answers import EarlierAnswer
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
