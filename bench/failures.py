@@ -19,7 +19,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.drill.drill import DrillPlan, play
 from gateway.routing.drill.virtual_time import run_at_once

@@ -17,15 +17,15 @@ from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, 
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT
-from gateway.attempt import Attempt
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation, take
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000

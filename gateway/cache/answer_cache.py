@@ -29,8 +29,8 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
-from gateway.request_state import RequestState
 from gateway.wire.exchange import Headers, header_lines
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.stage import Looks, Stage
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)

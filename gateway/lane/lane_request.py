@@ -26,7 +26,7 @@ from gateway.limits.reservation import Reservation
 from gateway.records.sent_requests import NOT_SAID, STREAM, Growing
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.context import NO_CONTEXT, RequestContext
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import EVENT_STREAM, Reply
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

@@ -15,7 +15,7 @@ from gateway.limits.demand import MONEY, NOTHING, TOKENS, Amounts
 from gateway.records.recorder import WholeRequest
 from gateway.replies.progress import Progress
 from gateway.replies.reply import Reply
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

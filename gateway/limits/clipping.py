@@ -8,7 +8,7 @@ from contracts.serving.configuration import ModelSpec
 from gateway.limits.counters.base import Counter
 from gateway.limits.demand import GPU, Rates
 from gateway.limits.grant import Grant
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing

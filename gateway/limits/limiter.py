@@ -39,7 +39,7 @@ from gateway.limits.reservation import Reservation, take
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 

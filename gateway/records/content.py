@@ -12,7 +12,7 @@ from contracts.recording.said import answered, asked
 from gateway.records.journal import Journal
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 _ENCODING: Final = "redacted"

@@ -11,7 +11,6 @@ from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.metering.usage import Usage
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
-from gateway.attempt import Attempt
 from gateway.limits.demand import INPUT, TOKENS
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts, SeriesKey
@@ -20,7 +19,8 @@ from gateway.records.journal import Journal
 from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
-from gateway.request_state import RequestState
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 

@@ -15,7 +15,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Unavailable
 from gateway.replies.answer_digest import AnswerDigest
 from gateway.replies.reply import Reply
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:

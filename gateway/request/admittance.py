@@ -12,19 +12,19 @@ from contracts.pricing.prices import UNPRICED, Cost
 from contracts.rules.holds import RETRY_SECONDS, HeldFor, hold_on
 from contracts.serving.configuration import PoolSpec, TargetSpec
 from gateway.apis.reading import read_retries
-from gateway.attempt import Attempt
 from gateway.limits.clipping import is_unseen
 from gateway.limits.grant import Grant
 from gateway.limits.queue.pool_queue import PoolQueue
 from gateway.limits.queue.request import RANKS, QueuedRequest
 from gateway.replies.allowance import Allowance
+from gateway.request.attempt import Attempt
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
 from gateway.request.earlier_answers import EarlierAnswer, settle_earlier, used_earlier
 from gateway.request.late_charges import reserve_late
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
-from gateway.request_state import RequestState
 
 _EXPECTED_OUTPUT: Final = 256  # tokens, by which replicas' decoding is compared where nothing smaller is asked for
 

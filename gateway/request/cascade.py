@@ -9,14 +9,14 @@ import msgspec
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.serving.routes import CascadePolicy
-from gateway.attempt import Attempt
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.admittance import Admittance
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
 from gateway.request.journey import goes_on
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
-from gateway.request_state import RequestState
 from gateway.routing.routes.held_reply import HeldReply
 from gateway.routing.routes.judge import what_lacks
 from gateway.routing.routes.live_standing import LiveStanding

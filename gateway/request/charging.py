@@ -1,10 +1,10 @@
 """What a request that has ended is to be charged with, metric by metric."""
 
 from contracts.api.chat import GenerationRequest
-from gateway.attempt import Attempt
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
 from gateway.limits.grant import Grant
-from gateway.request_state import RequestState
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 
 
 def used_by(life: RequestState, grant: Grant) -> Amounts:

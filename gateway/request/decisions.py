@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 
 def add_decision(life: RequestState, part: str, decision: object) -> None:

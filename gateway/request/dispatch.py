@@ -31,8 +31,8 @@ from gateway.request.clock import Clock
 from gateway.request.context import read_context, read_trace
 from gateway.request.decisions import add_decision
 from gateway.request.journey import Journeys
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
-from gateway.request_state import RequestState
 from gateway.routing.attempts.begun import Begun
 from gateway.routing.attempts.caller import tell_how_far
 from gateway.wire.error_answer import send_error

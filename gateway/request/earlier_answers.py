@@ -4,11 +4,11 @@ import msgspec
 
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import Cost
-from gateway.attempt import Attempt
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
 from gateway.limits.grant import Grant
+from gateway.request.attempt import Attempt
 from gateway.request.charging import gpu_time_of
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 
 class EarlierAnswer(msgspec.Struct):

@@ -14,8 +14,8 @@ from contracts.errors import (
 )
 from gateway.replies.reply import Reply
 from gateway.request.admittance import Admittance
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
-from gateway.request_state import RequestState
 from gateway.routing.routes.way import Way
 
 _log = logging.getLogger(__name__)

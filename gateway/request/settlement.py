@@ -24,12 +24,12 @@ from contracts.pricing.prices import (
 )
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import Snapshot, TargetSpec
-from gateway.attempt import Attempt, answering
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.limits.estimates.known_cards import KnownCards
 from gateway.replies.progress import Progress
+from gateway.request.attempt import Attempt, answering
 from gateway.request.failed_attempts import is_free
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 

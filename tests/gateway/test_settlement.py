@@ -28,10 +28,10 @@ from contracts.pricing.prices import PriceBook, price_card
 from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
 from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT, EMBEDDINGS
-from gateway.attempt import Attempt
 from gateway.limits.estimates.counting import TokenEstimator
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
-from gateway.request_state import RequestState
 
 PRICED = Snapshot(
     1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])

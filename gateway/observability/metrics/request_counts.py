@@ -15,7 +15,7 @@ from contracts.pricing.price_state import price_state
 from contracts.recording.records import RequestRecord
 from contracts.rules.limits import PriorityClass
 from gateway.observability.metrics.histogram import DURATION_SECONDS, FIRST_TOKEN_SECONDS, WAIT_SECONDS, Histogram
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 _INPUT_TEXT: Final = LEAVES.index("input_text")
 _CACHE_READ_TEXT: Final = LEAVES.index("cache_read_text")

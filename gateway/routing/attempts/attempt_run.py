@@ -16,11 +16,11 @@ from contracts.errors import (
 )
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
-from gateway.attempt import Attempt
 from gateway.config.targets import TargetReplaced
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.assembling_sink import AssemblingSink
 from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.routing.attempts.time_limits import TimeLimits

@@ -9,7 +9,7 @@ from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.begun import Begun
 from gateway.routing.attempts.means import Means, Sleep
 from gateway.routing.attempts.trial import Trial, is_charged

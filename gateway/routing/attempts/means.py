@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.config.targets import TargetRegistry
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.health.health_book import HealthBook
 
 Sleep = Callable[[float], Awaitable[None]]

@@ -12,9 +12,9 @@ from contracts.api.generation import Result
 from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
-from gateway.attempt import Attempt
 from gateway.replies.reply import Reply
-from gateway.request_state import RequestState
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun, is_final
 from gateway.routing.attempts.means import Means
 from gateway.routing.attempts.racing_sink import RacingSink

@@ -20,7 +20,7 @@ from contracts.errors import (
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun, is_final
 from gateway.routing.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
 from gateway.routing.attempts.begun import Begun

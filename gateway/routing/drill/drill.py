@@ -16,7 +16,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of

@@ -5,7 +5,7 @@ from contracts.serving.configuration import Snapshot
 from contracts.serving.rollouts import RolloutSpec, unit_of
 from contracts.serving.routes import RouteEntry
 from gateway.request.decisions import add_decision
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.rollout_book import RolloutBook
 from gateway.routing.routes.plan import Leg, leg_of
 from gateway.routing.routes.way import Way

@@ -13,7 +13,7 @@ from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.arms import Arms
 from gateway.routing.rollouts.boards import RolloutBoard

@@ -5,8 +5,8 @@ from typing import Final
 from algorithms.rollouts.rollout_tally import Seen
 from contracts.errors import ClientGone, HedgeLost, Shutdown, UpstreamError
 from contracts.metering.gaps import GAP_UNIT_NS
-from gateway.attempt import Attempt
-from gateway.request_state import RequestState
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.routing.routes.refusal import begins_as_refusal
 
 _MOST_GAPS: Final = 1_000  # of one answer: its tail does not weigh more than others' whole ones

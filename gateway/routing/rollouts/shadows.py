@@ -21,7 +21,7 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.likeness import likeness
 from gateway.routing.rollouts.seeing import attempt_of, seen_of

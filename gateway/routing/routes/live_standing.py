@@ -9,7 +9,7 @@ from gateway.limits.demand import MONEY
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.routes.pace import PaceBook
 from gateway.routing.routes.plan import Leg
 

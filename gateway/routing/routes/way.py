@@ -4,7 +4,7 @@ from contracts.api.chat import GenerationRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import UnsupportedValue
 from contracts.serving.routes import RouteSpec
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from gateway.routing.routes.plan import Leg
 from gateway.routing.routes.renaming import renamed, renamed_body
 

@@ -26,7 +26,7 @@ from gateway.observability.metrics.exposition import render
 from gateway.observability.metrics.histogram import FIRST_TOKEN_SECONDS, Histogram
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 from tests.gateway.exposition_parser import Page
 
 REQUESTS = "tollkeeper_requests_total"

@@ -14,17 +14,17 @@ from contracts.recording.records import GpuShare
 from contracts.serving.configuration import EMPTY_SNAPSHOT, TargetSpec
 from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT
-from gateway.attempt import Attempt
 from gateway.limits.demand import FREE, GPU, OUTPUT
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
 from gateway.limits.grant import Grant
 from gateway.request.admittance import Admittance
+from gateway.request.attempt import Attempt
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.earlier_answers import EarlierAnswer, used_earlier
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
-from gateway.request_state import RequestState
 from tests.backends.llm.engine_fake import FakeHost, Play
 from tests.gateway.routing.routes.test_cascade import MICRO, completion, scripted_cascade, servers, start, text_of
 

@@ -19,13 +19,13 @@ from contracts.serving.caching import CacheOutcome, CachePolicy
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
-from gateway.attempt import Attempt, answering
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.admission import Ticket
 from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.replies.allowance import Allowance
+from gateway.request.attempt import Attempt, answering
 from gateway.routing.replicas.choice import Choice
 from gateway.wire.exchange import Exchange
 
