@@ -8,7 +8,7 @@ and whose model is the tool.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -31,31 +31,36 @@ from contracts.errors import (
 from contracts.mcp.wire import CAPABILITIES_KEY, MODERN, RESERVED_META, at_path, header_value, parameter_text
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import FREE_OF_CHARGE, UNPRICED, Cost
-from contracts.recording.ids import UUID_RANDOM_TAIL, uuid7
+from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from gateway.apis.operations import Operation
 from gateway.apis.reading import read_retries
 from gateway.guardrails.guardrails import Guardrails
-from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
-from gateway.mcp.rendering import EVENT_STREAM, event, rendered_result, tool_error
+from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, event, rendered_result, tool_error
 from gateway.mcp.request import Message, session_label
 from gateway.mcp.screening import screened
 from gateway.mcp.servers import McpServers, Tool
 from gateway.records.recorder import Recorder
 from gateway.records.trace_context import TraceContext
 from gateway.replies.reply import JSON
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.context import read_context, read_trace, trace_parent
 from gateway.request.failed_attempts import failure_of
-from gateway.request.life import Attempt, Life
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 from gateway.wire.exchange import Exchange, Headers
 from gateway.wire.public_errors import public_error
 
 _log = logging.getLogger(__name__)
 
-OPERATION: Final = "execute_tool"  # gen_ai.operation.name
-API: Final = "mcp"
+
+def _not_a_model_request(*_: object) -> NoReturn:
+    raise GatewayFault()
+
+
+TOOL_CALL: Final = Operation("mcp", "execute_tool", "/mcp", (), _not_a_model_request, _not_a_model_request, MCP_ERRORS)
 _KIND: Final = "mcp"
 _NO_TOKENS: Final = Usage(input_text=0, output_text=0)
 _TRACED: Final = "traceparent"
@@ -106,35 +111,22 @@ class ToolCalls:
         finally:
             self._conclude(call, answer)
 
-    def _begin(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot, message: Message, tool: Tool) -> Life:
+    def _begin(
+        self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot, message: Message, tool: Tool
+    ) -> RequestState:
         now, trace = self._clock.wall_ns(), read_trace(exchange.headers)
         if not trace.trace_id and isinstance(parent := message.params.meta.get(_TRACED), str):
             state = message.params.meta.get("tracestate")
             trace = TraceContext.parse(parent, state if isinstance(state, str) else "")
-        id = uuid7(now)
         context = read_context(exchange.headers, trace)
-        life = Life(
-            id=id,
-            started_at_ns=now,
-            began_ns=self._clock.monotonic_ns(),
-            snapshot=snapshot,
-            body=exchange.body,
-            request_bytes=len(exchange.body),
-            api=API,
-            operation=OPERATION,
-            key=key,
-            who=key.identity.with_caller("", context.tags) if context.tags else key.identity,
-            is_authenticated=True,
-            model=ModelSpec(tool.name, ""),
-            requested_model=tool.name,
-            trace=trace,
-            span_id=id.bytes[-UUID_RANDOM_TAIL:] if trace.trace_id else b"",
-            is_traced=bool(trace.trace_id) and self._recorder.sends_spans,
-            run_id=context.run_id,
-            conversation_id=context.conversation_id or session_label(exchange),
-            priority=key.policy.priority,
-            attempts=[],
-        )
+        life = RequestState(exchange, TOOL_CALL, uuid7(now), now, self._clock.monotonic_ns(), snapshot)
+        life.follow(trace, has_spans=self._recorder.sends_spans)
+        life.key, life.is_authenticated = key, True
+        life.who = key.identity.with_caller("", context.tags) if context.tags else key.identity
+        life.model, life.requested_model = ModelSpec(tool.name, ""), tool.name
+        life.run_id = context.run_id
+        life.conversation_id = context.conversation_id or session_label(exchange)
+        life.priority = key.policy.priority
         life.error = context.fault
         return life
 
@@ -146,11 +138,11 @@ class ToolCalls:
         price = tool.server.terms_of(tool.definition.name).price_pico_usd
         if life.snapshot.guardrails:
             life.guard = self._guardrails.guard_for(life, call.exchange)
-        call.ticket = self._stages.admission.admit(life.who)
+        life.ticket = self._stages.admission.admit(life.who)
         arguments = await self._guarded_arguments(call)
         retries = read_retries(call.exchange.header(b"x-stainless-retry-count"))
         try:
-            call.grant = await self._limiter.reserve_cost(life, price, retries=retries)
+            life.grant = await self._limiter.reserve_cost(life, price, retries=retries)
         except PermissionDenied as error:
             if error.error_code != "unpriced_model":
                 raise
@@ -159,7 +151,7 @@ class ToolCalls:
                 "price (price_usd, 0 if it costs nothing), or let the rule allow what is unpriced",
                 code="unpriced_tool",
             ) from None
-        life.reservation = None if call.grant is None else call.grant.reservation
+        life.reservation = None if life.grant is None else life.grant.reservation
         life.admitted_ns = self._clock.monotonic_ns()
         params = self._params(message, call.revision, arguments, tool)
         raw = await self._called(call, params, arguments)
@@ -209,7 +201,7 @@ class ToolCalls:
             headers=_mirrored(tool, arguments),
             trace=self._trace_lines(life),
             capabilities=capabilities,
-            on_notification=call.notification_writer(self._limiter.rate_headers(call.grant)),
+            on_notification=call.notification_writer(self._limiter.rate_headers(life.grant)),
         )
         self._recorder.note_sent(life)
         try:
@@ -253,7 +245,7 @@ class ToolCalls:
         life.finish_reason = "tool_error" if is_failed else "tool_result" if is_complete else kind[:40]
         return result
 
-    def _trace_lines(self, life: Life) -> str:
+    def _trace_lines(self, life: RequestState) -> str:
         if not life.trace.trace_id:
             return ""
         header = trace_parent(life.trace, life.span_id, 1 if life.is_traced else 0)
@@ -291,9 +283,9 @@ class ToolCalls:
             else:
                 life.cost = Cost(price, {"request": price}, (), _version(tool), "price_card")
             attempt.cost = life.cost
-        self._limiter.settle(life, call.grant)
-        if call.ticket is not None:
-            self._stages.admission.settle(call.ticket)
+        self._limiter.settle(life, life.grant)
+        if life.ticket is not None:
+            self._stages.admission.settle(life.ticket)
 
     def _rendered(self, call: "_Call", result: dict[str, Any] | None) -> bytes:
         error = call.life.error
@@ -319,7 +311,7 @@ class ToolCalls:
         else:
             headers: Headers = (
                 (b"x-request-id", str(life.id).encode()),
-                *self._limiter.headers_at_end(life, call.grant),
+                *self._limiter.headers_at_end(life, life.grant),
             )
             exchange.send(200, JSON, answer, headers)
         for failed in (life.error, *[attempt.error for attempt in life.attempts]):
@@ -330,17 +322,15 @@ class ToolCalls:
 class _Call:
     """One call under way, and what it holds."""
 
-    __slots__ = ("exchange", "grant", "has_result", "life", "message", "revision", "ticket", "tool")
+    __slots__ = ("exchange", "has_result", "life", "message", "revision", "tool")
 
     def __init__(self, exchange: Exchange, message: Message, tool: Tool, revision: str) -> None:
         self.exchange = exchange
         self.message = message
         self.tool = tool
         self.revision = revision
-        self.life: Life
-        self.grant: Grant | None = None
+        self.life: RequestState
         self.has_result = False  # the tool has run: it is paid for, whatever becomes of its result
-        self.ticket: Any = None
 
     def notification_writer(self, headers: Headers) -> Callable[[str, bytes], None] | None:
         """Return what passes a server's notifications on, in a stream; `None` if the client takes none.
@@ -369,7 +359,7 @@ class _Call:
         return write
 
 
-def _fail(life: Life, error: TollkeeperError) -> None:
+def _fail(life: RequestState, error: TollkeeperError) -> None:
     life.error = error
     last = life.last_attempt
     if last is not None and last.error is None:
