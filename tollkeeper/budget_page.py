@@ -58,6 +58,12 @@ def _print_one(standing: Mapping[str, Any], unit: str, amount: str) -> None:
         typer.echo(f"overdraft  {standing['overdraft']} {unit} of it, which the budget could not be charged")
     else:
         typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
+    if standing.get("counted_since"):
+        typer.echo(f"since      {second_of(standing['counted_since'])}, when the budget was made; nothing from before")
+    elif Decimal(standing.get("from_ledger") or 0):
+        typer.echo(
+            f"of it      {standing['from_ledger']} {unit} by the ledger: from before it was made, and corrections"
+        )
     typer.echo(f"reserved   {standing['reserved']} {unit}, by requests under way")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:
