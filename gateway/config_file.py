@@ -3,6 +3,7 @@
 What is wrong in it stops the start with the file's line and the field's name.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,12 +47,14 @@ from gateway.config_rollouts import build_rollouts
 from gateway.config_routes import build_routes
 from gateway.config_rules import Misplaced, Place, build_rules
 from gateway.directory import RefusedSnapshot
+from gateway.suggestions import did_you_mean, known_fields
 from gateway.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
 _SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts")
 _SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
+log = logging.getLogger(__name__)
 
 
 class FileSource:
@@ -70,6 +73,8 @@ class FileSource:
     def load(self, revision: int = 0) -> Snapshot:
         """Read the file. Raises ConfigurationError naming line, field and remedy."""
         parsed, root = self._parse()
+        if idle := parsed.only_for_control():
+            log.warning("sections_without_effect", extra={"path": str(self.path), "sections": ", ".join(idle)})
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
         keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
         with self._placed(root):
@@ -164,6 +169,9 @@ class FileSource:
             field = ".".join(str(step) for step in first["loc"]) or "the file"
             line = _line_of(root, first["loc"])
             raise ConfigurationError(f"{self.path}, line {line}: {field}: {_complaint(first)}") from error
+        for place, message in _unservable(parsed):
+            field = ".".join(map(str, place))
+            raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {field}: {message}")
         for place, what, name in _repeated(parsed):
             raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {what} {name!r} is given twice")
         return parsed, root
@@ -192,6 +200,25 @@ def _serving(parsed: ConfigurationFile) -> Serving:
     return Serving(build_routes(parsed, models, pools), models, pools)
 
 
+def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:
+    """Find what `tollkeeper apply` takes and a gateway without a control plane cannot do. Yields (place, message)."""
+    for section in ("keys", "pools", "models"):
+        if not getattr(parsed, section):
+            yield (section,), "the file must list at least one"
+    for number, key in enumerate(parsed.keys):
+        if not key.key:
+            yield ("keys", number, "key"), "a gateway without a control plane needs env:NAME, file:PATH or the key"
+    for section in ("tenants", "models", "routes"):
+        for number, entry in enumerate(getattr(parsed, section)):
+            if not entry.is_active:
+                message = "a gateway without a control plane serves all that it lists; remove the entry instead"
+                yield (section, number, "is_active"), message
+    for number, rollout in enumerate(parsed.rollouts):
+        if rollout.steps is not None or rollout.promotes:
+            name = "steps" if rollout.steps is not None else "promotes"
+            yield ("rollouts", number, name), "steps need a control plane; give a fixed percent"
+
+
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
     """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
     lists: list[tuple[Place, str, list[str]]] = [
@@ -215,7 +242,8 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
 def _complaint(first: Mapping[str, Any]) -> str:
     reason = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return "there is no such field"
+        known = known_fields(ConfigurationFile, first["loc"][:-1])
+        return f"there is no such field{did_you_mean(str(first['loc'][-1]), known)}"
     value, place = first.get("input"), first["loc"]
     is_shown = place and (place[0] in _SHOWN_BLOCKS or not _SHOWN_PARTS.isdisjoint(map(str, place)))
     if not is_shown or not isinstance(value, str | int | float):
@@ -301,7 +329,7 @@ def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
                 provider=target.provider,
                 key_ref=target.key,
                 weight=target.weight,
-                region=target.region,
+                region=target.region or pool.region,
                 settings=target.settings,
             )
             for target in pool.targets
@@ -320,6 +348,10 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         tenant=price.tenant,
         batch_usd_per_mtok=price.batch_usd_per_mtok,
         service_tiers=price.service_tiers,
+        tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in price.tiers],
+        usd_per_request=price.usd_per_request,
+        batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in price.tiers},
+        service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in price.tiers},
     )
 
 
