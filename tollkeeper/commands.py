@@ -7,13 +7,12 @@ moment. A new command is a row here.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-# What stands behind a command's name goes to it as it was written.
-_AS_WRITTEN: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-
+from tollkeeper.resources.table import RESOURCES
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
@@ -23,17 +22,27 @@ class LazyCommand:
     module: str
     attribute: str
     help: str
+    is_hidden: bool = False  # an older name
+    epilog: str | None = None
 
-    def run(self, arguments: list[str], called: str) -> int:
-        """Load its module and run it; `called` is what it was called by. Gives its status, or raises what is wrong."""
+    def load(self) -> Any:
+        """Import the module and return the command."""
         found = getattr(import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
-            status = typer.main.get_group(found).main(args=arguments, prog_name=called, standalone_mode=False)
-        else:
-            alone = typer.Typer(add_completion=False)
-            alone.command(self.name)(found)
-            status = typer.main.get_command(alone).main(args=arguments, prog_name=called, standalone_mode=False)
-        return status if isinstance(status, int) else 0
+            return typer.main.get_group(found)
+        alone = typer.Typer(add_completion=False)
+        alone.command(self.name, epilog=self.epilog)(found)
+        return typer.main.get_command(alone)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are loaded when one is asked for: to run, for its help, or to complete its words."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the loaded command and the remaining arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        lazy: LazyCommand | None = getattr(getattr(command, "callback", None), "lazy", None)
+        return (name, command if lazy is None else lazy.load(), rest)
 
 
 COMMANDS: Final = (
@@ -145,15 +154,14 @@ COMMANDS: Final = (
 
 
 def add_lazily(app: typer.Typer, commands: Iterable[LazyCommand]) -> None:
-    """Give an application commands by their names and help alone."""
+    """Add commands to an application by their names and help alone. Its class must be LazyGroup."""
     for command in commands:
-        app.command(command.name, help=command.help, add_help_option=False, context_settings=_AS_WRITTEN)(
-            _stand_in(command)
-        )
+        app.command(command.name, help=command.help, hidden=command.is_hidden)(_stand_in(command))
 
 
-def _stand_in(command: LazyCommand) -> Callable[[typer.Context], None]:
-    def run(context: typer.Context) -> None:
-        raise typer.Exit(command.run(list(context.args), context.command_path))
+def _stand_in(command: LazyCommand) -> Callable[[], None]:
+    def run() -> None:
+        raise AssertionError("a lazy command is loaded before it runs")
 
+    run.lazy = command  # type: ignore[attr-defined]
     return run

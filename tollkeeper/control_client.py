@@ -55,11 +55,11 @@ class ControlClient:
         url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
         return cls(url, token)
 
-    def get_all(self, path: str) -> list[dict[str, Any]]:
-        """Read a whole list, page by page."""
+    def get_all(self, path: str, key: str = "id") -> list[dict[str, Any]]:
+        """Read a whole list, page by page; `key` is the field that pages follow."""
         rows: list[dict[str, Any]] = []
         while True:
-            after = {"after": rows[-1]["id"]} if rows else {}
+            after = {"after": str(rows[-1][key])} if rows else {}
             page = self._call("GET", path, query={"limit": "1000", **after})
             rows.extend(page["data"])
             if not page["has_more"]:
