@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from tollkeeper.resources.table import RESOURCES
 
+
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
     """A command, or a group of commands: `attribute` of `module` is a function or a Typer application."""

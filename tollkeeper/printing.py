@@ -14,7 +14,15 @@ from contracts.errors import TollkeeperError
 
 _GAP: Final = 2  # between columns
 _WRAPPED: Final = 24  # characters that a column of longer texts is left at least
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "active": "green", "revoked": "red", "expired": "yellow", "inactive": "yellow"}
+_STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+    "active": "green",
+    "revoked": "red",
+    "expired": "yellow",
+    "inactive": "yellow",
+}
 
 
 @contextmanager

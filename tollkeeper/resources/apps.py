@@ -69,7 +69,11 @@ def examples_of(resource: Resource, verb: Verb) -> str | None:
 def epilog(examples: list[str]) -> str | None:
     """Return examples as the last part of a command's help."""
     lines = [line.replace("[", r"\[") for line in examples]
-    return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)]) if lines else None
+    return (
+        "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+        if lines
+        else None
+    )
 
 
 # The commands.
@@ -90,10 +94,14 @@ def _create(resource: Resource) -> Callable[..., None]:
             made = client.post(resource.path.format(**_quoted(parents)), resource.body(body, None))
         _print_made(resource, made, parents, "created", as_json)
 
-    return _signed(run, [*_key(resource), *_positional(resource), *_files(fields)], [
-        *_parent_options(resource, "it belongs to"),
-        *map(_option, (one for one in fields if one.type != "file")),
-    ])
+    return _signed(
+        run,
+        [*_key(resource), *_positional(resource), *_files(fields)],
+        [
+            *_parent_options(resource, "it belongs to"),
+            *map(_option, (one for one in fields if one.type != "file")),
+        ],
+    )
 
 
 def _list(resource: Resource) -> Callable[..., None]:
@@ -331,7 +339,9 @@ def plain_data(value: object) -> Any:
     try:
         return json.loads(json.dumps(value, default=lambda other: other.isoformat()))
     except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"a value is no plain data ({type(error).__name__}); use text, numbers and lists") from error
+        raise ConfigurationError(
+            f"a value is no plain data ({type(error).__name__}); use text, numbers and lists"
+        ) from error
 
 
 def _parents_of(resource: Resource, given: Mapping[str, Any]) -> dict[str, str]:
@@ -452,8 +462,10 @@ def _empty(resource: Resource, given: Mapping[str, Any]) -> str:
 
 
 def _in_record(value: object) -> str:
-    if isinstance(value, dict | list) and value and any(isinstance(each, dict | list) for each in (
-        value.values() if isinstance(value, dict) else value
-    )):
+    if (
+        isinstance(value, dict | list)
+        and value
+        and any(isinstance(each, dict | list) for each in (value.values() if isinstance(value, dict) else value))
+    ):
         return "\n" + yaml.safe_dump(value, sort_keys=False, allow_unicode=True, indent=2).rstrip()
     return shown(value)

@@ -17,7 +17,9 @@ _POOL: Final = Parent("pool", "pool", "/v1/pools")
 _NAME: Final = Field("name", "Name for people.")
 _VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 _WHEN_AWAY: Final = Field(
-    "when_away", "While the shared counters are unreachable: each gateway's share, or refuse.", choices=("share", "refuse")
+    "when_away",
+    "While the shared counters are unreachable: each gateway's share, or refuse.",
+    choices=("share", "refuse"),
 )
 _WHEN_UNPRICED: Final = Field(
     "when_unpriced", "For a model without a price, if money is counted.", choices=("refuse", "allow")
@@ -48,7 +50,11 @@ def _limit_body(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
 
 def _slo_body(row: Row) -> dict[str, Any]:
     same = ("model", "route", "indicator", "thresholds_ms", "target_percent", "window_days", "min_events", "hooks")
-    return {**{name: row[name] for name in same}, "tenant": row["tenant_id"], "prompt_class": row["prompt_class"] or None}
+    return {
+        **{name: row[name] for name in same},
+        "tenant": row["tenant_id"],
+        "prompt_class": row["prompt_class"] or None,
+    }
 
 
 def _named(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
@@ -69,7 +75,9 @@ def _period(row: Row) -> str:
 
 
 def _rules(noun: str, example: str, *, required: bool = False) -> Field:
-    return Field("rules", f"YAML or JSON file with the {noun}'s rules, such as {example}.", "file", is_required=required)
+    return Field(
+        "rules", f"YAML or JSON file with the {noun}'s rules, such as {example}.", "file", is_required=required
+    )
 
 
 _TENANTS: Final = Resource(
@@ -82,8 +90,12 @@ _TENANTS: Final = Resource(
         Field("time_zone", "IANA time zone of its budgets' calendar (default UTC)."),
         Field("weight", "Share under contention relative to other tenants, 1 to 1000 (default 1).", "whole"),
         Field("is_active", "Accept its keys, or refuse them all.", "flag", "--active/--inactive", verbs=("set",)),
-        Field("keeps_content", "Keep its prompts and answers, redacted.", "flag", "--content/--no-content", verbs=("set",)),
-        Field("audits_requests", "Write its requests into the audit log.", "flag", "--audit/--no-audit", verbs=("set",)),
+        Field(
+            "keeps_content", "Keep its prompts and answers, redacted.", "flag", "--content/--no-content", verbs=("set",)
+        ),
+        Field(
+            "audits_requests", "Write its requests into the audit log.", "flag", "--audit/--no-audit", verbs=("set",)
+        ),
     ),
     columns=(of("id"), of("name"), of("time_zone"), active(), moment()),
     examples=(
@@ -152,7 +164,9 @@ _KEYS: Final = Resource(
         Field("team", "Team it belongs to.", verbs=("create",)),
         Field("project", "Project it belongs to; needs --team.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never)."),
-        Field("is_service_account", "It stands for a program.", "flag", "--service-account/--person", verbs=("create",)),
+        Field(
+            "is_service_account", "It stands for a program.", "flag", "--service-account/--person", verbs=("create",)
+        ),
         Field("budget_usd", "Hard budget of this key in USD, such as 25; needs --budget-period.", verbs=("create",)),
         Field(
             "budget_period",
@@ -222,7 +236,13 @@ _TARGETS: Final = Resource(
     path="/v1/pools/{pool}/targets",
     parents=(_POOL,),
     fields=(
-        Field("kind", "Kind of target.", choices=("openai_http", "engine", "litellm", "scripted"), is_required=True, verbs=("create",)),
+        Field(
+            "kind",
+            "Kind of target.",
+            choices=("openai_http", "engine", "litellm", "scripted"),
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("kind", "Kind of target.", choices=("openai_http", "engine", "litellm", "scripted"), verbs=("set",)),
         Field("url", "Base URL up to and with /v1; an engine host's unix:///PATH.sock."),
         Field("model", "Model name at the target (default: the name that applications use)."),
@@ -417,7 +437,9 @@ _STANDARD_COSTS: Final = Resource(
     key_help="Version, such as small/2027-01; stands on every request that it prices.",
     fields=(
         Field("model", "Model that it prices.", is_required=True, verbs=("create",)),
-        Field("input_usd_per_mtok", "USD per million input tokens.", flag="--input", is_required=True, verbs=("create",)),
+        Field(
+            "input_usd_per_mtok", "USD per million input tokens.", flag="--input", is_required=True, verbs=("create",)
+        ),
         Field(
             "cached_input_usd_per_mtok",
             "USD per million cached input tokens.",
@@ -425,13 +447,22 @@ _STANDARD_COSTS: Final = Resource(
             is_required=True,
             verbs=("create",),
         ),
-        Field("output_usd_per_mtok", "USD per million output tokens.", flag="--output", is_required=True, verbs=("create",)),
+        Field(
+            "output_usd_per_mtok",
+            "USD per million output tokens.",
+            flag="--output",
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("batch_input_usd_per_mtok", "Input price of batches.", flag="--batch-input", verbs=("create",)),
         Field("batch_output_usd_per_mtok", "Output price of batches.", flag="--batch-output", verbs=("create",)),
         _VALID_FROM,
         Field("valid_to", "End, exclusive, or now; required by set."),
         Field(
-            "effect", "For an end in the past: show the effect, or confirm it.", choices=("preview", "confirmed"), verbs=("set",)
+            "effect",
+            "For an end in the past: show the effect, or confirm it.",
+            choices=("preview", "confirmed"),
+            verbs=("set",),
         ),
     ),
     columns=(
@@ -506,7 +537,12 @@ _LIMITS: Final = Resource(
             is_required=True,
             verbs=("create",),
         ),
-        Field("amount", "Amount in the metric's unit; usd takes decimals, such as 0.50.", is_required=True, verbs=("create",)),
+        Field(
+            "amount",
+            "Amount in the metric's unit; usd takes decimals, such as 0.50.",
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("amount", "Amount in the metric's unit.", verbs=("set",)),
         Field(
             "window",
@@ -520,14 +556,17 @@ _LIMITS: Final = Resource(
             choices=("tenant", "team", "project", "key", "user", "tag", "conversation"),
             verbs=("create",),
         ),
-        Field("subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)),
+        Field(
+            "subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)
+        ),
         Field("model", "Count only this model (default: all together).", verbs=("create",)),
         _WHEN_AWAY,
         _WHEN_UNPRICED,
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", _word("limit_allows")), Column("whom", _word("scope_text"))),
     examples=(
-        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key --subject '*'",
+        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key --subject
+        '*'",
         "tollkeeper limits list --tenant acme",
         "tollkeeper limits show lim_01a2",
         "tollkeeper limits set lim_01a2 --amount 30000",
@@ -566,7 +605,9 @@ _BUDGETS: Final = Resource(
             choices=("tenant", "team", "project", "key", "user", "tag"),
             verbs=("create",),
         ),
-        Field("subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)),
+        Field(
+            "subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)
+        ),
         Field("model", "Count only this model (default: all together).", verbs=("create",)),
         Field("is_hard", "Refuse requests beyond it, or only notify (default hard).", "flag", "--hard/--soft"),
         Field("thresholds", "Percent at which to notify; repeat for more, rising.", "percents", "--threshold"),
@@ -608,9 +649,7 @@ _TOKENS: Final = Resource(
     is_key_given=False,
     fields=(
         Field("name", "Whose it is; shown in the audit log.", is_required=True, verbs=("create",)),
-        Field(
-            "role", "Role.", choices=("owner", "admin", "finance", "team_lead"), is_required=True, verbs=("create",)
-        ),
+        Field("role", "Role.", choices=("owner", "admin", "finance", "team_lead"), is_required=True, verbs=("create",)),
         Field("tenant", "Restrict it to this tenant (default: all).", verbs=("create",)),
         Field("team", "Restrict it to this team of the tenant; for team leads.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z.", verbs=("create",)),
@@ -729,19 +768,45 @@ _SLOS: Final = Resource(
             is_required=True,
             verbs=("create",),
         ),
-        Field("indicator", "What is measured.", choices=("ttft", "inter_token", "end_to_end", "availability", "goodput"), verbs=("set",)),
-        Field("target_percent", "Percent of requests that must be good, such as 99.9.", flag="--target", is_required=True, verbs=("create",)),
+        Field(
+            "indicator",
+            "What is measured.",
+            choices=("ttft", "inter_token", "end_to_end", "availability", "goodput"),
+            verbs=("set",),
+        ),
+        Field(
+            "target_percent",
+            "Percent of requests that must be good, such as 99.9.",
+            flag="--target",
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("target_percent", "Percent of requests that must be good.", flag="--target", verbs=("set",)),
         Field("thresholds_ms.ttft", "Maximum time to the first token, in ms.", flag="--ttft-ms"),
-        Field("thresholds_ms.inter_token", "Maximum time between tokens (p95 of a request), in ms.", flag="--inter-token-ms"),
+        Field(
+            "thresholds_ms.inter_token",
+            "Maximum time between tokens (p95 of a request), in ms.",
+            flag="--inter-token-ms",
+        ),
         Field("thresholds_ms.end_to_end", "Maximum time to the end of the answer, in ms.", flag="--end-to-end-ms"),
         Field("tenant", "Only this tenant's requests (default: all)."),
         Field("model", "Only this model's requests (default: all)."),
         Field("route", "Only this route's requests (default: all)."),
-        Field("prompt_class", "Only prompts of this length.", choices=("short", "medium", "long", "very_long"), is_null_if_empty=True),
+        Field(
+            "prompt_class",
+            "Only prompts of this length.",
+            choices=("short", "medium", "long", "very_long"),
+            is_null_if_empty=True,
+        ),
         Field("window_days", "Window in days, 28 or 30 (default 28).", "whole"),
         Field("min_events", "With fewer requests, a third must be bad before an alert (default 20).", "whole"),
-        Field("hooks", "What to hold back while it burns; repeat.", "list", "--hook", choices=("freeze_canaries", "shed_batch")),
+        Field(
+            "hooks",
+            "What to hold back while it burns; repeat.",
+            "list",
+            "--hook",
+            choices=("freeze_canaries", "shed_batch"),
+        ),
     ),
     columns=(of("id"), Column("promise", _word("promise")), Column("about", _word("about"))),
     examples=(
@@ -767,7 +832,13 @@ _CHANNELS: Final = Resource(
     about="Alert channels: where alerts are sent.",
     path="/v1/alert-channels",
     fields=(
-        Field("kind", "Kind of channel.", choices=("webhook", "slack", "email", "pagerduty"), is_required=True, verbs=("create",)),
+        Field(
+            "kind",
+            "Kind of channel.",
+            choices=("webhook", "slack", "email", "pagerduty"),
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("address", "URL, e-mail address or routing key; asked for if left out.", "secret", verbs=("create",)),
         Field("address", "URL, e-mail address or routing key.", verbs=("set",)),
         Field("tenant", "Only for this tenant's alerts (default: the platform's).", verbs=("create",)),
@@ -791,7 +862,12 @@ _ALERT_RULES: Final = Resource(
     about="Alert rules: conditions that raise alerts.",
     path="/v1/alert-rules",
     fields=(
-        Field("kind", "Kind of condition, such as budget_threshold or slo_burn; docs/alerts.md lists all.", is_required=True, verbs=("create",)),
+        Field(
+            "kind",
+            "Kind of condition, such as budget_threshold or slo_burn; docs/alerts.md lists all.",
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("channels", "Channel to notify; repeat for more.", "list", "--channel"),
         Field("settings", "Setting of its kind; repeat for more.", "pairs", "--set", metavar="NAME=NUMBER"),
         Field("settings.thresholds", "Percent of a budget; repeat for more.", "percents", "--threshold"),

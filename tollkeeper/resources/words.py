@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from contracts.errors import ConfigurationError
-from contracts.money import pico_usd
-from contracts.rule_words import METRICS_BY_WORD, MetricWord, amount_text, base_amount, exact_text
+from contracts.pricing.money import pico_usd
+from contracts.rules.rule_words import METRICS_BY_WORD, MetricWord, amount_text, base_amount, exact_text
 
 
 def plain_usd(amount_usd: str) -> str:

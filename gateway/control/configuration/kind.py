@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
-from backends.credential_references import ReferenceRules
+from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import Conflict
 from gateway.control.access import Caller
 

@@ -9,10 +9,10 @@ from sqlalchemy import select
 
 from backends.control import keys as stored
 from backends.control.keys import KeyRequest
+from contracts.access.keys import KEY_RANDOM_BYTES, digest_of, is_well_formed, new_key
 from contracts.control import ApiKey, Project, Team, Tenant
 from contracts.errors import InvalidRequest
-from contracts.keys import KEY_RANDOM_BYTES, digest_of, is_well_formed, new_key
-from gateway.config_entries import ConfiguredKey, ConfiguredTenant
+from gateway.config.entries import ConfiguredKey, ConfiguredTenant
 from gateway.control import projects, teams, tenants
 from gateway.control.configuration.kind import Change, Context, Found, Kind
 from gateway.control.fields import Slug
@@ -41,7 +41,9 @@ class Tenants(Kind[ConfiguredTenant]):
     def create(self, context: Context, entry: ConfiguredTenant) -> None:
         body = TenantBody(id=entry.id, name=entry.name or entry.id, time_zone=entry.time_zone, weight=entry.weight)
         tenants.create(body, context.author, context.database)
-        switched = {each for each in ("is_active", "keeps_content", "audits_requests") if each in entry.model_fields_set}
+        switched = {
+            each for each in ("is_active", "keeps_content", "audits_requests") if each in entry.model_fields_set
+        }
         if switched:
             self.change(context, Change(entry, entry, entry, frozenset(switched)))
 

@@ -9,8 +9,8 @@ from sqlalchemy import select
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
 from contracts.control import Guardrail, Issuer, Model, OutagePlaybook, Pool, Rollout, Route, Target
 from contracts.errors import Conflict, InvalidRequest
-from contracts.rollouts import LIVE
-from gateway.config_entries import (
+from contracts.serving.rollouts import LIVE
+from gateway.config.entries import (
     ConfiguredGuardrail,
     ConfiguredIssuer,
     ConfiguredModel,
@@ -19,6 +19,9 @@ from gateway.config_entries import (
     ConfiguredRoute,
     ConfiguredTarget,
 )
+from gateway.config.fields.failure_fields import PlaybookFields, PlaybookRules
+from gateway.config.fields.rollout_fields import RolloutFields
+from gateway.config.fields.route_fields import RouteFields
 from gateway.control import guardrails, issuers, models, playbooks, pools, rollouts, routes
 from gateway.control.configuration.kind import Change, Context, Found, Kind, plain
 from gateway.control.guardrails import GuardrailFields, GuardrailPatch, GuardrailRules
@@ -28,9 +31,6 @@ from gateway.control.playbooks import PlaybookPatch
 from gateway.control.pools import PoolBody, PoolPatch, TargetBody, TargetPatch
 from gateway.control.rollouts import ReasonBody, RolloutBody
 from gateway.control.routes import RouteBody, RoutePatch
-from gateway.failure_fields import PlaybookFields, PlaybookRules
-from gateway.rollout_fields import RolloutFields
-from gateway.route_fields import RouteFields
 
 
 class Pools(Kind[ConfiguredPool]):

@@ -14,8 +14,8 @@ from backends.control.budgets import BudgetChange, NewBudget
 from backends.control.limits import LimitChange, NewLimit
 from contracts.control import Budget, CostRate, Limit, Price, StandardCost
 from contracts.errors import InvalidRequest
-from contracts.limits import EACH
-from gateway.config_entries import ConfiguredBudget, ConfiguredLimit, ConfiguredPrice
+from contracts.rules.limits import EACH
+from gateway.config.entries import ConfiguredBudget, ConfiguredLimit, ConfiguredPrice
 from gateway.control import prices, rates
 from gateway.control.configuration.kind import Change, Context, EntryT, Found, Kind
 from gateway.control.prices import PriceBody, StandardCostBody
@@ -98,7 +98,9 @@ class StandardCosts(_Dated[StandardCostBody]):
 
     def current(self, context: Context) -> Iterable[Found[StandardCostBody]]:
         for row in context.session.scalars(select(StandardCost).order_by(StandardCost.version)):
-            entry = StandardCostBody.model_validate({name: getattr(row, name) for name in StandardCostBody.model_fields})
+            entry = StandardCostBody.model_validate(
+                {name: getattr(row, name) for name in StandardCostBody.model_fields}
+            )
             yield _found(entry, row.valid_to)
 
     def create(self, context: Context, entry: StandardCostBody) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import create_model
 
-from gateway.config_entries import Entry
+from gateway.config.entries import Entry
 from gateway.control.configuration.kind import Kind
 from gateway.control.configuration.organisation import Keys, Projects, Teams, Tenants
 from gateway.control.configuration.serving import Guardrails, Issuers, Models, Playbooks, Pools, Rollouts, Routes
