@@ -12,8 +12,6 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from tollkeeper.resources.table import RESOURCES
-
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:

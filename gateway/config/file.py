@@ -47,8 +47,8 @@ from gateway.config.guardrails import build_guardrails
 from gateway.config.rollouts import build_rollouts
 from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
+from gateway.config.suggestions import did_you_mean, known_fields
 from gateway.config.targets import resolve_key
-from gateway.suggestions import did_you_mean, known_fields
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
 _SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts")

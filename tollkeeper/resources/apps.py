@@ -15,7 +15,7 @@ from tollkeeper.commands import LazyGroup
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
-from tollkeeper.resources.resource import Field, Parent, Resource, Row, Verb, shown
+from tollkeeper.resources.resource import Field, Resource, Row, Verb, shown
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.tenants import control_port
 

@@ -565,8 +565,7 @@ _LIMITS: Final = Resource(
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", _word("limit_allows")), Column("whom", _word("scope_text"))),
     examples=(
-        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key --subject
-        '*'",
+        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key --subject '*'",
         "tollkeeper limits list --tenant acme",
         "tollkeeper limits show lim_01a2",
         "tollkeeper limits set lim_01a2 --amount 30000",

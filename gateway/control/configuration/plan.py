@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from backends.web.replies import describe_invalid
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError
 from contracts.suggestions import did_you_mean
+from gateway.config.suggestions import known_fields
 from gateway.control.configuration.kind import Change, Context, Found, Kind, plain
 from gateway.control.configuration.table import BY_SECTION, KINDS
-from gateway.suggestions import known_fields
 
 Action = Literal["create", "change", "delete"]
 HIDDEN: Final = "(secret)"
