@@ -18,9 +18,13 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class ControlPlaneRefused(TollkeeperError):
-    """The control plane understood and said no; the message is its own."""
+    """The control plane understood and said no; `reason` is its own message, `param` the field at fault."""
 
     code = "control_plane_refused"
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        super().__init__(f"{reason} (field: {field})" if field else reason, param=field)
+        self.reason = reason
 
 
 class ControlClient:
@@ -111,7 +115,7 @@ class ControlClient:
             raise ConfigurationError(
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
-        raise ControlPlaneRefused(f"{message} (field: {field})" if field else message)
+        raise ControlPlaneRefused(message, field)
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:

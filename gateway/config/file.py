@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from backends.processes.file_stamp import file_stamp
+from backends.yaml_document import YamlDocument
 from contracts.access.identity import Identity
 from contracts.access.keys import digest_of, is_well_formed
 from contracts.errors import ConfigurationError
@@ -72,12 +72,12 @@ class FileSource:
 
     def load(self, revision: int = 0) -> Snapshot:
         """Read the file. Raises ConfigurationError naming line, field and remedy."""
-        parsed, root = self._parse()
+        parsed, document = self._parse()
         if idle := parsed.only_for_control():
             log.warning("sections_without_effect", extra={"path": str(self.path), "sections": ", ".join(idle)})
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
         keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
-        with self._placed(root):
+        with self._placed(document):
             rules = build_rules(parsed, keys)
             serving = _serving(parsed)
             issuers = tuple(_issuers(parsed, policies))
@@ -102,14 +102,14 @@ class FileSource:
 
     def serving(self) -> Serving:
         """Read what is served, without the credentials that the file refers to. Raises as `load`."""
-        parsed, root = self._parse()
-        with self._placed(root):
+        parsed, document = self._parse()
+        with self._placed(document):
             return _serving(parsed)
 
     def playbooks(self) -> dict[str, Playbook]:
         """Read what is done when providers are out, by provider. Raises as `load`."""
-        parsed, root = self._parse()
-        with self._placed(root):
+        parsed, document = self._parse()
+        with self._placed(document):
             return build_playbooks(parsed, _serving(parsed).pools)
 
     @property
@@ -139,42 +139,30 @@ class FileSource:
         """Nothing to close."""
 
     @contextmanager
-    def _placed(self, root: yaml.Node | None) -> Iterator[None]:
+    def _placed(self, document: YamlDocument) -> Iterator[None]:
         try:
             yield
         except Misplaced as error:
             field = ".".join(map(str, error.place))
             raise ConfigurationError(
-                f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
+                f"{self.path}, line {document.line_of(error.place)}: {field}: {error.message}"
             ) from error
 
-    def _parse(self) -> tuple[ConfigurationFile, yaml.Node | None]:
+    def _parse(self) -> tuple[ConfigurationFile, YamlDocument]:
+        document = YamlDocument.read(self.path)
         try:
-            text = self.path.read_text()
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-            content = yaml.safe_load(text)
-        except OSError as error:
-            raise ConfigurationError(f"configuration file {self.path} cannot be read: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f", line {mark.line + 1}" if mark is not None else ""
-            problem = getattr(error, "problem", None) or "not valid YAML"
-            raise ConfigurationError(f"{self.path}{where}: {problem}") from error
-        except ValueError as error:  # bytes that are not UTF-8, or a date that no calendar has
-            raise ConfigurationError(f"{self.path}: {error}") from error
-        try:
-            parsed = ConfigurationFile.model_validate(content or {})
+            parsed = ConfigurationFile.model_validate(document.content or {})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(step) for step in first["loc"]) or "the file"
-            line = _line_of(root, first["loc"])
+            line = document.line_of(first["loc"])
             raise ConfigurationError(f"{self.path}, line {line}: {field}: {_complaint(first)}") from error
         for place, message in _unservable(parsed):
             field = ".".join(map(str, place))
-            raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {field}: {message}")
+            raise ConfigurationError(f"{self.path}, line {document.line_of(place)}: {field}: {message}")
         for place, what, name in _repeated(parsed):
-            raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {what} {name!r} is given twice")
-        return parsed, root
+            raise ConfigurationError(f"{self.path}, line {document.line_of(place)}: {what} {name!r} is given twice")
+        return parsed, document
 
     def _key_entry(self, given: ConfiguredKey, policy: KeyPolicy) -> KeyEntry:
         key = resolve_key(given.key) if given.key.startswith(("env:", "file:")) else given.key
@@ -353,18 +341,3 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in price.tiers},
         service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in price.tiers},
     )
-
-
-def _line_of(node: yaml.Node | None, path: Place) -> int:
-    """Find the line (from 1) of a field, or of the nearest thing around it that exists."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            key, node = next(((key, value) for key, value in node.value if key.value == step), (None, None))
-            line = line if key is None else key.start_mark.line + 1  # the value may begin on a later line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line

@@ -125,18 +125,17 @@ def _list(resource: Resource) -> Callable[..., None]:
 def _show(resource: Resource) -> Callable[..., None]:
     def run(key: str, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
         with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-            found = _read(client, resource, key, _parents_of(resource, given))
+            found = read_object(client, resource, key, _parents_of(resource, given))
         if as_json:
             print_json(found)
         else:
-            print_record({name: _in_record(value) for name, value in found.items()})
+            print_record({name: in_record(value) for name, value in found.items()})
 
     return _signed(run, _key(resource, is_made=True), _parent_options(resource, "it belongs to; left out: searched"))
 
 
 def _set(resource: Resource) -> Callable[..., None]:
     fields = resource.settable
-    names = [_flag_name(one) for one in fields if one.type != "file"]
 
     def run(key: str, clear: list[str] | None, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
         with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -144,14 +143,13 @@ def _set(resource: Resource) -> Callable[..., None]:
             for name in clear or []:
                 _clear(resource, name, body)
             if not body:
-                options = ", ".join(f"--{name}" for name in names) or "a file"
-                raise ConfigurationError(f"nothing to change was named; give one of {options}")
+                raise _nothing_to_change(resource)
             parents = _parents_of(resource, given)
             if resource.is_upsert and not any(row[resource.key] == key for row in _rows(client, resource, parents)):
                 made = client.post(resource.path.format(**_quoted(parents)), {resource.key: key, **body})
                 _print_made(resource, made, parents, "created", as_json)
                 return
-            path, parents = _located(client, resource, key, parents)
+            path, parents = located(client, resource, key, parents)
             changed = _change(client, resource, path, body)
         _print_made(resource, changed, parents, "set", as_json)
 
@@ -167,7 +165,7 @@ _CLEAR_HELP: Final = "Reset a field to its default; repeat for more."
 def _delete(resource: Resource) -> Callable[..., None]:
     def run(key: str, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
         with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-            path, _ = _located(client, resource, key, _parents_of(resource, given))
+            path, _ = located(client, resource, key, _parents_of(resource, given))
             gone = client.delete(path)
         if as_json:
             print_json(gone)
@@ -373,9 +371,7 @@ def _rows(client: ControlClient, resource: Resource, parents: Mapping[str, str])
     return [{**{f"{name}_id": value for name, value in parents.items()}, **row} for row in rows]
 
 
-def _located(
-    client: ControlClient, resource: Resource, key: str, parents: dict[str, str]
-) -> tuple[str, dict[str, str]]:
+def located(client: ControlClient, resource: Resource, key: str, parents: dict[str, str]) -> tuple[str, dict[str, str]]:
     """Return an object's path and its parents; those not given are searched for."""
     if key.startswith(_KEY_SECRET):
         # Sent on, the secret would stand in a URL and in whatever logs URLs.
@@ -400,8 +396,9 @@ def _located(
     return f"{resource.path.format(**_quoted(found[0]))}/{path_segment(key)}", found[0]
 
 
-def _read(client: ControlClient, resource: Resource, key: str, parents: dict[str, str]) -> dict[str, Any]:
-    path, found = _located(client, resource, key, parents)
+def read_object(client: ControlClient, resource: Resource, key: str, parents: dict[str, str]) -> dict[str, Any]:
+    """Return an object. Raises ConfigurationError if it is not there."""
+    path, found = located(client, resource, key, parents)
     if resource.has_show:
         return client.get(path)
     rows = _rows(client, resource, found)
@@ -410,6 +407,21 @@ def _read(client: ControlClient, resource: Resource, key: str, parents: dict[str
         near = did_you_mean(key, (str(row[resource.key]) for row in rows))
         raise ConfigurationError(f"there is no {resource.noun} {key!r}{near}")
     return row
+
+
+def change_object(
+    client: ControlClient, resource: Resource, key: str, parents: dict[str, str], body: dict[str, Any]
+) -> dict[str, Any]:
+    """Change an object. Raises ConfigurationError if nothing is named or it is not there."""
+    if not body:
+        raise _nothing_to_change(resource)
+    path, _ = located(client, resource, key, parents)
+    return _change(client, resource, path, body)
+
+
+def _nothing_to_change(resource: Resource) -> ConfigurationError:
+    names = [f"--{_flag_name(one)}" for one in resource.settable if one.type != "file"]
+    return ConfigurationError(f"nothing to change was named; give one of {', '.join(names) or 'a file'}")
 
 
 def _change(client: ControlClient, resource: Resource, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -461,7 +473,8 @@ def _empty(resource: Resource, given: Mapping[str, Any]) -> str:
     return f"no {plural_of(resource)} yet; {example}" if example else f"no {plural_of(resource)}"
 
 
-def _in_record(value: object) -> str:
+def in_record(value: object) -> str:
+    """Return a value as a record shows it: nested ones as YAML below."""
     if (
         isinstance(value, dict | list)
         and value

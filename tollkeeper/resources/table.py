@@ -361,6 +361,7 @@ _ROLLOUTS: Final = Resource(
         "create": "Start a rollout with its first step. Gateways follow within a second.",
         "delete": "Delete a rollout that has ended; its records stay.",
     },
+    described=_word("rollout_line"),
     aliases=("rollout",),
     module="tollkeeper.rollout",
 )
@@ -565,7 +566,7 @@ _LIMITS: Final = Resource(
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", _word("limit_allows")), Column("whom", _word("scope_text"))),
     examples=(
-        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key --subject '*'",
+        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key",
         "tollkeeper limits list --tenant acme",
         "tollkeeper limits show lim_01a2",
         "tollkeeper limits set lim_01a2 --amount 30000",

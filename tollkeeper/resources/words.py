@@ -122,3 +122,16 @@ def finite_number(name: str, text: str) -> float:
     if not math.isfinite(value):
         raise ConfigurationError(f"--set {name}={text!r} is not NAME=NUMBER with a finite number")
     return value
+
+
+def second_of(moment: str | None) -> str:
+    """Return a moment to the second, as it stands in the answer, with its offset."""
+    if moment is None:
+        return ""
+    whole, _, rest = moment.partition(".")
+    return whole + rest.lstrip("0123456789")
+
+
+def rollout_line(rollout: Mapping[str, Any]) -> str:
+    """Return how far a rollout is."""
+    return f"{rollout['candidate']} has {rollout['percent']:g} % of {rollout['incumbent']} on {rollout['route']}"
