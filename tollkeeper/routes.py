@@ -20,7 +20,7 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUr
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
 from tollkeeper.resources.apps import examples_of, group_of
-from tollkeeper.resources.table import BY_NAME
+from tollkeeper.resources.table import BY_NAME, LEARNING
 from tollkeeper.resources.words import leads_to
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command
@@ -33,13 +33,9 @@ app.command("drill")(drill_command)
 RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that applications ask for.")]
 ByModel = Annotated[list[str] | None, typer.Option(metavar="MODEL=NUMBER", help="May be given for several models.")]
 _PATH = "/v1/routes"
-_LOADING: Final = (
-    "The gateway is learning its examples. Until then the default answers, with the reply header "
-    "x-tollkeeper-route-state: learning."
-)
 _STATES: Final[Mapping[str, str]] = {
     "ready": "The gateway reads prompts for this route.",
-    "loading": _LOADING,
+    "loading": LEARNING,
     "unavailable": "The gateway's embedder is not running, so the default answers; GET /ready says why.",
     "unknown": "The gateway does not answer, or does not serve the route; check --gateway-url and `tollkeeper doctor`.",
 }

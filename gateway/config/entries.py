@@ -141,7 +141,7 @@ class ConfiguredLimit(Entry):
 
     id: _RuleId | None = None
     tenant: _Name
-    level: Level
+    level: Level = "tenant"
     subject: Subject = ""
     model: str = ""
     metric: MetricWord
@@ -158,7 +158,7 @@ class ConfiguredBudget(Entry):
 
     id: _RuleId | None = None
     tenant: _Name
-    level: BudgetLevel
+    level: BudgetLevel = "tenant"
     subject: Subject = ""
     model: str = ""
     period: Period

@@ -90,7 +90,7 @@ def _create(resource: Resource) -> Callable[..., None]:
                 raise ConfigurationError(f"give --{missing[0]}, the {missing[0]} that the {resource.noun} belongs to")
             body = _body(fields, given)
             if resource.is_key_given:
-                body[resource.key] = given["key"]
+                body[resource.post_key or resource.key] = given["key"]
             made = client.post(resource.path.format(**_quoted(parents)), resource.body(body, None))
         _print_made(resource, made, parents, "created", as_json)
 
@@ -146,7 +146,9 @@ def _set(resource: Resource) -> Callable[..., None]:
                 raise _nothing_to_change(resource)
             parents = _parents_of(resource, given)
             if resource.is_upsert and not any(row[resource.key] == key for row in _rows(client, resource, parents)):
-                made = client.post(resource.path.format(**_quoted(parents)), {resource.key: key, **body})
+                made = client.post(
+                    resource.path.format(**_quoted(parents)), {resource.post_key or resource.key: key, **body}
+                )
                 _print_made(resource, made, parents, "created", as_json)
                 return
             path, parents = located(client, resource, key, parents)
@@ -296,7 +298,10 @@ def _value(one: Field, given: Any) -> Any:
         case "json":
             return _data(given, one.option)
         case "file":
-            return read_data(given)
+            data = read_data(given)
+            if not isinstance(data, dict):
+                raise ConfigurationError(f"{given} must hold fields with values. {one.help}")
+            return {name: value for name, value in data.items() if name not in ("name", "id")}
         case _:
             return given
 
@@ -462,6 +467,8 @@ def _print_made(resource: Resource, made: Row, parents: Mapping[str, str], done:
     whose = "".join(f" of {name} {value}" for name, value in reversed(parents.items()))
     described = resource.described(made)
     typer.echo(f"{resource.noun} {key}{whose} {done}" + (f": {described}" if described else ""))
+    if hint := resource.hint(made):
+        typer.echo(hint)
     if done == "created" and resource.next:
         typer.echo("next: " + resource.next.format(key=key, **parents))
 

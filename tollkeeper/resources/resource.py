@@ -112,6 +112,8 @@ class Resource:
     is_upsert: bool = False  # `set` creates what is not there
     is_listed_plain: bool = False  # the list has no pages
     deleted: str = "deleted"
+    post_key: str = ""  # the key's name in the body of `create`, if it is another
+    hint: Callable[[Row], str] = lambda row: ""  # a further line after `create` and `set`
     next: str = ""  # a hint after `create`; {key} and the parents' names are filled in
     has_show: bool = True  # False: the control plane has no path for one
     secret: str = ""  # the field of a reply that is printed alone on stdout

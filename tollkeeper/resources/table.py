@@ -39,6 +39,25 @@ def _word(function: str) -> Callable[[Row], str]:
     return lambda row: str(getattr(import_module("tollkeeper.resources.words"), function)(row))
 
 
+def _semantic_hint(route: Row) -> str:
+    if not route["rules"].get("semantic"):
+        return ""
+    return f"{LEARNING} `tollkeeper routes show {route['id']}` tells when it is ready."
+
+
+LEARNING: Final = (
+    "The gateway is learning its examples. Until then the default answers, with the reply header "
+    "x-tollkeeper-route-state: learning."
+)
+
+
+def _budget_body(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
+    if stored is None and ("amount_usd" in body) == ("gpu_milliseconds" in body):
+        error = import_module("contracts.errors").ConfigurationError
+        raise error("a budget has one amount; give either --usd or --gpu-ms")
+    return body
+
+
 def _limit_body(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
     metric = body.get("metric") or (stored or {}).get("metric")
     amount = body.pop("amount", None)
@@ -318,6 +337,7 @@ _ROUTES: Final = Resource(
     ),
     is_upsert=True,
     described=_word("leads_to"),
+    hint=_semantic_hint,
     help={
         "set": "Create a route, or replace its rules. Gateways follow within a second.",
         "delete": "Delete a route; its models stay.",
@@ -631,6 +651,7 @@ _BUDGETS: Final = Resource(
         "tollkeeper budgets set bud_01a2 --usd 80",
         "tollkeeper budgets delete bud_01a2",
     ),
+    body=_budget_body,
     described=_word("budget_line"),
     help={
         "create": "Create a budget. It counts from now on; gateways enforce it within a second.",
@@ -750,7 +771,7 @@ _GUARDRAILS: Final = Resource(
     ),
     is_upsert=True,
     described=_word("stages"),
-    body=lambda body, stored: body,
+    post_key="name",
     help={"set": "Create a guardrail, or replace its rules. Gateways follow within a second."},
     module="tollkeeper.guardrails",
 )
