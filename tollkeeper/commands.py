@@ -156,7 +156,7 @@ COMMANDS: Final = (
         "books",
         "tollkeeper.books",
         "app",
-        "Correct recorded cost by booked entries: rerate usage, reverse, approve, list.",
+        "Corrections of recorded cost: rerate usage, reverse a correction, list what was booked.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
@@ -187,7 +187,7 @@ COMMANDS: Final = (
         "export",
         "tollkeeper.configuration.commands",
         "export_command",
-        "Write all objects as YAML that apply and the gateway's --config read.",
+        "Write all objects as YAML that apply and a gateway's configuration file read.",
     ),
     LazyCommand(
         "schema",

@@ -192,7 +192,7 @@ def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:
     """Find what `tollkeeper apply` takes and a gateway without a control plane cannot do. Yields (place, message)."""
     for section in ("keys", "pools", "models"):
         if not getattr(parsed, section):
-            yield (section,), "the file must list at least one"
+            yield (section,), "required: list at least one"
     for number, key in enumerate(parsed.keys):
         if not key.key:
             yield ("keys", number, "key"), "a gateway without a control plane needs env:NAME, file:PATH or the key"

@@ -97,7 +97,7 @@ def export_command(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write all objects as YAML that apply and the gateway's --config read.
+    """Write all objects as YAML that apply and a gateway's configuration file read.
 
     Secrets are left out: add `key: env:NAME` to keys before a gateway runs from the file alone.
     """

@@ -255,8 +255,9 @@ def _option(one: Field) -> _Parameter:
     if one.type == "secret":
         more |= {"prompt": True, "hide_input": True}
     default: Any = inspect.Parameter.empty if one.is_required else None
-    if one.is_required and kind is not list[str] | None:
-        kind = {"flag": bool, "number": float}.get(one.type, str)
+    if one.is_required:
+        lists = ("list", "wholes", "percents", "pairs")
+        kind = list[str] if one.type in lists else {"flag": bool, "number": float}.get(one.type, str)
     return (one.parameter, kind, default, typer.Option(*one.option.split(), help=said, **more))
 
 
