@@ -465,7 +465,7 @@ def _print_made(resource: Resource, made: Row, parents: Mapping[str, str], done:
         typer.echo(made[resource.secret])
         typer.echo(f"{resource.noun} {key} {done}; the line above is shown this once, keep it safe", err=True)
         return
-    whose = "".join(f" of {name} {value}" for name, value in reversed(parents.items()))
+    whose = "".join(f" of {name} {value}" for name, value in reversed(list(parents.items())))
     described = resource.described(made)
     typer.echo(f"{resource.noun} {key}{whose} {done}" + (f": {described}" if described else ""))
     if hint := resource.hint(made):

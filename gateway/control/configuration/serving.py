@@ -130,8 +130,11 @@ class Models(Kind[ConfiguredModel]):
             yield Found(ConfiguredModel.model_validate({"name": row.id, "pool": row.pool_id, **own, **known}))
 
     def create(self, context: Context, entry: ConfiguredModel) -> None:
-        own = {name: getattr(entry, name) for name in ("pool", "description", "context_tokens", "defaults", "pinned")}
-        body = ModelBody(id=entry.name, **own, **({} if entry.cache is None else {"cache": entry.cache}))
+        named = ("pool", "description", "context_tokens", "defaults", "pinned")
+        own: dict[str, Any] = {name: getattr(entry, name) for name in named}
+        if entry.cache is not None:
+            own["cache"] = entry.cache
+        body = ModelBody(id=entry.name, **own)
         models.create(body, context.author, context.database)
         if not entry.is_active:
             models.update(entry.name, ModelPatch(is_active=False), context.author, context.database)
@@ -268,8 +271,10 @@ class Rollouts(Kind[ConfiguredRollout]):
     """Candidates beside an incumbent. One that runs is steered by `tollkeeper rollout`, not by its entry."""
 
     section, noun, entry = "rollouts", "rollout", ConfiguredRollout
-    fixed = ("route", "incumbent", "candidate", "percent", "steps", "promotes", "guards", "shadow", "tenants")
-    fixed += ("not_tenants",)
+    fixed = (
+        *("route", "incumbent", "candidate", "percent", "steps", "promotes"),
+        *("guards", "shadow", "tenants", "not_tenants"),
+    )
 
     def identity(self, entry: ConfiguredRollout) -> str:
         return entry.name
@@ -278,7 +283,12 @@ class Rollouts(Kind[ConfiguredRollout]):
         for row in context.session.scalars(select(Rollout).order_by(Rollout.id)):
             stated = RolloutFields.model_validate(row.rules)
             same = {name: getattr(stated, name) for name in ("promotes", "guards", "shadow", "tenants", "not_tenants")}
-            own = {"name": row.id, "route": row.route, "incumbent": row.incumbent, "candidate": row.candidate}
+            own: dict[str, Any] = {
+                "name": row.id,
+                "route": row.route,
+                "incumbent": row.incumbent,
+                "candidate": row.candidate,
+            }
             entry = _with_share(ConfiguredRollout(**own, **same, steps=stated.steps or None))
             yield Found(entry, is_prunable=row.state in LIVE, is_exported=row.state in LIVE)
 

@@ -163,7 +163,7 @@ class Limits(Kind[ConfiguredLimit]):
 
     def create(self, context: Context, entry: ConfiguredLimit) -> None:
         stated = entry.model_dump(exclude={"currency", "tenant", "subject", "id"})
-        own = {"tenant_id": entry.tenant, "subject": _subject(entry), "id": _checked_id(entry.id)}
+        own: dict[str, Any] = {"tenant_id": entry.tenant, "subject": _subject(entry), "id": _checked_id(entry.id)}
         stored_limits.create_limit(context.session, context.author, NewLimit(**own, **stated))
 
     def change(self, context: Context, change: Change[ConfiguredLimit]) -> None:
@@ -206,7 +206,7 @@ class Budgets(Kind[ConfiguredBudget]):
     def create(self, context: Context, entry: ConfiguredBudget) -> None:
         stated = entry.model_dump(exclude={"currency", "tenant", "subject", "id"})
         stated["webhook_url"] = context.sealer.seal_address(entry.webhook_url)
-        own = {"tenant_id": entry.tenant, "subject": _subject(entry), "id": _checked_id(entry.id)}
+        own: dict[str, Any] = {"tenant_id": entry.tenant, "subject": _subject(entry), "id": _checked_id(entry.id)}
         stored_budgets.create_budget(context.session, context.author, NewBudget(**own, **stated))
 
     def change(self, context: Context, change: Change[ConfiguredBudget]) -> None:
