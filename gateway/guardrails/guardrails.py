@@ -24,7 +24,7 @@ from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.stage import Looks, Stage
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Guardrails:
         """Let go of all detectors."""
         await let_go(self._box.keep(()))
 
-    def guard_for(self, life: Life, exchange: Exchange) -> RequestGuard | None:
+    def guard_for(self, life: RequestState, exchange: Exchange) -> RequestGuard | None:
         """Give a request's guard; `None` where no policy covers it. Raises Unavailable where one cannot be used."""
         # The newest policies hold, also for a request that began before they came: to go back to older ones would end
         # what the newer have under way, and forget what they have counted.
@@ -97,7 +97,7 @@ class Guardrails:
             )
         return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
 
-    async def examine(self, guard: RequestGuard, life: Life, operation: Operation) -> AnyRequest:
+    async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
         """Lead a request through the stages before the model; give it as they leave it.
 
         Raises ContentBlocked, InvalidRequest for what rules refuse, and what a watch raises.
@@ -142,7 +142,7 @@ class Guardrails:
             self._by_policies[names] = found
         return found
 
-    def _apply_rules(self, guard: RequestGuard, life: Life, request: AnyRequest, texts: RequestTexts) -> None:
+    def _apply_rules(self, guard: RequestGuard, life: RequestState, request: AnyRequest, texts: RequestTexts) -> None:
         if not isinstance(texts.fields, dict):
             return
         for stage in guard.plan.rules:
@@ -179,14 +179,14 @@ async def let_go(detectors: Iterable[Looks]) -> None:
             await detector.close()
 
 
-def _about(life: Life, exchange: Exchange, address: str) -> About:
+def _about(life: RequestState, exchange: Exchange, address: str) -> About:
     request = life.request
     return About(
         request_id=life.id.bytes,
         tenant=life.who.tenant,
         key_id=life.who.key_id,
         requested_model=life.requested_model,
-        api=life.api,
+        api=life.operation.api,
         address=address,
         user_agent=exchange.header(b"user-agent")[:200],
         at_ns=life.started_at_ns,
@@ -240,7 +240,7 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
 
 
 def _replaced(
-    life: Life, request: AnyRequest, operation: Operation, texts: RequestTexts, cuts: dict[int, list[Finding]]
+    life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts, cuts: dict[int, list[Finding]]
 ) -> AnyRequest:
     """Give the request that the stages have left, for whoever calls the model."""
     body = texts.body
