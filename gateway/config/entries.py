@@ -3,13 +3,14 @@
 from datetime import datetime
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from contracts.api.chat import ReasoningEffort
 from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError
+from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
 from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.rules.periods import zone_of
@@ -267,6 +268,43 @@ class ConfiguredTier(Entry):
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}
 
 
+class ConfiguredToolTerms(Entry):
+    """What holds for the tools of an MCP server whose names match."""
+
+    match: str
+    price_usd: Decimal | None = Field(default=None, ge=0)
+    timeout_seconds: float | None = None
+    max_result_bytes: int | None = None
+
+
+class ConfiguredMcpServer(Entry):
+    """An MCP server; see `contracts.mcp.servers.McpServerSpec`."""
+
+    name: _Name
+    url: str = ""
+    key: str = ""
+    headers: dict[str, str] = {}
+    tls: dict[str, str] = {}
+    default: Literal["allow", "deny"] = "allow"
+    price_usd: Decimal | None = Field(default=None, ge=0)
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_result_bytes: int = DEFAULT_RESULT_BYTES
+    max_concurrent: int = DEFAULT_CONCURRENT
+    tools: list[ConfiguredToolTerms] = []
+
+
+class ConfiguredToolRule(Entry):
+    """Who may use which tools; see `contracts.mcp.servers.ToolRule`."""
+
+    name: _Name
+    effect: Literal["allow", "deny"]
+    tools: list[str] = Field(min_length=1)
+    tenant: str = ""
+    team: str = ""
+    project: str = ""
+    key: str = ""
+
+
 class ConfiguredPrice(Entry):
     """A price card. It is never edited: give new prices a new version that `replaces` this one."""
 
@@ -311,3 +349,6 @@ class ConfigurationFile(Entry):
     def only_for_control(self) -> list[str]:
         """Return the sections that are filled and have no effect without a control plane."""
         return [name for name in CONTROL_SECTIONS if getattr(self, name)]
+
+    mcp_servers: list[ConfiguredMcpServer] = []
+    tool_rules: list[ConfiguredToolRule] = []

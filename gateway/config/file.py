@@ -44,6 +44,7 @@ from gateway.config.entries import (
 )
 from gateway.config.failures import build_playbooks, pool_failures
 from gateway.config.guardrails import build_guardrails
+from gateway.config.mcp import build_mcp_servers, build_tool_rules
 from gateway.config.rollouts import build_rollouts
 from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
@@ -51,7 +52,7 @@ from gateway.config.suggestions import did_you_mean, known_fields
 from gateway.config.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
-_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts")
+_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts", "tool_rules")
 _SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class FileSource:
             playbooks = build_playbooks(parsed, serving.pools)
             rollouts = build_rollouts(parsed, serving)
             guardrails = build_guardrails(parsed)
+            mcp_servers, mcp_rules = build_mcp_servers(parsed), build_tool_rules(parsed)
         return Snapshot(
             revision=revision,
             keys={entry.digest: entry for entry in keys},
@@ -98,6 +100,8 @@ class FileSource:
             playbooks=playbooks,
             rollouts=rollouts,
             guardrails=guardrails,
+            mcp_servers=mcp_servers,
+            mcp_rules=mcp_rules,
         )
 
     def serving(self) -> Serving:
@@ -215,6 +219,8 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
         (("routes",), "route", [route.name for route in parsed.routes]),
         (("rollouts",), "rollout", [rollout.name for rollout in parsed.rollouts]),
         (("guardrails",), "guardrail", [one.name for one in parsed.guardrails]),
+        (("mcp_servers",), "MCP server", [one.name for one in parsed.mcp_servers]),
+        (("tool_rules",), "tool rule", [one.name for one in parsed.tool_rules]),
         (("playbooks",), "playbook of", [playbook.provider for playbook in parsed.playbooks]),
         (("prices",), "price version", [price.version for price in parsed.prices]),
         (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
