@@ -337,6 +337,8 @@ class ConfigurationFile(Entry):
     playbooks: list[PlaybookFields] = []
     rollouts: list[ConfiguredRollout] = []
     guardrails: list[ConfiguredGuardrail] = []
+    mcp_servers: list[ConfiguredMcpServer] = []
+    tool_rules: list[ConfiguredToolRule] = []
     # Read by `tollkeeper apply` alone: a gateway without a control plane has nothing to do with them.
     teams: list[dict[str, Any]] = []
     projects: list[dict[str, Any]] = []
@@ -349,6 +351,3 @@ class ConfigurationFile(Entry):
     def only_for_control(self) -> list[str]:
         """Return the sections that are filled and have no effect without a control plane."""
         return [name for name in CONTROL_SECTIONS if getattr(self, name)]
-
-    mcp_servers: list[ConfiguredMcpServer] = []
-    tool_rules: list[ConfiguredToolRule] = []
