@@ -133,7 +133,7 @@ COMMANDS: Final = (
         "books",
         "tollkeeper.books",
         "app",
-        "Correct recorded cost by booked entries: rerate usage, reverse, approve, list.",
+        "Correct recorded cost, close months, issue invoices and credit notes.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
