@@ -22,7 +22,6 @@ def command(settings: DashboardSettings) -> list[str]:
     """Give the Streamlit server's command line. All options are flags, so no file in the cwd changes the page."""
     flags = {
         "global.developmentMode": "false",  # else Streamlit guesses it from the path that it is installed in
-        "logger.level": settings.log_level,
         "server.address": settings.host,
         "server.port": str(settings.dashboard_port),
         "server.headless": "true",

@@ -33,7 +33,7 @@ def protocol(**of_uvicorn: Any) -> BoundedProtocol:
 def _log_as_others(logger: logging.Logger) -> None:
     """Let a logger of Streamlit's write as every process of ours does."""
     logger.handlers.clear()
-    logger.propagate = True
+    logger.propagate = not logger.name.startswith("uvicorn")  # it has a form of its own
 
 
 if __name__ == "__main__":
