@@ -3,6 +3,7 @@
 # the wheel with its compiled modules, the pinned versions of what it needs, and a bill of materials in CycloneDX.
 # To pin the base to its content as well: --build-arg BASE=debian:12.12-slim@sha256:DIGEST
 ARG BASE=debian:12.12-slim
+ARG VLLM=vllm/vllm-openai:v0.25.1
 
 FROM ${BASE} AS base
 # The distribution's Python: built with profile-guided optimisation, and updated with the distribution.
@@ -33,7 +34,8 @@ RUN python3 -m venv /tools \
     && /tools/bin/pip install -q -c constraints/base.txt hatchling mypy cyclonedx-bom types-PyYAML $(python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'])")
 COPY . .
 RUN /tools/bin/python -m hatchling build -t wheel -d /dist \
-    && ls /dist/tollkeeper-*-manylinux_*.whl
+    && ls /dist/tollkeeper-*-manylinux_*.whl \
+    && TOLLKEEPER_WHEEL_PURE=1 /tools/bin/python -m hatchling build -t wheel -d /pure
 
 # Installs the parts that its arguments name, as pyproject.toml lists them, into /venv.
 FROM build AS install-gateway
@@ -94,3 +96,17 @@ USER tollkeeper
 ENV TOLLKEEPER_PROVIDERS_SOCKET=/run/tollkeeper/providers.sock
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=12 CMD ["python", "-c", "import socket; socket.socket(socket.AF_UNIX).connect('/run/tollkeeper/providers.sock')"]
 CMD ["python", "-m", "backends.providers"]
+
+# vLLM's own image with our host and meter in it. Its Python is another one, so the wheel is the one without machine code.
+FROM ${VLLM} AS vllm
+COPY --from=build /pure /tmp/pure
+COPY constraints/vllm.txt /tmp/vllm.txt
+RUN python3 -m pip install -q --no-deps /tmp/pure/tollkeeper-*.whl \
+    && python3 -m pip install -q -c /tmp/vllm.txt msgspec pydantic-settings uvloop tokenizers jinja2 psutil prometheus-client nvidia-ml-py \
+    && useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin tollkeeper \
+    && install --directory --owner tollkeeper --group tollkeeper --mode 0700 /data /run/tollkeeper /models
+ENV PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 TOLLKEEPER_DATA=/data TOLLKEEPER_ENGINE_KIND=vllm
+WORKDIR /data
+USER tollkeeper
+ENTRYPOINT []
+CMD ["python3", "-m", "backends.engine"]
