@@ -195,6 +195,13 @@ COMMANDS: Final = (
         "schema_command",
         "Write the JSON schema of the YAML files.",
     ),
+    LazyCommand(
+        "upstream",
+        "tollkeeper.upstream",
+        "app",
+        "Servers and providers that answer requests: added with a model and its price.",
+    ),
+    LazyCommand("import", "tollkeeper.litellm_import", "app", "Configurations of other gateways."),
     *_resource_commands(),
 )
 
