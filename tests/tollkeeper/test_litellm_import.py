@@ -90,7 +90,8 @@ def test_models_prices_teams_keys_and_budgets_are_carried_over(data: Path, files
     (key,) = [key for key in exported["keys"] if key["tenant"] == "acme"]
     assert (key["name"], key["team"], key["models"]) == ("shop", "web-shop", ["llama"])
     budgets = {
-        (one.get("level", "tenant"), one.get("subject", "")): (one["period"], one["amount_usd"]) for one in exported["budgets"]
+        (one.get("level", "tenant"), one.get("subject", "")): (one["period"], one["amount_usd"])
+        for one in exported["budgets"]
     }
     assert budgets == {
         ("tenant", ""): ("month", "500"),
