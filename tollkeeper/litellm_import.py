@@ -1,7 +1,7 @@
 """`tollkeeper import litellm`: a LiteLLM proxy's configuration as objects of this installation."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -291,7 +291,7 @@ def _list_left_out(content: Mapping[str, Any], made: Translation) -> None:
     for section, value in content.items():
         if section == "model_list":
             continue
-        names: Iterator[str] | list[str] = value if isinstance(value, dict) else [""]
+        names = list(value) if isinstance(value, dict) else [""]
         for name in names:
             if name not in carried.get(section, set()):
                 made.left_out.append(f"{section}.{name}".rstrip("."))

@@ -210,7 +210,9 @@ def _per_million(rates: Mapping[Any, int]) -> dict[str, str]:
 def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], found: _Price) -> dict[str, Any]:
     """Add the objects in one transaction. The pool keeps the targets that it has; a price that holds stays."""
     sections: Mapping[str, list[dict[str, Any]]] = client.get("/v1/configuration")["sections"]
-    entry = next((dict(one) for one in sections.get("pools", []) if one["name"] == pool), {"name": pool})
+    entry: dict[str, Any] = next(
+        (dict(one) for one in sections.get("pools", []) if one["name"] == pool), {"name": pool}
+    )
     others = [one for one in entry.get("targets", []) if one["name"] != target["name"]]
     entry["targets"] = [*others, target]
     objects = [{"section": "pools", "entry": entry}]
