@@ -156,7 +156,7 @@ COMMANDS: Final = (
         "books",
         "tollkeeper.books",
         "app",
-        "Correct recorded cost, close months, issue invoices and credit notes.",
+        "Corrections of recorded cost, closed months, issued invoices and credit notes.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
@@ -195,6 +195,13 @@ COMMANDS: Final = (
         "schema_command",
         "Write the JSON schema of the YAML files.",
     ),
+    LazyCommand(
+        "upstream",
+        "tollkeeper.upstream",
+        "app",
+        "Servers and providers that answer requests: added with a model and its price.",
+    ),
+    LazyCommand("import", "tollkeeper.litellm_import", "app", "Configurations of other gateways."),
     *_resource_commands(),
 )
 
