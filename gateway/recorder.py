@@ -20,6 +20,7 @@ from gateway.metrics.request_counts import RequestCounts, SeriesKey
 from gateway.request_audit import RequestAudit
 from gateway.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.trace_context import UNTRACED, TraceContext
+from gateway.upstream_facts import upstream_facts
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
@@ -284,6 +285,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         guard_held_ns=None if guard is None else guard.held_ns,
         unpriced_leaves=list(life.cost.unpriced),
         service_tier=life.cost.tier,
+        **upstream_facts(attempt.error if attempt else None, life.body),
     )
 
 
@@ -315,6 +317,7 @@ def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord
         price_version=attempt.cost.version,
         gpu=attempt.result.gpu,
         run_id=life.run_id,
+        **upstream_facts(error, life.body),
     )
 
 

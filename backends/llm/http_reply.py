@@ -11,7 +11,7 @@ from backends.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.known_shapes import KnownShapes
-from backends.llm.openai_errors import broken
+from backends.llm.openai_errors import broken, type_in
 from backends.llm.openai_replies import GENERATED, form_for
 from backends.llm.sse import EventSplitter, data_of
 from backends.llm.text_shape import TextShape
@@ -206,6 +206,7 @@ class ReplyReader(AnswerReader):
         error = self._status_error(detail)
         error.quote = detail
         error.upstream_status = self._status
+        error.upstream_type = type_in(self._whole_body())
         return error
 
     def _status_error(self, detail: str) -> TollkeeperError:

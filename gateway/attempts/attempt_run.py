@@ -19,7 +19,7 @@ from contracts.records import AttemptReason
 from gateway.attempts.assembling_sink import AssemblingSink
 from gateway.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.attempts.health_book import HealthBook
-from gateway.attempts.target_health import TargetHealth, is_fault, rest_asked
+from gateway.attempts.target_health import TargetHealth, failure_words, is_fault, rest_asked
 from gateway.attempts.time_limits import TimeLimits
 from gateway.clock import Clock
 from gateway.life import Attempt, Life
@@ -155,7 +155,7 @@ class AttemptRun:
                 took_ns=took_ns,
                 is_whole=self._is_whole,
                 is_lost=isinstance(error, HedgeLost),
-                why="" if error is None else error.error_code,
+                why="" if error is None else failure_words(error),
             )
         elif self._verdict:
             health.note_success(took_ns, is_whole=self._is_whole)
