@@ -1,10 +1,11 @@
-"""What a record keeps of the error that a model's server answered: status, type, and a message without anybody's text."""
+"""What a record keeps of the error that a model's server answered: status, type, and a message without anybody's
+text."""
 
 import re
 from typing import Final, TypedDict
 
 from contracts.errors import TollkeeperError
-from gateway.public_errors import without_places
+from gateway.wire.public_errors import without_places
 
 _MAX_MESSAGE: Final = 200
 _SHARED_CHARACTERS: Final = 12  # a stretch of the request's body that a message must not repeat

@@ -94,7 +94,9 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
                     at_target / total,
                 )
             )
-        own = _rate([one for one in failures if one.target == target], [one for one in answered if one.target == target])
+        own = _rate(
+            [one for one in failures if one.target == target], [one for one in answered if one.target == target]
+        )
         others = [one for one in answered if one.target != target]
         rest = _rate([one for one in failures if one.target != target], others)
         compared = f" Other targets failed {rest}." if others else ""
@@ -163,7 +165,8 @@ def _of_refusals(evidence: Evidence, refused: Sequence[Group]) -> list[Cause]:
     verb = "budget or quota is used up" if code == "insufficient_quota" else "gateway refused them before any model"
     return [
         Cause(
-            f"{_counted(count, 'request')} of {_counted(total, 'refused request')} refused with {code}{by}: the {verb}. "
+            f"{_counted(count, 'request')} of {_counted(total, 'refused request')} refused with {code}{by}: the
+            {verb}. "
             f"Tenants: {whose}. The first was in the minute from {_clock(min(one.minute for one in alike))}.",
             "refusals",
             f"error:{code}",

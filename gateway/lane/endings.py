@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from backends.asker import Asker
-from backends.native import mypyc_attr
-from gateway.exchange import Exchange
+from backends.http_client.asker import Asker
+from backends.processes.native import mypyc_attr
 from gateway.lane.forecast import Forecast
-from gateway.recorder import Recorder, WholeRequest
-from gateway.reply import JSON
+from gateway.records.recorder import Recorder, WholeRequest
+from gateway.replies.reply import JSON
+from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)
 

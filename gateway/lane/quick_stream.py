@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backends.llm.base import ModelCall, SentAhead
-from contracts.configuration import TargetSpec
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.operations import CHAT
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import PATH, Arrival, LaneRequest, LetIn
-from gateway.life import Life
-from gateway.operations import CHAT
-from gateway.stages import Passage
+from gateway.request.life import Life
+from gateway.request.stages import Passage
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

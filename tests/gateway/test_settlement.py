@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from contracts.chat import ChatRequest, Message
-from contracts.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from contracts.api.chat import ChatRequest, Message
+from contracts.api.generation import Delta, Result
 from contracts.errors import (
     ClientGone,
     ConnectTimeout,
@@ -23,12 +23,12 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.generation import Delta, Result
-from contracts.prices import PriceBook, price_card
-from contracts.usage import Usage
-from gateway.counting import TokenEstimator
-from gateway.life import Attempt, Life
-from gateway.settlement import Settlement
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook, price_card
+from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from gateway.limits.estimates.counting import TokenEstimator
+from gateway.request.life import Attempt, Life
+from gateway.request.settlement import Settlement
 
 PRICED = Snapshot(
     1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])

@@ -15,7 +15,7 @@ from typing import Final
 
 import httpx
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from bench.regressions.faults.drain import TAKEN, UP_PORTS, free_ports, wait_for
 from bench.report import Report
