@@ -165,8 +165,7 @@ def _of_refusals(evidence: Evidence, refused: Sequence[Group]) -> list[Cause]:
     verb = "budget or quota is used up" if code == "insufficient_quota" else "gateway refused them before any model"
     return [
         Cause(
-            f"{_counted(count, 'request')} of {_counted(total, 'refused request')} refused with {code}{by}: the
-            {verb}. "
+            f"{count:,} of {total:,} refused requests ended with {code}{by}: the {verb}. "
             f"Tenants: {whose}. The first was in the minute from {_clock(min(one.minute for one in alike))}.",
             "refusals",
             f"error:{code}",
@@ -252,10 +251,6 @@ def _rate(failed: Sequence[Group], answered: Sequence[Group]) -> str:
 
 def _of(count: int, total: int) -> str:
     return f"{count:,} of {total:,} failed requests" if total > 1 else "The failed request"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _clock(moment: datetime) -> str:

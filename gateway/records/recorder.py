@@ -19,8 +19,8 @@ from gateway.records.journal import Journal
 from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
+from gateway.records.upstream_facts import upstream_facts
 from gateway.request.life import Attempt, Life
-from gateway.upstream_facts import upstream_facts
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
