@@ -22,7 +22,15 @@ _TABLE: Final = "channels_table"
 _PATH: Final = "/v1/alert-channels"
 _ON_THE_WAY: Final = ("waiting", "sending")
 _POLL_SECONDS: Final = 2.0
-_KINDS: Final = {"webhook": "Webhook", "slack": "Slack", "email": "E-mail", "pagerduty": "PagerDuty"}
+_KINDS: Final = {
+    "webhook": "Webhook",
+    "slack": "Slack",
+    "email": "E-mail",
+    "pagerduty": "PagerDuty",
+    "teams": "Microsoft Teams",
+    "google_chat": "Google Chat",
+    "alertmanager": "Alertmanager",
+}
 
 
 def draw_channels(visit: Visit) -> None:

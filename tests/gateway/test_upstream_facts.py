@@ -34,7 +34,7 @@ async def test_each_failed_attempt_has_its_own_status(start_gateway, kit, new_up
     gateway = await start_gateway(kit.configuration(("mock", targets)))
     assert (await gateway.chat(model="mock")).status == 200
     [record] = gateway.requests()
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (record.outcome, record.upstream_status, record.upstream_message) == ("ok", None, "")
     assert (first.upstream_status, first.upstream_error, len(first.upstream_message)) == (503, "", 200)
     assert second.upstream_status is None
