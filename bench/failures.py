@@ -19,7 +19,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.drill.drill import DrillPlan, play
 from gateway.routing.drill.virtual_time import run_at_once
@@ -79,7 +79,11 @@ async def _measure_calls(report: Report) -> None:
     count, best_us, best_ns = (2_000 if report.quick else 20_000), float("inf"), float("inf")
     health = book.of(specs[0])
     for _ in range(3):
-        lives = [Life(uuid7(1), 1, 1, snapshot, request=request) for _ in range(count)]
+        lives = []
+        for _ in range(count):
+            life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, uuid7(1), 1, 1, snapshot)
+            life.request = request
+            lives.append(life)
         calls = [ModelCall(life.id, CHAT.path, request, _BODY, "", "") for life in lives]
         reply = Reply(ReplyFacts(LineExchange(CHAT.paths[0], b"", {}), lives[0].id, 0, clock))
         began = time.process_time()

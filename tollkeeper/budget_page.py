@@ -7,7 +7,7 @@ from typing import Any, Final
 import typer
 
 from tollkeeper.printing import print_table
-from tollkeeper.rules import second_of
+from tollkeeper.resources.words import second_of
 
 _UNITS: Final = {"usd": "USD", "gpu_milliseconds": "GPU ms"}
 _STANDING: Final = (

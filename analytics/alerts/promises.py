@@ -59,8 +59,8 @@ def _finding(objective: Objective, pair: BurnPair, counts: Mapping[timedelta, Co
             "target_percent": target,
         },
         title=f"SLO {objective.id}: error budget burns at {float(rate or 0):.3g}x",
-        condition=f"The error budget of SLO {objective.id} ({promised}) burns at {float(pair.factor):g}x or faster over "
-        f"{span_text(pair.long)} and {span_text(pair.short)}",
+        condition=f"Error budget of SLO {objective.id} ({promised}) burns at {float(pair.factor):g}x or faster "
+        f"over {span_text(pair.long)} and {span_text(pair.short)}",
         value=f"{float(rate or 0):.3g}x: {found}",
         bound=f"{float(pair.factor):g}x",
         level=len(BURN_PAIRS) - BURN_PAIRS.index(pair),

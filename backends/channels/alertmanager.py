@@ -35,18 +35,20 @@ def alerts_for(notice: Notice) -> list[dict[str, object]]:
         ends = (notice.created_at + timedelta(minutes=5)).isoformat()
         annotations = {"summary": "Test: this channel works"}
         return [{"labels": labels, "annotations": annotations, "endsAt": ends}]
-    return [_alert(alert, notice) for alert in alerts_of(notice)]
+    return [_alert(alert, notice, severity) for alert in alerts_of(notice) for severity in ("page", "ticket")]
 
 
-def _alert(alert: Mapping[str, object], notice: Notice) -> dict[str, object]:
-    names = ("severity", "tenant", "team", "rule", "fingerprint", "owner")
-    ends = notice.created_at if notice.event == "resolved" else notice.created_at + _ENDS_AFTER
+def _alert(alert: Mapping[str, object], notice: Notice, severity: str) -> dict[str, object]:
+    """Write an alert of one severity: labels name an alert, so the one of the severity it has not, or had, ends."""
+    names = ("tenant", "team", "rule", "fingerprint", "owner")
+    is_over = notice.event == "resolved" or alert.get("severity") != severity
+    ends = notice.created_at if is_over else notice.created_at + _ENDS_AFTER
     noted = {name: alert.get(name) for name in ("summary", "condition", "value", "bound", "cause", "runbook")}
-    # The labels name an alert, so the severity, which may rise, is an annotation's and the receiver's route label both.
     return {
         "labels": {
             "alertname": f"tollkeeper_{alert.get('kind')}",
             "service": "tollkeeper",
+            "severity": severity,
             "alert_id": str(alert.get("id")),
             **{name: str(alert[name]) for name in names if alert.get(name)},
         },

@@ -15,14 +15,17 @@ from contracts.pricing.prices import PriceBook, bill, price_card
 from contracts.recording.ids import uuid7
 from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation, take
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
-from gateway.request.life import Attempt, Life
+from gateway.request.request_state import RequestState
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000
@@ -85,21 +88,15 @@ class Decision:
         Reservation(lines, [portion]).settle(amounts, now_ns)
         return ended - began
 
-    def _life(self) -> Life:
+    def _life(self) -> RequestState:
         now_ns = time.time_ns()
-        return Life(
-            id=uuid7(now_ns),
-            started_at_ns=now_ns,
-            began_ns=time.monotonic_ns(),
-            snapshot=self._snapshot,
-            body=_BODY,
-            request=ChatRequest("m", [Message("user", "hi")]),
-            who=_WHO,
-            requested_model="m",
-            model=self._snapshot.models["m"],
-        )
+        exchange = LineExchange(CHAT.paths[0], _BODY, {})
+        life = RequestState(exchange, CHAT, uuid7(now_ns), now_ns, time.monotonic_ns(), self._snapshot)
+        life.request, life.who = ChatRequest("m", [Message("user", "hi")]), _WHO
+        life.requested_model, life.model = "m", self._snapshot.models["m"]
+        return life
 
-    def _serve(self, life: Life) -> None:
+    def _serve(self, life: RequestState) -> None:
         life.attempts.append(Attempt(1, self._snapshot.pools["p"].targets[0], "first", 0, 0))
         life.usage, life.count_method, life.finish_reason = _USED, "reported", "stop"
         life.cost = bill(life.usage, "chat", self._card)

@@ -29,9 +29,9 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
-from gateway.wire.exchange import Exchange, Headers, header_lines
+from gateway.wire.exchange import Headers, header_lines
 
 if TYPE_CHECKING:
     from backends.embedder.base import Embedder
@@ -84,17 +84,17 @@ class AnswerCache:
         if wants_meanings and self._embedder is not None and self._known_meanings is None:
             self._warming = asyncio.ensure_future(self._meanings().embed("", "warm up"))
 
-    def begin(self, life: Life, exchange: Exchange, operation: Operation) -> Visit:
+    def begin(self, life: RequestState) -> Visit:
         """Begin a request's visit. Whoever has begun one ends it with `end`."""
-        policy, model = life.cache, life.model
+        policy, model, exchange = life.cache, life.model, life.exchange
         assert policy is not None and model is not None
         wish = read_cache_control(exchange.header(b"cache-control"))
         is_refused = not (wish.may_read or wish.may_keep)
-        name = None if is_refused else self._name(life, model, operation, exchange.body, policy)
+        name = None if is_refused else self._name(life, model, life.operation, exchange.body, policy)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
         return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
 
-    async def answer(self, life: Life, reply: Reply, visit: Visit) -> bool:
+    async def answer(self, life: RequestState, reply: Reply, visit: Visit) -> bool:
         """Answer a request with what was kept of another; say whether it was.
 
         Where it was not, the request goes on to its model. Raises what the limiter does, for a hit is a request too.
@@ -122,7 +122,7 @@ class AnswerCache:
             reply.copy_to(visit.copy)
         return False
 
-    def end(self, life: Life, reply: Reply | None, visit: Visit, grant: Grant | None) -> None:
+    def end(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> None:
         """Keep the answer of a request that went to its model, where it is fit to be, and tell who waits for it.
 
         `grant` is what the request held of its limits: an answer that they have cut is not kept.
@@ -199,7 +199,7 @@ class AnswerCache:
         }
 
     def _name(
-        self, life: Life, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
+        self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
     ) -> Fingerprint | None:
         """Name a request, with all that its answer depends on; `None` where it cannot be."""
         share = share_of(life.who, policy.share)
@@ -211,14 +211,14 @@ class AnswerCache:
         wants_text = policy.mode == "semantic" and self._embedder is not None
         return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")
 
-    def _look_for(self, life: Life, key: bytes, wish: CacheWish) -> Kept | None:
+    def _look_for(self, life: RequestState, key: bytes, wish: CacheWish) -> Kept | None:
         assert life.cache is not None
         kept = self.look(life.who.tenant, key, life.cache, wish)
         if kept is None or life.regions is None or kept[1].region in life.regions:
             return kept
         return None
 
-    async def _wait(self, life: Life, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
+    async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
         """Wait for the answer to a request that is the same and under way; `None` where none comes of it."""
         has_waited = False
         for _ in range(_MAX_WAITS):
@@ -234,7 +234,7 @@ class AnswerCache:
                 return None  # what failed for one is not asked for by one after the other
         return None
 
-    async def _give_alike(self, life: Life, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
+    async def _give_alike(self, life: RequestState, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
         """Answer with what was kept of a request that means the same; say whether there was one."""
         tenant, meanings = life.who.tenant, self._meanings()
         visit.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
@@ -252,7 +252,7 @@ class AnswerCache:
         await self._give(life, reply, visit, kept, nearest[1])
         return True
 
-    async def _give(self, life: Life, reply: Reply, visit: Visit, kept: Kept, similarity: float | None) -> None:
+    async def _give(self, life: RequestState, reply: Reply, visit: Visit, kept: Kept, similarity: float | None) -> None:
         """Answer with a kept answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
         entry, answer = kept
         cost, whole_pico_usd = price_hit(life, answer, visit.policy, self._settlement)
@@ -276,7 +276,7 @@ class AnswerCache:
         reply.add_headers(self._limiter.rate_headers(visit.grant) + said)
         reply.replay(answer.begun, answer.end, answer.served)
 
-    def _keep(self, life: Life, reply: Reply | None, visit: Visit, grant: Grant | None) -> bool:
+    def _keep(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> bool:
         """Put an answer away; say whether it is there now."""
         if visit.copy is None or visit.name is None:
             return False
@@ -309,7 +309,7 @@ class AnswerCache:
             self._known_meanings.forget(tenant, key)
 
 
-def _is_fit(life: Life, visit: Visit, grant: Grant | None) -> bool:
+def _is_fit(life: RequestState, visit: Visit, grant: Grant | None) -> bool:
     """Say whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept for."""
     last = life.last_attempt
     if last is None or visit.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
@@ -322,7 +322,7 @@ def _is_fit(life: Life, visit: Visit, grant: Grant | None) -> bool:
     return visit.regions is None or last.target.region in visit.regions
 
 
-def _kept_answer(life: Life, begun: bytes, end: bytes, served: Headers) -> KeptAnswer:
+def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) -> KeptAnswer:
     last, request = life.last_attempt, life.request
     assert last is not None and request is not None and life.model is not None
     return KeptAnswer(

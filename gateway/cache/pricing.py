@@ -9,19 +9,21 @@ from contracts.pricing.prices import UNPRICED, AnyCard, Cost
 from contracts.pricing.service_tiers import UNDECIDED
 from contracts.serving.caching import CachePolicy
 from gateway.cache.kept_answer import KeptAnswer
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
 
 HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced with
 
 
-def price_hit(life: Life, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement) -> tuple[Cost, int | None]:
+def price_hit(
+    life: RequestState, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement
+) -> tuple[Cost, int | None]:
     """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
     tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
     card = settlement.card_of(
         answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, tier=tier
     )
-    cost, whole = price_by(card, answer, policy, settlement, life.operation)
+    cost, whole = price_by(card, answer, policy, settlement, life.operation.name)
     return structs.replace(cost, tier=tier) if tier else cost, whole
 
 

@@ -26,8 +26,7 @@ from gateway.limits.reservation import Reservation
 from gateway.records.sent_requests import NOT_SAID, STREAM, Growing
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.context import NO_CONTEXT, RequestContext
-from gateway.request.life import Life
-from gateway.request.stages import Passage
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -215,53 +214,32 @@ class LaneRequest(Following):
     def _packed_so_far(self) -> bytes:
         return self.packed(0, "", "", UNKNOWN_USAGE, None, None, 0, None, ([], []), None, None, b"", "none")
 
-    def life(self) -> Life:
-        """Return the facts of it, as the dispatcher has them of any request that was admitted."""
-        arrival, opened = self.arrival, self.open
-        context = arrival.context
-        return Life(
-            id=UUID(bytes=arrival.id),
-            started_at_ns=arrival.started_at_ns,
-            began_ns=arrival.began_ns,
-            snapshot=opened.snapshot,
-            body=self.exchange.body,
-            request_bytes=len(self.exchange.body),
-            api=CHAT.api,
-            operation=CHAT.name,
-            key=opened.key,
-            who=arrival.who,
-            is_authenticated=True,
-            request=arrival.request,
-            requested_model=arrival.request.model,
-            model=opened.model,
-            admitted_ns=self.admitted_ns,
-            trace=context.trace,
-            span_id=context.span_id(arrival.id),
-            is_traced=bool(context.trace.trace_id) and self.lane.stages.recorder.sends_spans,
-            run_id=context.run_id,
-            conversation_id=context.conversation_id,
-            latency_budget_ms=context.latency_budget_ms,
-            priority=arrival.priority,
-            sent_slot=self.slot,
-        )
-
-    def passage(self, life: Life, tokens_out: int) -> Passage:
-        """Return what it holds, and a reply that goes on where its answer is."""
-        let_in = self.let_in
-        facts = ReplyFacts(self.exchange, life.id, self.started_at_ns // 1_000_000_000, self.lane.clock)
-        passage = Passage(reply=CHAT.reply(facts, self.request), ticket=let_in.ticket)
+    def life(self, tokens_out: int) -> RequestState:
+        """Return the facts of it, as the dispatcher has them of any request that was admitted, and what it holds."""
+        arrival, opened, let_in = self.arrival, self.open, self.let_in
+        context, exchange = arrival.context, self.exchange
+        id = UUID(bytes=arrival.id)
+        life = RequestState(exchange, CHAT, id, arrival.started_at_ns, arrival.began_ns, opened.snapshot)
+        life.key, life.who, life.is_authenticated = opened.key, arrival.who, True
+        life.request, life.requested_model, life.model = arrival.request, arrival.request.model, opened.model
+        life.admitted_ns, life.sent_slot = self.admitted_ns, self.slot
+        life.follow(context.trace, has_spans=self.lane.stages.recorder.sends_spans)
+        life.run_id, life.conversation_id = context.run_id, context.conversation_id
+        life.latency_budget_ms, life.priority = context.latency_budget_ms, arrival.priority
+        facts = ReplyFacts(exchange, id, self.started_at_ns // 1_000_000_000, self.lane.clock)
+        life.reply, life.ticket = CHAT.reply(facts, self.request), let_in.ticket
         if let_in.reservation is not None:
-            passage.grant = Grant(let_in.reservation, self.open.rates, let_in.tokens_in, tokens_out)
-        return passage
+            life.grant = Grant(let_in.reservation, opened.rates, let_in.tokens_in, tokens_out)
+        return life
 
-    def begin_task(self, life: Life, passage: Passage) -> None:
+    def begin_task(self, life: RequestState) -> None:
         """Leave the rest to a task."""
-        reply: Reply | None = passage.reply
+        reply: Reply | None = life.reply
         assert reply is not None
-        reply.add_headers(self.lane.stages.limiter.rate_headers(passage.grant))
-        self.task = self.lane.start(self._go_on(life, passage))
+        reply.add_headers(self.lane.stages.limiter.rate_headers(life.grant))
+        self.task = self.lane.start(self._go_on(life))
 
-    async def _go_on(self, life: Life, passage: Passage) -> None:
+    async def _go_on(self, life: RequestState) -> None:
         self.has_task_begun = True
         again = self.again
         try:
@@ -270,12 +248,12 @@ class LaneRequest(Following):
         except asyncio.CancelledError:
             self.is_left = True
         try:
-            await self.take_the_rest(life, passage)
+            await self.take_the_rest(life)
         finally:
             self.task = self.outcome = self.again = None  # they lead back here
 
     @abstractmethod
-    async def take_the_rest(self, life: Life, passage: Passage) -> None:
+    async def take_the_rest(self, life: RequestState) -> None:
         """Go the rest of the way in a task."""
 
     # its record

@@ -14,7 +14,6 @@ from contracts.metering.usage import Usage
 from contracts.metering.usage_wish import wants_usage
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import TargetSpec
-from gateway.apis.operations import CHAT
 from gateway.apis.rendering import DONE, ChatRenderer
 from gateway.lane.endings import Lesson, StreamEnding
 from gateway.lane.lane_plan import LaneTarget, OpenLane
@@ -29,8 +28,7 @@ from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import EVENT_STREAM, Reply
-from gateway.request.life import Life
-from gateway.request.stages import Passage
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
@@ -357,16 +355,15 @@ class PlainStream(LaneRequest):
         self._leave()
         self.exchange.send_held_back()
         self.outcome = outcome
-        life = self.life()
+        life = self.life(tokens_out)
         life.limit = "" if self._purse is None else self._purse.lacking_rule
-        passage = self.passage(life, tokens_out)
-        passage.ended_by = self._ended_by
+        life.ended_by = self._ended_by
         if self._ended_by is not None:
             life.delivered_tokens = delivered
             self._deliver_part(life)
-        self.begin_task(life, passage)
+        self.begin_task(life)
 
-    def _deliver_part(self, life: Life) -> None:
+    def _deliver_part(self, life: RequestState) -> None:
         """Deliver what the allowance covers of the piece that it cut."""
         part, self._part = self._part, None
         exchange = self.exchange
@@ -378,5 +375,5 @@ class PlainStream(LaneRequest):
         else:
             exchange.start_lines(200, EVENT_STREAM, self._lines(), data.delta(part))
 
-    async def take_the_rest(self, life: Life, passage: Passage) -> None:
-        await self.lane.dispatcher.take_over(life, passage, self.exchange, CHAT, self.candidates, None, None, self)
+    async def take_the_rest(self, life: RequestState) -> None:
+        await self.lane.dispatcher.go_on(life, self.candidates, begun=self)

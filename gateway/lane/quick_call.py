@@ -8,7 +8,6 @@ from backends.llm.base import SendAgain
 from backends.llm.http.quick_target import SentRequest
 from contracts.api.generation import Result
 from contracts.serving.configuration import TargetSpec
-from gateway.apis.operations import CHAT
 from gateway.lane.endings import Ending, Lesson
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import AT_ONCE, PATH, Arrival, LaneRequest, LetIn
@@ -16,8 +15,7 @@ from gateway.limits.demand import MONEY, NOTHING, TOKENS, Amounts
 from gateway.records.recorder import WholeRequest
 from gateway.replies.progress import Progress
 from gateway.replies.reply import Reply
-from gateway.request.life import Life
-from gateway.request.stages import Passage
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
@@ -229,8 +227,7 @@ class QuickCall(LaneRequest):
         """Leave the rest to a task; `outcome` is the first try's, `None` where it did not take place."""
         self._leave()
         self.outcome = outcome
-        life = self.life()
-        self.begin_task(life, self.passage(life, self.let_in.tokens_out))
+        self.begin_task(self.life(self.let_in.tokens_out))
 
-    async def take_the_rest(self, life: Life, passage: Passage) -> None:
-        await self.lane.dispatcher.carry_on(life, passage, self.exchange, CHAT, self.candidates, self)
+    async def take_the_rest(self, life: RequestState) -> None:
+        await self.lane.dispatcher.go_on(life, self.candidates, begun=self, is_held_to_limits=False)

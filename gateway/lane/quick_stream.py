@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from backends.llm.base import ModelCall, SentAhead
 from contracts.serving.configuration import TargetSpec
-from gateway.apis.operations import CHAT
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import PATH, Arrival, LaneRequest, LetIn
-from gateway.request.life import Life
-from gateway.request.stages import Passage
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane
@@ -49,8 +47,7 @@ class QuickStream(LaneRequest):
                 self.note_sent(None)
                 trace = arrival.trace_lines(has_spans=recorder.sends_spans)
                 self._sent = to.target.send_ahead(PATH, self.request, self.exchange.body, arrival.id_text, trace)
-            life = self.life()
-            self.begin_task(life, self.passage(life, self.let_in.tokens_out))
+            self.begin_task(self.life(self.let_in.tokens_out))
         except BaseException:
             recorder.forget_sent(self.slot)
             if self._sent is not None:
@@ -68,10 +65,10 @@ class QuickStream(LaneRequest):
     def reply_ended(self, error: Exception | None) -> None:
         """Do nothing: the reply is the task's."""
 
-    async def take_the_rest(self, life: Life, passage: Passage) -> None:
+    async def take_the_rest(self, life: RequestState) -> None:
         task = asyncio.current_task()
         if self.is_left and task is not None:
             task.cancel()  # felt where it first waits
         sent, self._sent = self._sent, None
         call, self._call = self._call, None
-        await self.lane.dispatcher.take_over(life, passage, self.exchange, CHAT, self.candidates, sent, call)
+        await self.lane.dispatcher.go_on(life, self.candidates, sent=sent, prepared=call)

@@ -8,14 +8,14 @@ from contracts.serving.configuration import ModelSpec
 from gateway.limits.counters.base import Counter
 from gateway.limits.demand import GPU, Rates
 from gateway.limits.grant import Grant
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 
 _NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
 _UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
 
-def is_unseen(life: Life) -> bool:
+def is_unseen(life: RequestState) -> bool:
     """Say whether nobody sees this answer grow, whichever target of its pool gives it."""
     request, model = life.request, life.model
     if request is None or model is None or request.is_streamed:
@@ -32,7 +32,7 @@ def beyond_limit(limit: int, rule: str) -> LimitExceeded:
     )
 
 
-def bound_of(life: Life, grant: Grant | None) -> tuple[int | None, str]:
+def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
     """Return the most tokens that a choice may have, and the rule that clipped it; `None`: nobody has said."""
     request = life.request
     asked = request.output_limit if isinstance(request, GenerationRequest) else None
@@ -42,7 +42,7 @@ def bound_of(life: Life, grant: Grant | None) -> tuple[int | None, str]:
     return asked, ""
 
 
-def beyond_bound(life: Life, grant: Grant | None) -> int | None:
+def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
     """Return how many tokens a target has made beyond what its answer may have; `None` where that is not known or 0."""
     request, made = life.request, life.usage.output_tokens
     if not isinstance(request, GenerationRequest) or made is None or life.is_hit:
@@ -59,7 +59,7 @@ def most_output(request: GenerationRequest, model: ModelSpec) -> int:
     return (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * request.choice_count
 
 
-def clip(grant: Grant, life: Life, now_ns: int) -> None:
+def clip(grant: Grant, life: RequestState, now_ns: int) -> None:
     """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it.
 
     What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that

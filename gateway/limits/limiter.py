@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 from contracts.access.identity import Identity
 from contracts.api.chat import GenerationRequest
@@ -40,7 +39,7 @@ from gateway.limits.reservation import Reservation, take
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ _UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompt
 _SHORT_BYTES: Final = 4096  # of a body whose prompt is counted within a millisecond
 _ASKED: Final = (REQUESTS, CONCURRENCY)  # what can be taken before a prompt is counted
 _ONE_REQUEST: Final[Amounts] = (1, 0, 0, 0, 0, 0, 0)
-_NO_REQUEST: Final = UUID(int=0)
 
 CountInput = Callable[[], Awaitable[int | None]]
 
@@ -81,7 +79,7 @@ class Limiter:
         self._clock = clock
         self._on_refused = on_refused
 
-    async def reserve(self, life: Life, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
+    async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request whose key and model are known; `None` where no rule covers it.
 
         `count_input` counts the prompt exactly where that can be done. `retries` is how often the client has tried
@@ -117,7 +115,8 @@ class Limiter:
             more = rates.of_more(most_output(request, model))
         wanted = rates.at_start(tokens_in, tokens_out)
         if not lines.allow(wanted):
-            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out, _least_output(life, tokens_out))
+            least = _least_output(request.choice_count, tokens_out)
+            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out, least)
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, wanted, now_ns, claimant, more)
@@ -126,7 +125,7 @@ class Limiter:
             if portion.has_more:
                 return grant  # nothing could cut this answer: all that it may ever need is there now
         else:
-            grant = await self._take_slowly(life, lines, rates, tokens_in, tokens_out, retries)
+            grant = await self._take_slowly(life.who, life, lines, rates, tokens_in, tokens_out, retries)
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
@@ -142,20 +141,20 @@ class Limiter:
         if not lines.all:
             yield
             return
-        now_ns = self._clock.wall_ns()
-        asking = Life(id=_NO_REQUEST, started_at_ns=now_ns, began_ns=0, snapshot=snapshot, who=who)
-        held = await self._ask(asking, lines, None)
+        held = await self._ask(who, None, lines, None)
         try:
             yield
         finally:
             held.settle(_ONE_REQUEST, self._clock.wall_ns())
 
-    async def _count(self, life: Life, lines: Lines, count_input: CountInput, retries: int | None) -> int | None:
+    async def _count(
+        self, life: RequestState, lines: Lines, count_input: CountInput, retries: int | None
+    ) -> int | None:
         """Count a prompt's tokens. That of a long one is work, and so only begins if the limits allow a request."""
         asked = lines.only(_ASKED)
         if len(life.body) <= _SHORT_BYTES or not asked.all:
             return await count_input()
-        held = await self._ask(life, asked, retries)
+        held = await self._ask(life.who, life, asked, retries)
         used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
         try:
             count = await count_input()
@@ -164,15 +163,17 @@ class Limiter:
         finally:
             held.settle(used, self._clock.wall_ns())
 
-    async def _ask(self, life: Life, lines: Lines, retries: int | None) -> Reservation:
+    async def _ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
         """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
         now_ns = self._clock.wall_ns()
-        portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else life.who.key_id)
+        portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
         if portion is not None:
             return Reservation(lines, [portion])
-        return (await self._take_slowly(life, lines, FREE, 0, 0, retries)).reservation
+        return (await self._take_slowly(who, life, lines, FREE, 0, 0, retries)).reservation
 
-    async def reserve_cost(self, life: Life, pico_usd: int | None, *, retries: int | None = None) -> Grant | None:
+    async def reserve_cost(
+        self, life: RequestState, pico_usd: int | None, *, retries: int | None = None
+    ) -> Grant | None:
         """Give the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
 
         Such is one that is answered with a kept answer. Raises what `reserve` does.
@@ -189,10 +190,10 @@ class Limiter:
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, rates.at_start(0, 0), self._clock.steady_ns(), claimant)
         if portion is None:
-            return await self._take_slowly(life, lines, rates, 0, 0, retries)
+            return await self._take_slowly(life.who, life, lines, rates, 0, 0, retries)
         return Grant(Reservation(lines, [portion]), rates, 0, 0)
 
-    async def size(self, life: Life, grant: Grant | None, count_input: CountInput) -> Size:
+    async def size(self, life: RequestState, grant: Grant | None, count_input: CountInput) -> Size:
         """Give how many tokens a request brings and is expected to make, for whoever plans with it."""
         if grant is not None and grant.input_tokens:
             return Size(grant.input_tokens, grant.output_tokens)
@@ -219,7 +220,7 @@ class Limiter:
             )
         return headers
 
-    def headers_at_end(self, life: Life, grant: Grant | None) -> Headers:
+    def headers_at_end(self, life: RequestState, grant: Grant | None) -> Headers:
         """Give the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
         if grant is not None:
             return rate_headers(grant.reservation.lines, self._clock.steady_ns())
@@ -231,7 +232,7 @@ class Limiter:
 
     def allowance(
         self,
-        life: Life,
+        life: RequestState,
         grant: Grant | None,
         thinking_cap: int | None,
         end: Callable[[TollkeeperError], None],
@@ -283,7 +284,7 @@ class Limiter:
         if grant is not None:
             grant.reservation.settle(NOTHING, self._clock.steady_ns())
 
-    def settle(self, life: Life, grant: Grant | None) -> None:
+    def settle(self, life: RequestState, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
         self._learn(life)
         beyond = beyond_bound(life, grant)
@@ -311,18 +312,26 @@ class Limiter:
         ]
 
     async def _take_slowly(
-        self, life: Life, lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, retries: int | None
+        self,
+        who: Identity,
+        life: RequestState | None,
+        lines: Lines,
+        rates: Rates,
+        tokens_in: int,
+        tokens_out: int,
+        retries: int | None,
     ) -> Grant:
         """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
-        claimant = "" if retries == 0 else life.who.key_id
-        least = _least_output(life, tokens_out)
+        choices = 1 if life is None or life.request is None else life.request.choice_count
+        claimant = "" if retries == 0 else who.key_id
+        least = _least_output(choices, tokens_out)
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.steady_ns()
             shortage = await self.store.seek_room(
                 _asked(lines, amounts),
-                life.who.key_id,
+                who.key_id,
                 now_ns,
                 may_claim=retries != 0,
                 most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
@@ -332,7 +341,7 @@ class Limiter:
                 smaller = _what_is_left(shortage, rates, amounts)
                 if smaller is None or not least <= smaller < tokens_out:
                     if smaller is not None and smaller < least:
-                        shortage = _least_asked(shortage, life, rates.at_start(tokens_in, least))
+                        shortage = _least_asked(shortage, choices, rates.at_start(tokens_in, least))
                     break
                 tokens_out = smaller
             now_ns = self._clock.steady_ns()
@@ -343,13 +352,14 @@ class Limiter:
                 return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
         if shortage is None:  # room was found each time, and each time another request was quicker
             raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
-        life.limit = shortage.counter.rule.id
+        if life is not None:
+            life.limit = shortage.counter.rule.id
         is_counted = not shortage.reason and shortage.asked <= shortage.state.amount
         if is_counted and self._on_refused is not None:  # more than the rule ever allows is no news of the rule
             self._on_refused(shortage.counter)
         raise refusal_of(shortage)
 
-    def _rates(self, lines: Lines, life: Life, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
+    def _rates(self, lines: Lines, life: RequestState, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
         rates = FREE
         if lines.counts_money:
             generates = isinstance(life.request, GenerationRequest)
@@ -357,7 +367,7 @@ class Limiter:
             rates = self.quotes.rates(model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, tier=tier)
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
-    def _learn(self, life: Life) -> None:
+    def _learn(self, life: RequestState) -> None:
         attempt, request = life.learned_of, life.request
         is_left = isinstance(
             life.error, ClientGone | Shutdown
@@ -380,7 +390,7 @@ class Limiter:
 class _Purse:
     """Where one answer's allowance gets more output from, and why it gets no more."""
 
-    def __init__(self, limiter: Limiter, life: Life, grant: Grant) -> None:
+    def __init__(self, limiter: Limiter, life: RequestState, grant: Grant) -> None:
         self.is_shared = limiter.store.is_shared
         self._limiter, self._life, self._grant = limiter, life, grant
 
@@ -406,7 +416,7 @@ def nothing_fits(lines: Lines, now_ns: int) -> bool:
     return False
 
 
-def _is_ours(model: ModelSpec, life: Life) -> bool:
+def _is_ours(model: ModelSpec, life: RequestState) -> bool:
     return "engine" in life.snapshot.pools[model.pool].kinds
 
 
@@ -437,15 +447,13 @@ def possible(lines: Lines, estimate: int) -> int:
     return estimate if estimate < lines.most_input else lines.most_input
 
 
-def _least_output(life: Life, tokens_out: int) -> int:
+def _least_output(choices: int, tokens_out: int) -> int:
     """Return the output without which a request does not begin: a short answer, and a token for each choice."""
-    choices = life.request.choice_count if life.request is not None else 1
     return min(tokens_out, max(_LEAST_OUTPUT, choices))
 
 
-def _least_asked(shortage: Shortage, life: Life, amounts: Amounts) -> Shortage:
+def _least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
     """Return the shortage of several choices with what they need at least, which is what there is no room for."""
-    choices = life.request.choice_count if life.request is not None else 1
     if choices == 1:
         return shortage
     return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)

@@ -12,7 +12,7 @@ from contracts.recording.said import answered, asked
 from gateway.records.journal import Journal
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 _ENCODING: Final = "redacted"
@@ -36,7 +36,7 @@ class ContentKeeper:
         self.kept = 0
         self.dropped = 0
 
-    def wants(self, life: Life) -> bool:
+    def wants(self, life: RequestState) -> bool:
         """Say whether this request's tenant has its content kept."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.keeps_content and life.is_authenticated
@@ -45,7 +45,7 @@ class ContentKeeper:
         """Have the answer copied as it leaves. A copy for the answer cache takes its place, and does as well."""
         reply.copy_to(AnswerCopy(self._max_bytes))
 
-    def keep(self, life: Life, reply: Reply | None) -> None:
+    def keep(self, life: RequestState, reply: Reply | None) -> None:
         """Take what was asked and answered, and keep it soon; this takes no time that the client waits for."""
         if life.outcome == "rejected":
             return  # never sent to a model: a client that tries again and again must not fill a disk

@@ -20,11 +20,12 @@ from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
-EmitSpans = Callable[[RequestRecord, TraceContext, Life | None], None]
+EmitSpans = Callable[[RequestRecord, TraceContext, RequestState | None], None]
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
 
 
@@ -102,7 +103,7 @@ class Recorder:
         """Say whether spans are sent of every request."""
         return self._emit_spans is not None
 
-    def note_sent(self, life: Life) -> None:
+    def note_sent(self, life: RequestState) -> None:
         """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
         sent, attempt = self.sent, life.last_attempt
         if sent is None or attempt is None or not life.is_authenticated:
@@ -150,14 +151,14 @@ class Recorder:
         self._show(record)
         return True
 
-    def record(self, life: Life) -> None:
+    def record(self, life: RequestState) -> None:
         """Write a request's record, and its attempts' where there was more than one."""
         try:
             self._record(life)
         finally:
             self.forget_sent(life.sent_slot)
 
-    def _record(self, life: Life) -> None:
+    def _record(self, life: RequestState) -> None:
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
             if self._counts is not None:
@@ -207,12 +208,12 @@ class Recorder:
                 assert isinstance(record, RequestRecord)
                 self._emit_spans(record, one.trace, None)
 
-    def _show(self, request_record: RequestRecord, life: Life | None = None) -> None:
+    def _show(self, request_record: RequestRecord, life: RequestState | None = None) -> None:
         if self._emit_spans is not None:
             self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
 
 
-def _request_record(life: Life, gateway: str) -> RequestRecord:
+def _request_record(life: RequestState, gateway: str) -> RequestRecord:
     request, attempt = life.request, life.last_attempt
     target, result = (attempt.target, attempt.result) if attempt else (None, None)
     made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
@@ -221,8 +222,8 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
         started_at_ns=life.started_at_ns,
         duration_ns=max(life.ended_ns - life.began_ns, 0),
         who=life.who,
-        operation=life.operation,
-        api=life.api,
+        operation=life.operation.name,
+        api=life.operation.api,
         outcome=life.outcome,
         status=life.status,
         error_code=error.error_code if error else "",
@@ -289,7 +290,7 @@ def _request_record(life: Life, gateway: str) -> RequestRecord:
     )
 
 
-def _attempt_record(life: Life, attempt: Attempt, gateway: str) -> AttemptRecord:
+def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
     first_at, error = attempt.progress.first_at_ns, attempt.error
     return AttemptRecord(
         request_id=life.id.bytes,

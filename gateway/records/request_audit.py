@@ -15,7 +15,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Unavailable
 from gateway.replies.answer_digest import AnswerDigest
 from gateway.replies.reply import Reply
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class RequestAudit:
         """Count the entries that could not be written and are not yet told of in the chain."""
         return self._unopened if self._chain is None else self._chain.missed
 
-    def wants(self, life: Life) -> bool:
+    def wants(self, life: RequestState) -> bool:
         """Say whether this request's tenant asks for its audit."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.audits_requests and life.is_authenticated
 
-    def watch(self, life: Life, reply: Reply) -> None:
+    def watch(self, life: RequestState, reply: Reply) -> None:
         """Have the answer hashed as it leaves. Raises Unavailable while entries cannot be written."""
         chain, hashes = self._opened()
         if chain.is_broken:
@@ -85,7 +85,7 @@ class RequestAudit:
             )
         reply.digest = AnswerDigest(hashes.begin(life.who.tenant))
 
-    def note(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
+    def note(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         """Write a request's entry. It is over, and only its answer's end is not sent yet."""
         try:
             chain, hashes = self._opened()
@@ -147,7 +147,9 @@ def _shut() -> Unavailable:
     )
 
 
-def _facts(life: Life, exchange: Exchange, reply: Reply | None, hashes: KeyedHash, address: str) -> RequestFacts:
+def _facts(
+    life: RequestState, exchange: Exchange, reply: Reply | None, hashes: KeyedHash, address: str
+) -> RequestFacts:
     who, last = life.who, life.last_attempt
     target = None if last is None else last.target
     return RequestFacts(
@@ -159,7 +161,7 @@ def _facts(life: Life, exchange: Exchange, reply: Reply | None, hashes: KeyedHas
         key=who.key_id,
         user_hash=hashes.digest(who.tenant, who.user.encode()) if who.user else "",
         address=address,
-        api=life.api,
+        api=life.operation.api,
         asked_for=life.requested_model[:200],
         model=life.model.id if life.model else "",
         version=last.result.model if last is not None else "",

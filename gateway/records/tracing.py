@@ -30,7 +30,8 @@ from contracts.recording.names import (
 from contracts.recording.records import RequestRecord
 from gateway.records.span_exporter import SpanExporter
 from gateway.records.trace_context import TraceContext, attempt_name, child_span_id
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 
 _SCOPE: Final = InstrumentationScope("tollkeeper.gateway")
 _MAX_ATTEMPTS: Final = 5  # with queue, guardrails and the engine's three phases at most ten spans below a request's
@@ -59,7 +60,7 @@ class SpanEmitter:
         """Return how many spans were dropped since the start."""
         return self._exporter.dropped_spans
 
-    def emit(self, record: RequestRecord, trace: TraceContext, life: Life | None) -> None:
+    def emit(self, record: RequestRecord, trace: TraceContext, life: RequestState | None) -> None:
         """Give a request's spans to the exporter. A caller without a trace gets one named by the request.
 
         `trace` is the caller's. `life` is the request where it is at hand: a chat on the short way, which asked one
@@ -71,7 +72,9 @@ class SpanEmitter:
 class _Spans:
     """The spans of one request."""
 
-    def __init__(self, record: RequestRecord, trace: TraceContext, life: Life | None, resource: Resource) -> None:
+    def __init__(
+        self, record: RequestRecord, trace: TraceContext, life: RequestState | None, resource: Resource
+    ) -> None:
         self._record = record
         self._life = life
         self._resource = resource
@@ -110,7 +113,7 @@ class _Spans:
                 self._add_engine_phases(life.last_attempt)
         return self._made
 
-    def _add_waits(self, life: Life) -> None:
+    def _add_waits(self, life: RequestState) -> None:
         guard = life.guard
         if guard is not None and guard.spent_ns is not None:
             began = self._unix_ns(life, guard.began_ns)
@@ -176,7 +179,7 @@ class _Spans:
         about = {} if gpu is None else {GPU_TIME_NS: gpu.decode_ns}
         self._add_child("engine.decode", began + first_ns, last_ns - first_ns, about, parent)
 
-    def _unix_ns(self, life: Life, monotonic_ns: int) -> int:
+    def _unix_ns(self, life: RequestState, monotonic_ns: int) -> int:
         return life.started_at_ns + monotonic_ns - life.began_ns
 
     def _add_child(

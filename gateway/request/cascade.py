@@ -9,21 +9,20 @@ import msgspec
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.serving.routes import CascadePolicy
-from gateway.apis.operations import Operation
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.admittance import Admittance
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
 from gateway.request.journey import goes_on
-from gateway.request.life import Attempt, Life
-from gateway.request.stages import Passage, Stages
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
 from gateway.routing.routes.held_reply import HeldReply
 from gateway.routing.routes.judge import what_lacks
 from gateway.routing.routes.live_standing import LiveStanding
 from gateway.routing.routes.plan import Leg
 from gateway.routing.routes.renaming import asked_whole
 from gateway.routing.routes.way import Way
-from gateway.wire.exchange import Exchange
 
 _MILLION: Final = 1_000_000
 
@@ -53,13 +52,13 @@ class Cascades:
         self._clock = clock
 
     @staticmethod
-    def takes(life: Life, way: Way) -> bool:
+    def takes(life: RequestState, way: Way) -> bool:
         """Say whether a request is answered by judging: a chat of one choice, with more than one model to ask."""
         request = life.request
         is_chat = isinstance(request, ChatRequest) and request.choice_count == 1
         return way.route.cascade is not None and way.judged > 1 and is_chat
 
-    async def go(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, way: Way) -> None:
+    async def go(self, life: RequestState, way: Way) -> None:
         """Serve the request by the first leg whose answer is good enough, else by the last that answers.
 
         An answer is held back until it is judged, but for the last model's, which the client sees as it comes. An
@@ -68,7 +67,7 @@ class Cascades:
         """
         told: list[_Told] = []
         try:
-            await _Run(self._stages, self._admittance, self._clock, life, passage, way, told).go(exchange, operation)
+            await _Run(self._stages, self._admittance, self._clock, life, way, told).go()
         finally:
             if told:
                 add_decision(life, "cascade", told)
@@ -82,33 +81,31 @@ class _Run:
         stages: Stages,
         admittance: Admittance,
         clock: Clock,
-        life: Life,
-        passage: Passage,
+        life: RequestState,
         way: Way,
         told: list[_Told],
     ) -> None:
-        assert passage.reply is not None and way.route.cascade is not None
+        assert life.reply is not None and way.route.cascade is not None
         self._stages = stages
         self._admittance = admittance
         self._clock = clock
         self._life = life
-        self._passage = passage
         self._way = way
         self._told = told
         self._policy: CascadePolicy = way.route.cascade
-        self._reply: Reply = passage.reply
+        self._reply: Reply = life.reply
         self._headers = self._reply.headers
         self._kept: _Kept | None = None
 
-    async def go(self, exchange: Exchange, operation: Operation) -> None:
+    async def go(self) -> None:
         try:
-            await self._go(exchange, operation)
+            await self._go()
         except BaseException:
             if self._kept is not None and not self._life.was_begun:  # the next model was not called yet
                 self._take_back(self._kept)
             raise
 
-    async def _go(self, exchange: Exchange, operation: Operation) -> None:
+    async def _go(self) -> None:
         life, legs, failure = self._life, self._way.legs, None
         for number, leg in enumerate(legs):
             kept = self._kept
@@ -120,7 +117,7 @@ class _Run:
                     self._leave(kept)
                     self._way.enter(life, leg)
                 is_last = number + 1 >= self._way.judged
-                if await self._ask(leg, exchange, operation, is_last=is_last):
+                if await self._ask(leg, is_last=is_last):
                     return
             except TollkeeperError as error:
                 if self._reply.has_begun or (kept is None and not goes_on(self._stages, life, self._reply, error)):
@@ -136,29 +133,29 @@ class _Run:
             raise failure
         self._return_to(self._kept)
 
-    async def _ask(self, leg: Leg, exchange: Exchange, operation: Operation, *, is_last: bool) -> bool:
+    async def _ask(self, leg: Leg, *, is_last: bool) -> bool:
         """Ask one model; say whether the client has its answer."""
-        life, passage, asked = self._life, self._passage, self._life.request
+        life, asked = self._life, self._life.request
         assert isinstance(asked, ChatRequest)
         begun = len(life.attempts)
-        call = partial(self._call, leg, exchange, operation)
+        call = partial(self._call, leg)
         if is_last:
             self._reply.start_over(self._headers)
             await call(self._reply)
             return True
-        held = HeldReply(ReplyFacts(exchange, life.id, life.started_at_ns // 1_000_000_000, self._clock))
-        passage.reply = held
+        held = HeldReply(ReplyFacts(life.exchange, life.id, life.started_at_ns // 1_000_000_000, self._clock))
+        life.reply = held
         life.request, life.body = asked_whole(
             asked, life.body, wants_logprobs=self._policy.min_mean_logprob is not None
         )
         try:
             await call(held)
         except asyncio.CancelledError:
-            if passage.ended_by is not None:  # what it may have is used up: there is no money for another either
+            if life.ended_by is not None:  # what it may have is used up: there is no money for another either
                 self._deliver(held, life.attempts[-1])
             raise
         finally:
-            passage.reply, life.request = self._reply, asked
+            life.reply, life.request = self._reply, asked
         text = held.text()
         lacks = what_lacks(text, asked, self._policy)
         self._told.append(_Told(leg.label, lacks, text.mean_logprob))
@@ -167,33 +164,33 @@ class _Run:
             self._deliver(held, life.attempts[-1])
         return not lacks
 
-    async def _call(self, leg: Leg, exchange: Exchange, operation: Operation, reply: Reply) -> None:
+    async def _call(self, leg: Leg, reply: Reply) -> None:
         life = self._life
-        call = await self._admittance.admit(life, self._passage, exchange, operation, leg.pool)
+        call = await self._admittance.admit(life, leg.pool)
         candidates = await self._admittance.candidates(life, call, leg.within)
         await self._stages.caller.call(life, reply, call, candidates)
 
     def _leave(self, kept: _Kept | None) -> None:
         """Make room for the next model: an answer that is kept stays paid for, what failed is given back."""
         if kept is None:
-            self._admittance.leave(self._life, self._passage)
+            self._admittance.leave(self._life)
         else:
-            self._admittance.set_aside(self._life, self._passage, kept.attempts)
+            self._admittance.set_aside(self._life, kept.attempts)
 
     def _return_to(self, kept: _Kept) -> None:
         """Give the client the answer that is kept, after others could not be had."""
         self._take_back(kept)
-        if self._passage.visit is not None:
-            self._passage.visit.is_lacking = True
+        if self._life.visit is not None:
+            self._life.visit.is_lacking = True
         self._deliver(kept.held, kept.attempts[-1])
 
     def _take_back(self, kept: _Kept) -> None:
         """Make the answer that is kept the request's own again, where it had been left for another's."""
-        life, passage = self._life, self._passage
-        if not passage.earlier or passage.earlier[-1].attempts is not kept.attempts:
+        life = self._life
+        if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return
-        self._admittance.leave(life, passage)
-        passage.grant = passage.earlier.pop().grant
+        self._admittance.leave(life)
+        life.grant = life.earlier.pop().grant
         for attempt in kept.attempts:
             attempt.is_left = False
         self._way.enter(life, kept.leg)
@@ -236,7 +233,7 @@ class _Run:
         most, life = self._policy.max_cost_pico_usd, self._life
         if most is None:
             return True
-        answers = [earlier.attempts for earlier in self._passage.earlier]
+        answers = [earlier.attempts for earlier in self._life.earlier]
         answers += [] if self._kept is None else [self._kept.attempts]
         costs = [self._stages.settlement.cost_of(attempts, life) for attempts in answers]
         costs.append(standing.cost_pico_usd(leg.model))

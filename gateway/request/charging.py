@@ -3,10 +3,11 @@
 from contracts.api.chat import GenerationRequest
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
 from gateway.limits.grant import Grant
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 
 
-def used_by(life: Life, grant: Grant) -> Amounts:
+def used_by(life: RequestState, grant: Grant) -> Amounts:
     """Return what a request is to be charged with.
 
     A request whose attempts were all free (`gateway/request/failed_attempts.py`), or that was withdrawn from the

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 
 
-def add_decision(life: Life, part: str, decision: object) -> None:
+def add_decision(life: RequestState, part: str, decision: object) -> None:
     """Add a part to a request's decision. A part is added once; the last of the same name is what readers see."""
     said = msgspec.json.encode({part: decision}).decode()
     before = life.route_decision

@@ -6,8 +6,9 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import Cost
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
 from gateway.limits.grant import Grant
+from gateway.request.attempt import Attempt
 from gateway.request.charging import gpu_time_of
-from gateway.request.life import Attempt, Life
+from gateway.request.request_state import RequestState
 
 
 class EarlierAnswer(msgspec.Struct):
@@ -17,7 +18,7 @@ class EarlierAnswer(msgspec.Struct):
     grant: Grant | None
 
 
-def settle_earlier(life: Life, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
+def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
     """Charge an earlier answer by its own usage and price, and add it to what the request cost and was charged.
 
     The request is counted once, by its last answer. What nobody reported stays as it was reserved.

@@ -17,7 +17,7 @@ from contracts.errors import (
     UpstreamUnreachable,
 )
 from contracts.pricing.failure_billing import DEFAULT_BILLING, read_billing
-from gateway.request.life import Attempt
+from gateway.request.attempt import Attempt
 
 Failure: TypeAlias = Literal["not_begun", "on_error", "on_timeout", "on_break", "on_cancel"]
 

@@ -12,13 +12,11 @@ from contracts.errors import (
     UnsupportedValue,
     UpstreamError,
 )
-from gateway.apis.operations import Operation
 from gateway.replies.reply import Reply
 from gateway.request.admittance import Admittance
-from gateway.request.life import Life
-from gateway.request.stages import Passage, Stages
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
 from gateway.routing.routes.way import Way
-from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)
 
@@ -34,21 +32,21 @@ class Journeys:
         self._stages = stages
         self._admittance = admittance
 
-    async def go(self, life: Life, passage: Passage, exchange: Exchange, operation: Operation, way: Way) -> None:
+    async def go(self, life: RequestState, way: Way) -> None:
         """Serve the request by the first leg that can; what an earlier one reserved is given back.
 
         Raises what the last target failed with, or where none was called what the first leg was refused for.
         """
-        reply, failure = passage.reply, None
+        reply, failure = life.reply, None
         assert reply is not None
         headers, limit = reply.headers, ""
         for leg in way.legs:
             try:
                 if failure is not None:
-                    self._admittance.leave(life, passage)
+                    self._admittance.leave(life)
                     reply.start_over(headers)
                     way.enter(life, leg)
-                call = await self._admittance.admit(life, passage, exchange, operation, leg.pool)
+                call = await self._admittance.admit(life, leg.pool)
                 candidates = await self._admittance.candidates(life, call, leg.within)
                 await self._stages.caller.call(life, reply, call, candidates)
                 return
@@ -67,7 +65,7 @@ class Journeys:
         raise failure
 
 
-def goes_on(stages: Stages, life: Life, reply: Reply, error: TollkeeperError) -> bool:
+def goes_on(stages: Stages, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
     """Say whether another model may be asked after an error: the client has seen nothing, and it may help."""
     if reply.has_begun:
         return False

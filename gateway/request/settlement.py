@@ -27,8 +27,9 @@ from contracts.serving.configuration import Snapshot, TargetSpec
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.limits.estimates.known_cards import KnownCards
 from gateway.replies.progress import Progress
+from gateway.request.attempt import Attempt, answering
 from gateway.request.failed_attempts import is_free
-from gateway.request.life import Attempt, Life, answering
+from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Settlement:
         self._estimator = estimator
         self._cards = KnownCards()
 
-    def settle(self, life: Life) -> None:
+    def settle(self, life: RequestState) -> None:
         """Set usage and cost on every attempt and on the request, which pays for the answer it got.
 
         A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which is not
@@ -62,7 +63,7 @@ class Settlement:
         if last.reason == "continuation":
             life.usage, life.cost = self.answer_of(life.attempts, life)
 
-    def _settle_attempt(self, attempt: Attempt, model: str, life: Life) -> None:
+    def _settle_attempt(self, attempt: Attempt, model: str, life: RequestState) -> None:
         attempt.is_free = is_free(attempt)
         try:
             attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
@@ -71,7 +72,7 @@ class Settlement:
             attempt.usage, attempt.count_method = UNKNOWN_USAGE, "none"
         attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 
-    def answer_of(self, attempts: list[Attempt], life: Life) -> tuple[Usage, Cost]:
+    def answer_of(self, attempts: list[Attempt], life: RequestState) -> tuple[Usage, Cost]:
         """Give what an answer used and costs that settled attempts have come to: the last, and those it continued."""
         first, *others = answering(attempts)
         if not others:
@@ -79,7 +80,7 @@ class Settlement:
         usage = _joined(first.usage, [attempt.usage for attempt in others])
         return usage, self._price(usage, others[-1], _model_of(others[-1], life), life)
 
-    def usage_so_far(self, attempts: list[Attempt], life: Life) -> Usage:
+    def usage_so_far(self, attempts: list[Attempt], life: RequestState) -> Usage:
         """Give what an answer has used that attempts have come to, whose request is still under way."""
         *parts, last = answering(attempts)
         if not parts:
@@ -87,7 +88,7 @@ class Settlement:
         known = [self._usage_of(part, _model_of(part, life), life)[0] for part in parts]
         return _joined(known[0], [*known[1:], last.result.usage])
 
-    def cost_of(self, attempts: list[Attempt], life: Life) -> int | None:
+    def cost_of(self, attempts: list[Attempt], life: RequestState) -> int | None:
         """Give what an answer costs that attempts have come to, in pico-USD; `None` where that is not known."""
         last = attempts[-1]
         return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
@@ -112,12 +113,12 @@ class Settlement:
             return UNKNOWN_COST
         return bill(usage, operation, card)
 
-    def _usage_of(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
+    def _usage_of(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
         usage, method = self._stated_usage(attempt, model, life)
         return self._believable(usage, method, attempt, model, life)
 
     def _believable(
-        self, usage: Usage, method: CountMethod, attempt: Attempt, model: str, life: Life
+        self, usage: Usage, method: CountMethod, attempt: Attempt, model: str, life: RequestState
     ) -> tuple[Usage, CountMethod]:
         """Replace a reported count of zero by an estimate if there was a prompt, or if the answer says something."""
         if method not in ("reported", "estimate") or attempt.is_free:
@@ -133,7 +134,7 @@ class Settlement:
             usage, method = usage.plus(Usage(input_text=tokens_in)), "estimate"
         return usage, method
 
-    def _stated_usage(self, attempt: Attempt, model: str, life: Life) -> tuple[Usage, CountMethod]:
+    def _stated_usage(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
         """Return what the target reports, else what has passed, else an estimate."""
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
@@ -148,20 +149,20 @@ class Settlement:
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
-        is_cut = attempt.error is not None and life.operation not in INPUT_ONLY_OPERATIONS
+        is_cut = attempt.error is not None and life.operation.name not in INPUT_ONLY_OPERATIONS
         made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
         if result.answer_bytes is not None:
             made = self._said(result.answer_bytes, model, life)
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
-    def _said(self, size: int, model: str, life: Life) -> Usage:
+    def _said(self, size: int, model: str, life: RequestState) -> Usage:
         """Estimate the output of a whole answer whose target did not count it."""
         return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
 
-    def _price(self, usage: Usage, attempt: Attempt, model: str, life: Life) -> Cost:
+    def _price(self, usage: Usage, attempt: Attempt, model: str, life: RequestState) -> Cost:
         tenant, at_ns, tier = life.who.tenant, life.started_at_ns, life.tier_of(attempt)
         card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, tier=tier)
-        cost = self.bill_usage(usage, life.operation, card, attempt.target.kind)
+        cost = self.bill_usage(usage, life.operation.name, card, attempt.target.kind)
         return structs.replace(cost, tier=tier) if tier else cost
 
 
@@ -192,7 +193,7 @@ def _has_prompt(request: AnyRequest | None) -> bool:
     return given != "" if isinstance(given, str) else any(entry not in ("", []) for entry in given)
 
 
-def _model_of(attempt: Attempt, life: Life) -> str:
+def _model_of(attempt: Attempt, life: RequestState) -> str:
     assert life.request is not None
     return life.request.model if attempt.model is None else attempt.model.id
 

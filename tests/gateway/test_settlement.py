@@ -26,8 +26,11 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, price_card
 from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT, EMBEDDINGS
 from gateway.limits.estimates.counting import TokenEstimator
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
 
 PRICED = Snapshot(
@@ -35,9 +38,11 @@ PRICED = Snapshot(
 )
 
 
-def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> Life:
+def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> RequestState:
     request = ChatRequest("m", [Message("user", "a")])
-    life = Life(UUID(int=1), 1_700_000_000 * 10**9, 0, snapshot, body=b"x" * 40, request=request)
+    exchange = LineExchange(CHAT.paths[0], b"x" * 40, {})
+    life = RequestState(exchange, CHAT, UUID(int=1), 1_700_000_000 * 10**9, 0, snapshot)
+    life.request = request
     life.attempts.extend(attempts)
     return life
 
@@ -172,7 +177,7 @@ def test_half_a_usage_is_not_given_half_a_price(settlement):
 
 def test_an_embedding_is_priced_by_its_input_alone(settlement):
     life = life_with(attempt(result=Result(usage=Usage(7), count_method="reported")))
-    life.operation = "embeddings"
+    life.operation = EMBEDDINGS
     settlement.settle(life)
     assert life.cost.total_pico_usd == 7 * 1_000_000
 

@@ -7,7 +7,7 @@ refusal says. What failed at a model may have cost something and is tried a few 
 from typing import Final
 
 from contracts.errors import ClientGone, LimitExceeded, TollkeeperError, Unavailable, UpstreamError
-from gateway.request.life import NEVER_BEGUN
+from gateway.request.attempt import NEVER_BEGUN
 
 _MAX_FAILURES: Final = 3  # at models
 _FIRST_SECONDS: Final = 1.0

@@ -15,7 +15,7 @@ from contracts.pricing.price_state import price_state
 from contracts.recording.records import RequestRecord
 from contracts.rules.limits import PriorityClass
 from gateway.observability.metrics.histogram import DURATION_SECONDS, FIRST_TOKEN_SECONDS, WAIT_SECONDS, Histogram
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 
 _INPUT_TEXT: Final = LEAVES.index("input_text")
 _CACHE_READ_TEXT: Final = LEAVES.index("cache_read_text")
@@ -117,7 +117,7 @@ class RequestCounts:
         # By what a request was refused with, and whether its caller was known.
         self.refusals: dict[tuple[type[TollkeeperError], bool], int] = {}
 
-    def note(self, life: Life, record: RequestRecord) -> None:
+    def note(self, life: RequestState, record: RequestRecord) -> None:
         """Count a request whose caller is known."""
         pool = life.model.pool if life.model is not None else ""  # the record has none where no target was asked
         key = (record.api, record.operation, record.provider, record.model, pool, record.outcome, record.status)
@@ -167,11 +167,11 @@ class RequestCounts:
         if self._max_tenants:
             self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
 
-    def note_unknown_caller(self, life: Life) -> None:
+    def note_unknown_caller(self, life: RequestState) -> None:
         """Count a request whose caller proved nothing."""
         self._note_refusal(life)
 
-    def _note_refusal(self, life: Life) -> None:
+    def _note_refusal(self, life: RequestState) -> None:
         if life.error is not None:
             cause = (type(life.error), life.is_authenticated)
             self.refusals[cause] = self.refusals.get(cause, 0) + 1

@@ -17,9 +17,10 @@ from contracts.errors import (
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetReplaced
+from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
-from gateway.request.life import Attempt, Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.assembling_sink import AssemblingSink
 from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.routing.attempts.time_limits import TimeLimits
@@ -43,7 +44,9 @@ class AttemptRun:
         "is_good",
     )
 
-    def __init__(self, life: Life, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock) -> None:
+    def __init__(
+        self, life: RequestState, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock
+    ) -> None:
         self._clock = clock
         self.health: TargetHealth = book.of(spec)
         self._probed = self.health.begin()

@@ -9,7 +9,7 @@ from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.begun import Begun
 from gateway.routing.attempts.means import Means, Sleep
 from gateway.routing.attempts.trial import Trial, is_charged
@@ -25,7 +25,7 @@ class Caller:
         clock: Clock,
         health: HealthBook,
         sleep: Sleep = asyncio.sleep,
-        note_sent: Callable[[Life], None] | None = None,
+        note_sent: Callable[[RequestState], None] | None = None,
     ) -> None:
         """`note_sent` is told of a request before each call of a target."""
         self.health = health
@@ -34,7 +34,7 @@ class Caller:
 
     async def call(
         self,
-        life: Life,
+        life: RequestState,
         reply: Reply,
         call: ModelCall,
         candidates: Sequence[TargetSpec],
@@ -56,7 +56,7 @@ class Caller:
                 tell_how_far(error, life)
             raise
 
-    def may_fall_back(self, life: Life, reply: Reply, error: TollkeeperError) -> bool:
+    def may_fall_back(self, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
         """Say whether another model may be asked after an error: it may help, and the pool's budget bears it.
 
         What a rollout's candidate fails is no charge on that budget.
@@ -69,7 +69,7 @@ class Caller:
         return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 
-def tell_how_far(error: TollkeeperError, life: Life) -> None:
+def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
     """Let an error that ends a stream say how much of the answer had passed."""
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.config.targets import TargetRegistry
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.health.health_book import HealthBook
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -20,4 +20,4 @@ class Means:
     health: HealthBook
     random: Callable[[], float]
     sleep: Sleep
-    note_sent: Callable[[Life], None] | None = None  # told before each call
+    note_sent: Callable[[RequestState], None] | None = None  # told before each call

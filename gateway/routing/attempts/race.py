@@ -13,7 +13,8 @@ from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun, is_final
 from gateway.routing.attempts.means import Means
 from gateway.routing.attempts.racing_sink import RacingSink
@@ -39,7 +40,7 @@ class Race:
     def __init__(
         self,
         means: Means,
-        life: Life,
+        life: RequestState,
         reply: Reply,
         call: ModelCall,
         limits: TimeLimits | None,

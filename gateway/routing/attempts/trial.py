@@ -20,7 +20,7 @@ from contracts.errors import (
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun, is_final
 from gateway.routing.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
 from gateway.routing.attempts.begun import Begun
@@ -45,7 +45,7 @@ class Trial:
     __slots__ = ("_begun", "_call", "_failure", "_life", "_limits", "_means", "_pool", "_reply")
 
     def __init__(
-        self, means: Means, pool: PoolHealth, life: Life, reply: Reply, call: ModelCall, begun: Begun | None
+        self, means: Means, pool: PoolHealth, life: RequestState, reply: Reply, call: ModelCall, begun: Begun | None
     ) -> None:
         self._means = means
         self._pool = pool

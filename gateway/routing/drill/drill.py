@@ -16,7 +16,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
@@ -148,9 +148,8 @@ class _Drill:
             if error is None:
                 report.answered_by[provider_of(life.attempts[-1].target)] += 1
 
-    async def _serve(self, life: Life, legs: Sequence[_Leg]) -> TollkeeperError | None:
-        exchange = LineExchange(CHAT.paths[0], b"", {})
-        reply = Reply(ReplyFacts(exchange, life.id, 0, self._clock))
+    async def _serve(self, life: RequestState, legs: Sequence[_Leg]) -> TollkeeperError | None:
+        reply = Reply(ReplyFacts(life.exchange, life.id, 0, self._clock))
         assert life.request is not None
         failure: TollkeeperError | None = None
         for leg in arranged(legs, self._book, self._now_ns()):
@@ -185,12 +184,11 @@ class _Drill:
             await asyncio.sleep(_LOOK_SECONDS)
         return left, back
 
-    def _life(self, name: str) -> Life:
-        request = CHAT.read("application/json", _BODY)
+    def _life(self, name: str) -> RequestState:
         now = self._now_ns()
-        return Life(
-            uuid7(now), now, now, self._snapshot, body=_BODY, requested_model=name, request=request, admitted_ns=now
-        )
+        life = RequestState(LineExchange(CHAT.paths[0], _BODY, {}), CHAT, uuid7(now), now, now, self._snapshot)
+        life.requested_model, life.request, life.admitted_ns = name, CHAT.read("application/json", _BODY), now
+        return life
 
     def _target(self, spec: TargetSpec) -> DrillTarget:
         return DrillTarget(spec, self._outage, self._note_met)

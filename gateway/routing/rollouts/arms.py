@@ -5,7 +5,7 @@ from contracts.serving.configuration import Snapshot
 from contracts.serving.rollouts import RolloutSpec, unit_of
 from contracts.serving.routes import RouteEntry
 from gateway.request.decisions import add_decision
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.rollout_book import RolloutBook
 from gateway.routing.routes.plan import Leg, leg_of
 from gateway.routing.routes.way import Way
@@ -21,7 +21,7 @@ class Arms:
         self._snapshot: Snapshot | None = None
         self._beside: dict[Leg, Leg | None] = {}
 
-    def enter(self, life: Life, way: Way) -> None:
+    def enter(self, life: RequestState, way: Way) -> None:
         """Say which arm a request is of, where its way begins with the incumbent of a live rollout."""
         spec = life.snapshot.rollouts.get(way.route.id)
         if spec is None or not spec.rules.takes(life.who.tenant):
@@ -51,7 +51,7 @@ class Arms:
             self._beside[incumbent] = leg_of(entry, snapshot.models, snapshot.pools, incumbent.regions)
         return self._beside[incumbent]
 
-    def _is_frozen(self, spec: RolloutSpec, life: Life) -> bool:
+    def _is_frozen(self, spec: RolloutSpec, life: RequestState) -> bool:
         """Say whether an objective in danger freezes canaries: then nobody takes part, and nothing is compared."""
         if not life.snapshot.holds:
             return False

@@ -13,7 +13,7 @@ from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.arms import Arms
 from gateway.routing.rollouts.boards import RolloutBoard
@@ -54,7 +54,7 @@ class Rollouts:
             if before.get(spec.id) != spec and (reason := self._board.stopped(spec)):
                 self.book.stop(spec, reason)
 
-    def watch(self, life: Life, reply: Reply) -> None:
+    def watch(self, life: RequestState, reply: Reply) -> None:
         """Have the answer copied as it leaves, where its text is to be looked at and nobody else has it copied."""
         spec = life.rollout
         if spec is None or reply.copied() is not None:
@@ -62,7 +62,7 @@ class Rollouts:
         if spec.rules.guards.max_refusal_increase is not None or self._is_compared(life, spec):
             reply.copy_to(AnswerCopy(_MOST_COPIED_BYTES))
 
-    async def look(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
+    async def look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         """Note what a request says of its arm, before it is recorded. Raises nothing.
 
         It waits for nothing, but for a copy's comparison.
@@ -72,7 +72,7 @@ class Rollouts:
         except Exception:  # the request is a good one, and is recorded, whatever is wrong here
             _log.exception("a rollout cannot be told of a request", extra={"request_id": str(life.id)})
 
-    async def _look(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
+    async def _look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         spec = life.rollout
         if spec is None:
             return
@@ -120,5 +120,5 @@ class Rollouts:
         await self.shadows.close()
         self._board.close()
 
-    def _is_compared(self, life: Life, spec: RolloutSpec) -> bool:
+    def _is_compared(self, life: RequestState, spec: RolloutSpec) -> bool:
         return life.arm == "shadow" or self.shadows.wants(life, spec)

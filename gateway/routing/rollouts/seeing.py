@@ -5,7 +5,8 @@ from typing import Final
 from algorithms.rollouts.rollout_tally import Seen
 from contracts.errors import ClientGone, HedgeLost, Shutdown, UpstreamError
 from contracts.metering.gaps import GAP_UNIT_NS
-from gateway.request.life import Attempt, Life
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
 from gateway.routing.routes.refusal import begins_as_refusal
 
 _MOST_GAPS: Final = 1_000  # of one answer: its tail does not weigh more than others' whole ones
@@ -13,7 +14,7 @@ _MS: Final = 1_000_000
 _FILTERED: Final = ("content_filter", "refusal")
 
 
-def attempt_of(life: Life, model: str) -> Attempt | None:
+def attempt_of(life: RequestState, model: str) -> Attempt | None:
     """Give the last try at a model; `None` where it was not asked."""
     asked = [attempt for attempt in life.attempts if attempt.model is not None and attempt.model.id == model]
     return asked[-1] if asked else None

@@ -21,7 +21,7 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.likeness import likeness
 from gateway.routing.rollouts.seeing import attempt_of, seen_of
@@ -37,7 +37,9 @@ _PARTS_OF_PERCENT: Final = 10_000
 class Serve(Protocol):
     """Serves one copy to its record."""
 
-    async def __call__(self, exchange: Exchange, key: KeyEntry, route: RouteSpec, rollout: RolloutSpec) -> Life: ...
+    async def __call__(
+        self, exchange: Exchange, key: KeyEntry, route: RouteSpec, rollout: RolloutSpec
+    ) -> RequestState: ...
 
 
 class Shadows:
@@ -66,7 +68,7 @@ class Shadows:
         """Give a rollout's purse."""
         return self._purses.setdefault(spec.id, ShadowPurse())
 
-    def wants(self, life: Life, spec: RolloutSpec) -> bool:
+    def wants(self, life: RequestState, spec: RolloutSpec) -> bool:
         """Say whether a request is one to be copied, as far as can be told before it is answered."""
         policy = spec.rules.shadow
         if policy is None or life.arm != "incumbent" or not isinstance(life.request, ChatRequest):
@@ -76,7 +78,7 @@ class Shadows:
             return False  # its trail is to name every model that sees what it asks
         return place_of(spec.salt, "shadow", str(life.id)) < round(policy.percent * _PARTS_OF_PERCENT)
 
-    def copy(self, life: Life, spec: RolloutSpec, text: str | None) -> None:
+    def copy(self, life: RequestState, spec: RolloutSpec, text: str | None) -> None:
         """Send a copy of a request that the incumbent has answered, soon and beside everything else."""
         policy, attempt = spec.rules.shadow, attempt_of(life, spec.incumbent)
         seen = None if attempt is None else seen_of(attempt, text)
@@ -106,7 +108,7 @@ class Shadows:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    async def compare(self, life: Life, exchange: Exchange, reply: Reply | None) -> None:
+    async def compare(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         """Write into a copy's record how its answer compares with the one that was given."""
         spec = life.rollout
         if spec is None or not isinstance(exchange, ShadowExchange):
@@ -140,7 +142,7 @@ class Shadows:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _hold(self, life: Life, spec: RolloutSpec, policy: ShadowPolicy) -> int | None:
+    def _hold(self, life: RequestState, spec: RolloutSpec, policy: ShadowPolicy) -> int | None:
         """Hold what a copy may cost the platform; `None` where it may not be made."""
         price = self._price(life, life.snapshot.models[spec.candidate])
         if price is None:
@@ -151,7 +153,7 @@ class Shadows:
             return None
         return price
 
-    def _price(self, life: Life, model: ModelSpec) -> int | None:
+    def _price(self, life: RequestState, model: ModelSpec) -> int | None:
         request, limiter = life.request, self._limiter
         assert isinstance(request, ChatRequest)
         tokens_in = life.usage.input_tokens or 0

@@ -10,7 +10,7 @@ from contracts.serving.semantic import SemanticReading, SemanticSpec
 from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
 from gateway.request.decisions import add_decision
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.routes.facts import Asked, Reading
@@ -34,7 +34,7 @@ class PromptReader(Protocol):
 class ArmChooser(Protocol):
     """Leads requests to one arm of a rollout."""
 
-    def enter(self, life: Life, way: Way) -> None:
+    def enter(self, life: RequestState, way: Way) -> None:
         """Put the candidate before the incumbent, where the request is the candidate's."""
 
 
@@ -66,7 +66,7 @@ class RouteGuide:
         self._turns = Turns()
         self.paces = PaceBook()
 
-    async def begin(self, life: Life, route: RouteSpec) -> Way:
+    async def begin(self, life: RequestState, route: RouteSpec) -> Way:
         """Work out a request's way, and make it one for the first model on it.
 
         Raises InvalidRequest where no entry takes it, Unavailable where one may at another time.
@@ -83,7 +83,7 @@ class RouteGuide:
         way.enter_first(life)
         return way
 
-    def _with_those_away_last(self, life: Life, fork: Fork, order: Order) -> list[Leg]:
+    def _with_those_away_last(self, life: RequestState, fork: Fork, order: Order) -> list[Leg]:
         """Give the legs, those last whose targets are all left alone. A cascade keeps the order of what it judges."""
         if self._health is None or fork.cascade is not None:
             return order.legs
@@ -92,7 +92,7 @@ class RouteGuide:
             add_decision(life, "away", {"order": [leg.label for leg in legs]})
         return legs
 
-    def standing(self, life: Life) -> LiveStanding:
+    def standing(self, life: RequestState) -> LiveStanding:
         """Give how models would do with a request now."""
         return LiveStanding(life, self._limiter, self.paces, self._clock, self._waits)
 
@@ -100,7 +100,7 @@ class RouteGuide:
         """Give where a route leads first as it stands, whatever its conditions."""
         return self._plans.plan_for(route, snapshot).first_leg
 
-    async def _asked(self, life: Life, fork: Fork) -> Asked:
+    async def _asked(self, life: RequestState, fork: Fork) -> Asked:
         request = life.request
         assert request is not None
         readings: dict[str, Reading] = {}

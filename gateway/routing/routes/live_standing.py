@@ -9,7 +9,7 @@ from gateway.limits.demand import MONEY
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
-from gateway.request.life import Life
+from gateway.request.request_state import RequestState
 from gateway.routing.routes.pace import PaceBook
 from gateway.routing.routes.plan import Leg
 
@@ -19,7 +19,9 @@ Waits = Callable[[PoolSpec], int | None]  # nanoseconds
 class LiveStanding:
     """Answers for one request. Nothing is reserved, and what is asked twice is worked out once."""
 
-    def __init__(self, life: Life, limiter: Limiter, paces: PaceBook, clock: Clock, waits: Waits | None = None) -> None:
+    def __init__(
+        self, life: RequestState, limiter: Limiter, paces: PaceBook, clock: Clock, waits: Waits | None = None
+    ) -> None:
         """`waits` predicts how long a request would wait at a pool's targets; `None`: nobody does."""
         self._life = life
         self._limiter = limiter

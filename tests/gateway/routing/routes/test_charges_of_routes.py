@@ -12,17 +12,19 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import UNPRICED
 from contracts.recording.records import GpuShare
 from contracts.serving.configuration import EMPTY_SNAPSHOT, TargetSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT
 from gateway.limits.demand import FREE, GPU, OUTPUT
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
 from gateway.limits.grant import Grant
 from gateway.request.admittance import Admittance
+from gateway.request.attempt import Attempt
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.earlier_answers import EarlierAnswer, used_earlier
-from gateway.request.life import Attempt, Life
+from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
-from gateway.request.stages import Passage
 from tests.backends.llm.engine_fake import FakeHost, Play
 from tests.gateway.routing.routes.test_cascade import MICRO, completion, scripted_cascade, servers, start, text_of
 
@@ -145,7 +147,7 @@ async def test_an_earlier_answer_that_two_hosts_made_together_is_charged_whole(
     finally:
         for host in hosts:
             await host.stop()
-    first, second, third = gateway.routing.attempts()
+    first, second, third = gateway.attempts()
     assert (second.reason, third.reason) == ("continuation", "escalation")
     prompt = second.usage.input_tokens
     [record] = gateway.requests()
@@ -161,7 +163,9 @@ def attempt_of(gpu_ns):
 
 def life_of(*attempts):
     request = ChatRequest("m", [Message("user", "a")])
-    return Life(UUID(int=1), 0, 0, EMPTY_SNAPSHOT, request=request, attempts=list(attempts), usage=attempts[-1].usage)
+    life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, UUID(int=1), 0, 0, EMPTY_SNAPSHOT)
+    life.request, life.attempts, life.usage = request, list(attempts), attempts[-1].usage
+    return life
 
 
 @pytest.mark.parametrize(("first_ns", "earlier_ns", "last_ns"), [(100, 100, 1000), (None, 5000, 1000)])
@@ -207,6 +211,7 @@ async def test_what_an_earlier_answer_used_beyond_its_grant_is_sought_in_shared_
     store = SharedStore()
     holding: Any = Holding()
     stages: Any = SimpleNamespace(limiter=SimpleNamespace(store=store), settlement=Settlement(TokenEstimator()))
-    passage = Passage(earlier=[EarlierAnswer([attempt_of(100)], Grant(holding, FREE, 3, 4))])
-    await Admittance(stages, Clock()).reserve_late(life_of(attempt_of(1000)), passage)
+    life = life_of(attempt_of(1000))
+    life.earlier.append(EarlierAnswer([attempt_of(100)], Grant(holding, FREE, 3, 4)))
+    await Admittance(stages, Clock()).reserve_late(life)
     assert store.asked == [("counter", 4)] and holding.extended == [4, 4]

@@ -1,0 +1,218 @@
+"""The books over HTTP: corrections of recorded cost, previewed and booked; what `tollkeeper books` does."""
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from analytics.api.access import Bookkeeper, Reader, utc_now
+from analytics.api.store import Database, Store
+from analytics.books.booking import RerateWish, book_rerate, book_reversal, preview_rerate
+from analytics.books.closing import book_decision, close_month, credit_invoice, reopen_month, review_month
+from analytics.books.rendering import adjustment_as_json, document_as_json, period_as_json, preview_as_json
+from analytics.books.rerating import RerateQuestion
+from analytics.scope import Period
+from backends.control.book_periods import get_document, list_documents, list_periods, pdf_of
+from backends.control.books import MAX_REASON, entries_of, get_adjustment, list_adjustments
+from contracts.errors import NotFound
+
+router = APIRouter(prefix="/v1/books", tags=["books"])
+
+Name = Annotated[str, Field(max_length=200)]
+Month = Annotated[str, Path(pattern=r"^\d{4}-\d{2}$", description="Such as 2026-11")]
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Shown beside the correction")]
+
+
+class RerateBody(BaseModel):
+    """Which requests are priced again, by what, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    start: AwareDatetime = Field(alias="from")
+    end: AwareDatetime = Field(alias="to", description="Exclusive")
+    tenant: Name = Field(default="", description="Empty: all tenants")
+    model: Name = Field(default="", description="Empty: all models")
+    card: Name = Field(default="", description="A price card's version; empty: the card that holds for each request")
+    reason: Reason
+    propose: bool = Field(default=False, description="Write a proposal that another person approves")
+    apply: bool = Field(default=False, description="False: only compute what would be booked")
+    digest: Annotated[str, Field(max_length=64)] = Field(
+        default="", description="A preview's digest: refused with 409 if the correction is another by now"
+    )
+
+
+class ReasonBody(BaseModel):
+    """Why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Reason
+
+
+class TenantBody(BaseModel):
+    """Whose month."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: Name = Field(default="", description="Empty: all tenants")
+
+
+class TenantReasonBody(BaseModel):
+    """Whose month, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: Annotated[str, Field(min_length=1, max_length=63)]
+    reason: Reason
+
+
+class CreditBody(BaseModel):
+    """How much is credited, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    amount_usd: Decimal = Field(max_digits=18, decimal_places=12, gt=0, description="Decimal text, above 0")
+    reason: Reason
+
+
+@router.post("/rerate", summary="Price recorded requests again and book the difference")
+def rerate(body: RerateBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """Without `apply` nothing is booked. The same correction twice books nothing the second time."""
+    start, end = body.start.replace(microsecond=0), body.end.replace(microsecond=0)
+    question = RerateQuestion(Period(start, end), utc_now(), body.tenant, body.model)
+    wish = RerateWish(question, body.card, body.reason, body.propose, body.digest)
+    if not body.apply:
+        return {**preview_as_json(preview_rerate(store, database, wish)), "adjustment": None}
+    row, preview = book_rerate(store, database, author, wish)
+    return {**preview_as_json(preview), "adjustment": None if row is None else adjustment_as_json(row)}
+
+
+@router.get("/adjustments", summary="List adjustments, oldest first")
+def adjustments(
+    reader: Reader,
+    database: Database,
+    tenant: Name | None = None,
+    after: Annotated[str, Field(max_length=40)] = "",
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> dict[str, Any]:
+    """Held to the asker's tenant: those that have entries of it."""
+    reader.require_no_team()
+    wanted, _ = reader.narrowed(tenant)
+    with database.session() as session:
+        rows = list_adjustments(session, tenant=wanted or "", after=after, limit=limit + 1)
+        data = [_shown(adjustment_as_json(row), wanted) for row in rows[:limit]]
+    return {"data": data, "has_more": len(rows) > limit}
+
+
+@router.get("/adjustments/{adjustment_id}", summary="Get an adjustment with its entries")
+def adjustment(adjustment_id: str, reader: Reader, database: Database) -> dict[str, Any]:
+    """Held to the asker's tenant: its entries alone."""
+    reader.require_no_team()
+    with database.session() as session:
+        row = get_adjustment(session, adjustment_id)
+        entries = entries_of(session, adjustment_id, tenant=reader.tenant or "")
+        if reader.tenant is not None and not entries:
+            raise NotFound(f"there is no adjustment {adjustment_id!r}; GET /v1/books/adjustments lists them")
+        return _shown(adjustment_as_json(row, entries), reader.tenant)
+
+
+@router.post("/adjustments/{adjustment_id}/reverse", summary="Undo a booked adjustment by counter-entries")
+def reverse(
+    adjustment_id: str, body: ReasonBody, author: Bookkeeper, store: Store, database: Database
+) -> dict[str, Any]:
+    """Refused with 409 if it was reversed before."""
+    return adjustment_as_json(book_reversal(store, database, author, adjustment_id, body.reason))
+
+
+@router.post("/adjustments/{adjustment_id}/approve", summary="Book a proposed adjustment")
+def approve(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """Refused with 409 for who proposed it."""
+    row, document = book_decision(store, database, author, adjustment_id, is_approved=True)
+    return {**adjustment_as_json(row), "document": None if document is None else document_as_json(document)}
+
+
+@router.post("/adjustments/{adjustment_id}/reject", summary="Reject a proposed adjustment")
+def reject(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """It is kept and never counts."""
+    return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=False)[0])
+
+
+@router.get("/periods", summary="List months in review or closed, the latest first")
+def periods(reader: Reader, database: Database, tenant: Name | None = None) -> dict[str, Any]:
+    """A month that is not listed is a draft. Held to the asker's tenant."""
+    reader.require_no_team()
+    wanted, _ = reader.narrowed(tenant)
+    with database.session() as session:
+        return {"data": [period_as_json(row) for row in list_periods(session, tenant=wanted or "")]}
+
+
+@router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
+def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """Of one tenant, or of all that have not closed it yet."""
+    done = close_month(store, database, author, month, tenant=body.tenant)
+    closed = [
+        {
+            "tenant": one.tenant,
+            "month": one.month,
+            "document": None if one.document is None else document_as_json(one.document),
+        }
+        for one in done
+    ]
+    return {"data": closed}
+
+
+@router.post("/periods/{month}/review", summary="Put a tenant's month into review")
+def review(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
+    """Where two people are needed, another than the reviewer closes it."""
+    return period_as_json(review_month(database, author, month, body.tenant, body.reason))
+
+
+@router.post("/periods/{month}/reopen", summary="Open a tenant's closed month again and cancel its invoice")
+def reopen(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
+    """Where two people are needed, the second call by another person does it."""
+    row, document = reopen_month(database, author, month, body.tenant, body.reason)
+    return {**period_as_json(row), "document": None if document is None else document_as_json(document)}
+
+
+@router.get("/documents", summary="List issued invoices, credit notes and cancellations")
+def documents(reader: Reader, database: Database, tenant: Name | None = None, month: Name = "") -> dict[str, Any]:
+    """The register, in the order of issue. Held to the asker's tenant."""
+    reader.require_no_team()
+    wanted, _ = reader.narrowed(tenant)
+    with database.session() as session:
+        rows = list_documents(session, tenant=wanted or "", month=month)
+        return {"data": [document_as_json(row) for row in rows]}
+
+
+@router.get("/documents/{number}", summary="Get an issued document, as JSON, HTML or PDF")
+def document(
+    number: Name, reader: Reader, database: Database, form: Literal["json", "html", "pdf"] = "json"
+) -> Response:
+    """HTML and PDF are byte for byte as they were issued."""
+    reader.require_no_team()
+    with database.session() as session:
+        row = get_document(session, number, tenant=reader.tenant or "")
+        if form == "html":
+            # A name in it cannot run anything: it is escaped, and the page is allowed no script.
+            safe = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
+            return Response(row.html, media_type="text/html; charset=utf-8", headers=safe)
+        if form == "pdf":
+            return Response(pdf_of(row), media_type="application/pdf")
+        return JSONResponse(document_as_json(row))
+
+
+@router.post("/documents/{number}/credit", summary="Credit an amount on an issued invoice")
+def credit(number: Name, body: CreditBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """An entry in the open month, and a credit note; a proposal where two people are needed."""
+    row, note = credit_invoice(store, database, author, number, body.amount_usd, body.reason)
+    return {**adjustment_as_json(row), "document": None if note is None else document_as_json(note)}
+
+
+def _shown(adjustment: dict[str, Any], tenant: str | None) -> dict[str, Any]:
+    """Return an adjustment as a tenant sees it: its total and count are of other tenants as well."""
+    if tenant is None or adjustment["tenant"] == tenant:
+        return adjustment
+    hidden = ("amount_usd", "entry_count", "digest", "author", "approved_by")
+    return {name: None if name in hidden else value for name, value in adjustment.items()}
