@@ -10,7 +10,10 @@ from uuid import UUID
 from contracts.errors import InvalidRequest
 
 MAX_SEARCH_CHARACTERS: Final = 500
-_TEXTS: Final = ("route", "provider", "replica", "error", "user", "conversation", "run", "prompt", "project", "key", "model")
+_TEXTS: Final = (
+    *("route", "provider", "replica", "error", "user", "conversation"),
+    *("run", "prompt", "project", "key", "model"),
+)
 _UNITS_NS: Final[Mapping[str, int]] = {"us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "": 10**6}
 _ABOVE: Final = re.compile(r"(ttft|duration|attempts)>(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|min|)", re.IGNORECASE)
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")

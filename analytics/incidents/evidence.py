@@ -1,5 +1,6 @@
 """Evidence about an incident: failures by what they have in common, latency by target, engines' last steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,6 +12,7 @@ from backends.store.client import Row, StoreClient
 
 _MOST_GROUPS: Final = 20_000
 _MOST_TARGETS: Final = 500
+_SLOWER_NS: Final = 200e6
 _QUIET_MINUTES: Final = 3  # without such a failure end a run of them
 
 
@@ -101,7 +103,17 @@ def read_evidence(
     about: dict[str, object] = {"tenant": tenant, "team": team, "model": model}
     rows = store.query(query("incident_groups"), {**bounds, **about, "row_limit": _MOST_GROUPS})
     groups = tuple(map(_group, rows))
-    began = began_at(groups, noticed)
+    began = failing_since(groups, noticed)
+    if began is None:
+        minutes = store.query(query("incident_timeline"), {**bounds, **about, "step": 60, "origin": 0})
+        began = slow_since(
+            {
+                datetime.fromtimestamp(number_of(row["step_start"]), UTC): _real(row["p95_ns"])
+                for row in minutes
+                if number_of(row["answered_count"])
+            }
+        )
+    began = began or noticed
     turn = {"turn": int(began.timestamp()), "row_limit": _MOST_TARGETS}
     times = tuple(_times(row) for row in store.query(query("incident_times"), {**bounds, **about, **turn}))
     engines: tuple[Engine, ...] = ()
@@ -111,8 +123,8 @@ def read_evidence(
     return Evidence(period, began, groups, times, engines)
 
 
-def began_at(groups: tuple[Group, ...], noticed: datetime) -> datetime:
-    """Return the first minute of the run of failures or refusals that was noticed; `noticed` itself if there is none.
+def failing_since(groups: tuple[Group, ...], noticed: datetime) -> datetime | None:
+    """Return the first minute of the run of failures or refusals that was noticed; `None` if there is none.
 
     A run ends after three minutes without any. Its most frequent outcome counts: an error among refusals is another.
     """
@@ -122,19 +134,28 @@ def began_at(groups: tuple[Group, ...], noticed: datetime) -> datetime:
             minutes = by_minute[one.outcome]
             minutes[one.minute] = minutes.get(one.minute, 0) + one.count
     found = max(by_minute.values(), key=lambda minutes: sum(minutes.values()))
-    place = noticed.replace(second=0, microsecond=0)
-    first, quiet = None, 0
-    earliest = min(found, default=place)
-    later = [minute for minute in found if minute > place]
-    if later and not any(place - timedelta(minutes=back) in found for back in range(_QUIET_MINUTES + 1)):
-        place = min(later)
-    while place >= earliest and quiet <= _QUIET_MINUTES:
-        if place in found:
-            first, quiet = place, 0
-        else:
-            quiet += 1
+    if not found:
+        return None
+    before = [minute for minute in found if minute <= noticed]
+    first = place = max(before) if before else min(found)
+    while first - place <= timedelta(minutes=_QUIET_MINUTES + 1) and place >= min(found):
+        first = place if place in found else first
         place -= timedelta(minutes=1)
-    return first or noticed
+    return first
+
+
+def slow_since(p95_ns: Mapping[datetime, float]) -> datetime | None:
+    """Return the first minute of the last run of slow ones: twice the lower quartile and 200 ms above it, or more."""
+    if not p95_ns:
+        return None
+    usual = sorted(p95_ns.values())[len(p95_ns) // 4]
+    slow = sorted(minute for minute, p95 in p95_ns.items() if p95 >= max(2 * usual, usual + _SLOWER_NS))
+    first = slow[-1] if slow else None
+    for minute in reversed(slow):
+        if first is None or first - minute > timedelta(minutes=_QUIET_MINUTES + 1):
+            break
+        first = minute
+    return first
 
 
 def _group(row: Row) -> Group:

@@ -40,9 +40,19 @@ _OUTCOMES: Final = {
 # Facts in the order of the table, by the column that holds them.
 _FACTS: Final = (
     *("requested_model", "model", "model_version", "route", "provider", "pool", "replica", "adapter", "region"),
-    *("gateway", "priority", "operation", "api", "finish_reason", "error_code", "upstream_error", "upstream_message", "limit_name", "cache", "gap_clock"),
+    *(
+        "gateway",
+        "priority",
+        "operation",
+        "api",
+        "finish_reason",
+        "error_code",
+        "limit_name",
+        "cache",
+        "gap_clock",
+    ),
     *("count_method", "key_id", "project", "end_user", "conversation_id", "prompt_name", "prompt_version", "run_id"),
-    "trace_id",
+    *("upstream_error", "upstream_message", "trace_id"),
 )
 
 

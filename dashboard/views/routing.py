@@ -108,11 +108,11 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Tries after a request's first, by why they were made.",
         ),
         Figure(
-            "Failed tries",
+            "Failed attempts",
             formats.count(board.failed_tries),
             f"{formats.money(lost_usd(board.tries))} for no answer",
-            "Tries that a target failed and another one, or the same again, made up for; and what tries that gave no "
-            "answer cost, so far as targets said.",
+            "Attempts that a target failed, whether or not another attempt answered; and what they cost, as far as "
+            "targets reported it.",
         ),
         Figure(
             "Prefix hits",
@@ -164,7 +164,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             failed_tries(board, zone),
             key="routing_failed_tries",
             unit="tries by target",
-            help="Tries that a target failed, of requests that were tried again or elsewhere.",
+            help="Attempts that a target failed.",
             data=lambda: failed_tries_frame(board),
         )
     with middle:
