@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -31,7 +32,7 @@ def explained(
     found: Found,
     known: Mapping[str, int],
     store: StoreClient,
-    session: Callable[[], "Session"],
+    session: Callable[[], AbstractContextManager[Session]],
     now: datetime,
 ) -> list[tuple[Rule, Sequence[Finding]]]:
     """Return the findings with cause and affected tenants in the facts of those that are new or more severe.
@@ -56,7 +57,9 @@ def _has_requests(rule: Rule, finding: Finding) -> bool:
     return rule.kind == "slo_burn" or bool(finding.facts.get("is_refusing"))
 
 
-def _explained(finding: Finding, store: StoreClient, session: "Callable[[], Session]", now: datetime) -> Finding:
+def _explained(
+    finding: Finding, store: StoreClient, session: Callable[[], AbstractContextManager[Session]], now: datetime
+) -> Finding:
     model = finding.facts.get("model")
     period = Period(now - _LOOKS_BACK, now + timedelta(minutes=1))
     try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from analytics.books.budget_actuals import BudgetActuals
 from analytics.books.calendars import Calendars
 from analytics.books.projection import copy_adjustment
 from analytics.books.rerating import Rerated, RerateQuestion, entries_to_book, rerate
@@ -123,7 +124,7 @@ def book_rerate(
         row = write_adjustment(session, author, new, preview.entries, state="proposed" if is_proposal else "booked")
         entry.detail = adjustment_detail(row)
     if row.state == "booked":
-        copy_adjustment(store, row, preview.entries)
+        publish(store, database, author, row, preview.entries)
     return row, preview
 
 
@@ -136,8 +137,20 @@ def book_reversal(
         row = reverse_adjustment(session, author, adjustment_id, reason, state=state)
         entries = entries_of(session, row.id)
     if state == "booked":
-        copy_adjustment(store, row, entries)
+        publish(store, database, author, row, entries)
     return row
+
+
+def publish(
+    store: StoreClient, database: ControlDatabase, author: Author, row: BookAdjustment, entries: Sequence[Entry]
+) -> None:
+    """Copy a booked adjustment into the store and tell the budgets of its tenants.
+
+    Raise StoreUnavailable: it is booked all the same, and the analytics process does the rest.
+    """
+    copy_adjustment(store, row, entries)
+    tenants = frozenset(entry.group.tenant for entry in entries)
+    BudgetActuals(database, store, lambda: author.at).write_due(tenants)
 
 
 def adjustment_detail(row: BookAdjustment) -> dict[str, object]:

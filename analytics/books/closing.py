@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy.orm import Session
 
+from analytics.books.booking import publish
 from analytics.books.calendars import Calendars, current_month, month_period
 from analytics.books.documents import creditable, issue_cancellation, issue_credit_note, issue_invoice
-from analytics.books.projection import copy_adjustment, copy_missing
+from analytics.books.projection import copy_missing
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from analytics.exports.charges import Charge
@@ -274,7 +275,7 @@ def credit_invoice(
         document = None if is_proposal else issue_credit_note(session, author, row, month, zone)
         entry.detail = {"adjustment": row.id, "amount_usd": format(row.amount_usd, "f"), **_detail(document)}
     if row.state == "booked":
-        copy_adjustment(store, row, [line])
+        publish(store, database, author, row, [line])
     return row, document
 
 
@@ -290,7 +291,7 @@ def book_decision(
             zone = Calendars.load(session).zone(row.tenant_id)
             document = issue_credit_note(session, author, row, entries[0].period, zone)
     if is_approved:
-        copy_adjustment(store, row, entries)
+        publish(store, database, author, row, entries)
     return row, document
 
 

@@ -184,7 +184,7 @@ def _refresh(rule: Rule, alert: AnyAlert, finding: Finding, now: datetime) -> No
         return
     alert.last_seen_at, alert.summary = now, finding.summary[:_MAX_SUMMARY]
     alert.severity = finding.severity
-    found_before = {name: alert.facts[name] for name in _KEPT_FACTS if name in alert.facts}
+    found_before: dict[str, object] = {name: alert.facts[name] for name in _KEPT_FACTS if name in alert.facts}
     alert.facts = {**found_before, **_facts_of(rule, finding)}
 
 
