@@ -400,6 +400,10 @@ class CountersUnavailable(Unavailable):
     code = "counters_unavailable"
 
 
+class CountersSilent(CountersUnavailable):
+    """The shared counters are connected and did not answer in time: they may be late, hung or out of reach."""
+
+
 class JournalFull(Unavailable):
     """The journal's bound is reached: admitting more would lose usage, so we refuse."""
 

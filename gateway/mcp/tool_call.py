@@ -28,7 +28,16 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.mcp.wire import CAPABILITIES_KEY, MODERN, RESERVED_META, at_path, header_value, parameter_text
+from contracts.mcp.wire import (
+    CAPABILITIES_KEY,
+    INVALID_PARAMS,
+    MISSING_CAPABILITY,
+    MODERN,
+    RESERVED_META,
+    at_path,
+    header_value,
+    parameter_text,
+)
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import FREE_OF_CHARGE, UNPRICED, Cost
 from contracts.recording.ids import uuid7
@@ -37,7 +46,7 @@ from gateway.apis.operations import Operation
 from gateway.apis.reading import read_retries
 from gateway.guardrails.guardrails import Guardrails
 from gateway.limits.limiter import Limiter
-from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, event, rendered_result, tool_error
+from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, event, rendered_error, rendered_result, tool_error
 from gateway.mcp.request import Message, session_label
 from gateway.mcp.screening import screened
 from gateway.mcp.servers import McpServers, Tool
@@ -67,6 +76,8 @@ _TRACED: Final = "traceparent"
 _PROGRESS: Final = "notifications/progress"
 _SHOWN_NOTIFICATIONS: Final = frozenset((_PROGRESS, "notifications/message"))
 _MAX_MESSAGE: Final = 500
+# A server's errors that are about the request, which its client mends: they stay what they are.
+_PASSED_ON: Final = frozenset((INVALID_PARAMS, MISSING_CAPABILITY))
 
 _result: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode: Final = msgspec.json.Decoder().decode
@@ -301,6 +312,10 @@ class ToolCalls:
                         "reason": error.log_message,
                     },
                 )
+            if isinstance(error, McpFailure) and error.rpc.code in _PASSED_ON:
+                call.status = 400 if call.revision == MODERN else 200
+                data = None if call.life.guard is not None else error.rpc.data
+                return rendered_error(call.message.id, error.rpc.code, shown.message, data)
             result = tool_error(shown)
         return rendered_result(call.message.id, result, call.revision)
 
@@ -313,7 +328,7 @@ class ToolCalls:
                 (b"x-request-id", str(life.id).encode()),
                 *self._limiter.headers_at_end(life, life.grant),
             )
-            exchange.send(200, JSON, answer, headers)
+            exchange.send(call.status, JSON, answer, headers)
         for failed in (life.error, *[attempt.error for attempt in life.attempts]):
             if failed is not None:
                 failed.__traceback__ = None
@@ -322,7 +337,7 @@ class ToolCalls:
 class _Call:
     """One call under way, and what it holds."""
 
-    __slots__ = ("exchange", "has_result", "life", "message", "revision", "tool")
+    __slots__ = ("exchange", "has_result", "life", "message", "revision", "status", "tool")
 
     def __init__(self, exchange: Exchange, message: Message, tool: Tool, revision: str) -> None:
         self.exchange = exchange
@@ -330,6 +345,7 @@ class _Call:
         self.tool = tool
         self.revision = revision
         self.life: RequestState
+        self.status = 200
         self.has_result = False  # the tool has run: it is paid for, whatever becomes of its result
 
     def notification_writer(self, headers: Headers) -> Callable[[str, bytes], None] | None:

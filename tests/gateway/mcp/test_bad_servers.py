@@ -252,6 +252,20 @@ async def test_a_servers_own_error_is_told_in_its_words(start_gateway, raw):
     assert (record.outcome, record.cost_pico_usd, record.cost_basis) == ("error", 0, "free")
 
 
+@pytest.mark.parametrize("code", [-32602, -32021])
+async def test_a_servers_error_about_the_request_stays_an_error_of_the_protocol(start_gateway, raw, code):
+    async def answer(one: Call) -> None:
+        one.error(code, "sampling is needed", 400, {"requiredCapabilities": {"sampling": {}}})
+
+    server = await raw(answer)
+    gateway = await start_gateway(with_servers({"name": "db", "url": server.url, "price_usd": "1"}))
+    status, _, found = await post(gateway, "tools/call", {"name": "db__go", "arguments": {}})
+    assert (status, found["error"]["code"]) == (400, code)
+    assert found["error"]["data"] == {"requiredCapabilities": {"sampling": {}}}
+    [record] = tool_calls(gateway)
+    assert (record.outcome, record.error_code, record.cost_basis) == ("error", "mcp_server_error", "free")
+
+
 async def test_more_calls_than_a_server_may_have_are_refused_at_once(start_gateway, raw):
     go_on = asyncio.Event()
 
