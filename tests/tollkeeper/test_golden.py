@@ -5,6 +5,7 @@ After a change that is meant: UPDATE_GOLDEN=1 python -m pytest tests/tollkeeper/
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from tests.tollkeeper.test_apply_command import FILE
 from tollkeeper.cli import app
 from tollkeeper.commands import COMMANDS
+from tollkeeper.examples import EXAMPLES
 from tollkeeper.resources.table import RESOURCES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -60,6 +62,17 @@ def test_help_is_as_in_its_golden_file_and_no_line_is_wider_than_the_terminal(na
     text = "\n".join(helps(command, [name], columns))
     assert root is not None and all(len(line) <= int(columns) for line in text.splitlines() if not line.startswith("$"))
     check(f"help-{columns}/{name}.txt", text)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES))
+def test_an_example_is_a_command_with_its_own_options(path: str) -> None:
+    words = shlex.split(EXAMPLES[path])
+    assert words[0] == "tollkeeper" and words[1 : 1 + len(path.split())] == path.split()
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("tollkeeper", words[1:])
+    while hasattr(command, "commands"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)  # refuses an unknown option and a missing argument
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
