@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from contracts.rules.alerts import CHANNEL_KINDS
 from tollkeeper.resources.resource import Column, Field, Parent, Resource, Row, active, moment, of, shown
 
 _TENANT: Final = Parent("tenant", "tenant", "/v1/tenants")
@@ -907,7 +908,7 @@ _CHANNELS: Final = Resource(
         Field(
             "kind",
             "Kind of channel.",
-            choices=("webhook", "slack", "email", "pagerduty"),
+            choices=CHANNEL_KINDS,
             is_required=True,
             verbs=("create",),
         ),
