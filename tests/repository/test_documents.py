@@ -93,7 +93,7 @@ def test_every_make_target_shown_exists(document: Path) -> None:
 def test_every_command_shown_exists(document: Path) -> None:
     commands = known_commands()
     text = re.sub(r"^```python.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
-    shown = set(re.findall(r"(?:^(?:\.venv/bin/)?|`)tollkeeper ([a-z]+)", text, re.MULTILINE))
+    shown = set(re.findall(r"(?:^(?:\.venv/bin/)?|`)tollkeeper ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
     assert shown <= commands, f"known commands: {sorted(commands)}"
 
 

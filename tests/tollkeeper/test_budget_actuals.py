@@ -104,7 +104,7 @@ def test_a_budget_counts_its_whole_period_and_its_corrections(
         "--reason",
         "agreed price",
         "--from",
-        f"{at - timedelta(hours=1):%Y-%m-%dT%H:00:00Z}",
+        f"{at - timedelta(days=1):%Y-%m-%d}",
     ]
     environment = {
         "TOLLKEEPER_DATABASE_URL": f"sqlite:///{data.parent / 'control.db'}",
