@@ -1,7 +1,9 @@
 """The answer to one chat request."""
 
+from functools import partial
+
 from contracts.chat import ChatRequest
-from gateway.rendering import ChatRenderer
+from gateway.rendering import AnswerRenderer, ChatRenderer
 from gateway.reply import GeneratedReply
 from gateway.reply_facts import ReplyFacts
 
@@ -10,5 +12,8 @@ class ChatReply(GeneratedReply):
     """The sink of one chat request."""
 
     def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
-        renderer = ChatRenderer(f"chatcmpl-{facts.request_id.hex}", facts.created_unix, request.model)
-        super().__init__(facts, request, renderer)
+        super().__init__(facts, request, partial(_renderer_of, facts.id_text, facts.created_unix, request.model))
+
+
+def _renderer_of(id_text: str, created_unix: int, model: str) -> AnswerRenderer:
+    return ChatRenderer(f"chatcmpl-{id_text.replace('-', '')}", created_unix, model)

@@ -162,7 +162,7 @@ class Dispatcher:
         except RecursionError:  # what the reading of a body just bore, its further way may not
             self._fail(life, MalformedBody("the body is nested too deeply"))
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
-            _log.exception("request failed by a fault of the gateway", extra={"request_id": str(life.id)})
+            _log.exception("request failed by a fault of the gateway", extra={"request_id": life.id_text})
             self._fail(life, GatewayFault())
             if life.ended_by is not None:
                 await self._be_cancelled()
@@ -216,7 +216,7 @@ class Dispatcher:
             if life.error is None:
                 life.response_bytes += reply.prepare_end(life.usage)
         except Exception:
-            _log.exception("answer cannot be rendered", extra={"request_id": str(life.id)})
+            _log.exception("answer cannot be rendered", extra={"request_id": life.id_text})
             self._fail(life, GatewayFault())
 
     async def _keep(self, life: RequestState, reply: Reply) -> None:
@@ -228,7 +228,7 @@ class Dispatcher:
                 await asyncio.shield(keeping)
         error = asyncio.CancelledError() if keeping.cancelled() else keeping.exception()
         if error is not None:
-            _log.error("an answer could not be kept", exc_info=error, extra={"request_id": str(life.id)})
+            _log.error("an answer could not be kept", exc_info=error, extra={"request_id": life.id_text})
 
     def _begin(self, exchange: Exchange, operation: Operation) -> RequestState:
         now = self._clock.wall_ns()
@@ -280,7 +280,7 @@ class Dispatcher:
             request, life.set_fields = found.sampling.apply(request)
             life.request = request
         created_unix = life.started_at_ns // 1_000_000_000
-        reply = operation.reply(ReplyFacts(exchange, life.id, created_unix, self._clock), request)
+        reply = operation.reply(ReplyFacts(exchange, life.id_text, created_unix, self._clock), request)
         if life.guard is not None and isinstance(reply, GeneratedReply):
             self._filter_answer(life.guard, life, reply)
         return reply
@@ -371,7 +371,7 @@ class Dispatcher:
             self._stages.settlement.settle(life)
         except InvalidUsage:
             # Counts no column can hold come from a broken target: the record shows them as unknown.
-            _log.error("usage cannot be settled", extra={"request_id": str(life.id)})
+            _log.error("usage cannot be settled", extra={"request_id": life.id_text})
         self._note_thinking(life)
         if life.place is not None:
             life.place.leave(input_tokens=life.usage.input_tokens, output_tokens=life.usage.output_tokens)
@@ -392,14 +392,14 @@ class Dispatcher:
         shown = public_error(
             error,
             model=life.requested_model,
-            request_id=str(life.id),
+            request_id=life.id_text,
             body=life.body,
             targets=[attempt.target for attempt in life.attempts],
         )
         if shown is not error and not life.attempts:  # else the line of its last attempt has it
             _log.warning(
                 "request failed",
-                extra={"request_id": str(life.id), "code": error.error_code, "reason": error.log_message},
+                extra={"request_id": life.id_text, "code": error.error_code, "reason": error.log_message},
             )
         return shown
 
@@ -432,7 +432,7 @@ class Dispatcher:
         exchange, operation = life.exchange, life.operation
         if life.error is not None:
             at_end = self._stages.limiter.headers_at_end(life, life.grant)
-            headers = ((b"x-request-id", str(life.id).encode()), *at_end)
+            headers = ((b"x-request-id", life.id_text.encode()), *at_end)
             shape = operation.errors if life.reply is None else life.reply.errors(operation.errors)
             send_error(exchange, self._public_error(life, life.error), headers, shape)
         elif life.reply is not None:

@@ -119,7 +119,7 @@ class Recorder:
             tokens_in = self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
         is_streamed = request is not None and request.is_streamed
         life.sent_slot = sent.begin(
-            life.id.bytes,
+            life.id_bytes,
             life.started_at_ns,
             0 if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
             life.request_bytes,
@@ -217,7 +217,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
     target, result = (attempt.target, attempt.result) if attempt else (None, None)
     made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
     return RequestRecord(
-        request_id=life.id.bytes,
+        request_id=life.id_bytes,
         started_at_ns=life.started_at_ns,
         duration_ns=max(life.ended_ns - life.began_ns, 0),
         who=life.who,
@@ -291,7 +291,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
     first_at, error = attempt.progress.first_at_ns, attempt.error
     return AttemptRecord(
-        request_id=life.id.bytes,
+        request_id=life.id_bytes,
         number=attempt.number,
         started_at_ns=attempt.started_at_ns,
         duration_ns=max(attempt.ended_ns - attempt.began_ns, 0),

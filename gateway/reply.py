@@ -7,8 +7,7 @@ on disk before the client has its acknowledgement.
 from collections.abc import Callable
 from typing import Final
 
-from backends.llm.base import RelayingSink
-from backends.llm.text_sink import TextSink
+from backends.native import mypyc_attr
 from contracts.chat import GenerationRequest
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.generation import Delta, Result, Vectors
@@ -21,7 +20,7 @@ from gateway.answer_copy import AnswerCopy
 from gateway.answer_digest import AnswerDigest
 from gateway.answer_facts import facts_wanted
 from gateway.chunk_relay import ChunkRelay
-from gateway.exchange import Headers
+from gateway.exchange import Headers, header_lines
 from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.piece import part_of
 from gateway.progress import Progress
@@ -33,14 +32,19 @@ from gateway.text_relay import TextRelay
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
+Soon = Callable[[Callable[[], None]], None]
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reply:
     """What the answers of all operations have in common: an answer that is sent whole, at its end."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange
         self._clock = facts.clock
-        self._headers: Headers = ((b"x-request-id", str(facts.request_id).encode()),)
+        self._headers: Headers = ((b"x-request-id", facts.id_text.encode()),)
+        self._lines = b""  # further headers, which are lines of a head already
+        self._soon: Soon | None = None
         self._progress = Progress()
         self._body: bytes | None = None
         self._allowance: Allowance | None = None
@@ -55,6 +59,14 @@ class Reply:
         """Send these as well. Takes effect as long as the answer has not begun."""
         self._headers += headers
 
+    def add_lines(self, lines: bytes) -> None:
+        """Send these header lines as well. They are forgotten where the answer starts over."""
+        self._lines += lines
+
+    def hold_ends(self, soon: "Soon") -> None:
+        """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
+        self._soon = soon
+
     @property
     def headers(self) -> Headers:
         """Give what is sent as it stands, but for what served the answer."""
@@ -62,7 +74,7 @@ class Reply:
 
     def start_over(self, headers: Headers) -> None:
         """Send these headers, and forget the allowance and the turn of a model that the request has left."""
-        self._headers, self._allowance, self._on_tokens = headers, None, None
+        self._headers, self._lines, self._allowance, self._on_tokens = headers, b"", None, None
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance watch how long the answer grows."""
@@ -194,17 +206,25 @@ class Reply:
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        self._exchange.send(200, JSON, self._body or b"", self._headers + self._served)
+        headers, body = self._headers + self._served, self._body or b""
+        if self._lines:
+            self._exchange.send_lines(200, JSON, body, header_lines(headers) + self._lines)
+        else:
+            self._exchange.send(200, JSON, body, headers)
 
 
-class GeneratedReply(Reply, RelayingSink, TextSink):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class GeneratedReply(Reply):
     """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
 
-    def __init__(self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer) -> None:
+    def __init__(
+        self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer | Callable[[], AnswerRenderer]
+    ) -> None:
+        """`renderer` may be what makes it, where most answers need none."""
         super().__init__(facts)
         self._request = request
         self._is_streamed = request.is_streamed
-        self._renderer = renderer
+        self._known_renderer = renderer
         self._choices: list[WholeText] = []
         self._opened: set[int] = set()
         self._finished: set[int] = set()  # choices that the target has ended
@@ -214,6 +234,17 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         self._filter: AnswerFilter | None = None
         self._on_block: Callable[[Verdict], None] | None = None
         self._waiting: list[tuple[bytes, Delta]] = []  # for shared counters; an event's bytes, where it goes as it came
+
+    @property
+    def _renderer(self) -> AnswerRenderer:
+        found = self._known_renderer
+        if not isinstance(found, AnswerRenderer):
+            found = self._known_renderer = found()
+        return found
+
+    @_renderer.setter
+    def _renderer(self, renderer: AnswerRenderer) -> None:
+        self._known_renderer = renderer
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance bound what is delivered of the answer."""
@@ -275,6 +306,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             is_reasoning=delta.reasoning_tokens > 0,
             on_tokens=self._on_tokens,
             allowance=self._allowance,
+            is_left_at_end=self._soon is not None,
         )
         return relay
 
@@ -468,7 +500,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             super().conclude()
             return
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
+            self._begin_stream(b"")
         self._exchange.end(self._body or b"")
 
     def _take(self, delta: Delta, now_ns: int) -> None:
@@ -481,13 +513,23 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             self._finished.add(delta.index)
 
     def _send_event(self, data: bytes) -> None:
-        if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
         if self._copy is not None:
             self._copy.take(data)
         if self.digest is not None:
             self.digest.take(data)
-        self._exchange.write(data)
+        exchange = self._exchange
+        if not exchange.is_started:
+            self._begin_stream(data)
+        elif self._soon is not None and len(self._finished) >= self._request.choice_count:
+            if not exchange.held_back:
+                self._soon(exchange.send_held_back)
+            exchange.hold_back(data)
+        else:
+            exchange.write(data)
+
+    def _begin_stream(self, first: bytes) -> None:
+        lines = header_lines(self._headers + self._served) + self._lines
+        self._exchange.start_lines(200, EVENT_STREAM, lines, first)
 
     def _gather(self, delta: Delta) -> None:
         """Take a part of an answer that has come whole."""

@@ -45,7 +45,8 @@ class RequestState:
         self,
         exchange: Exchange,
         operation: "Operation",
-        id: UUID,
+        id_bytes: bytes,
+        id_text: str,
         started_at_ns: int,  # Unix
         began_ns: int,
         snapshot: Snapshot,
@@ -53,7 +54,8 @@ class RequestState:
         # What came.
         self.exchange = exchange
         self.operation = operation
-        self.id = id
+        self.id_bytes = id_bytes
+        self.id_text = id_text
         self.started_at_ns = started_at_ns
         self.began_ns = began_ns
         self.snapshot = snapshot
@@ -124,11 +126,16 @@ class RequestState:
         self.arm: Arm = ""  # of that
         self.left_first_for = ""  # the error's code for which the first model on its way did not answer
 
+    @property
+    def id(self) -> UUID:
+        """Return the request's id."""
+        return UUID(bytes=self.id_bytes)
+
     def follow(self, trace: TraceContext, *, has_spans: bool) -> None:
         """Belong to the caller's trace. `has_spans`: the gateway sends spans of its own."""
         self.trace = trace
         if trace.trace_id:
-            self.span_id = self.id.bytes[-UUID_RANDOM_TAIL:]
+            self.span_id = self.id_bytes[-UUID_RANDOM_TAIL:]
             self.is_traced = has_spans
 
     def has_client_left(self) -> bool:

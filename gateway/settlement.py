@@ -60,7 +60,7 @@ class Settlement:
         try:
             attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
         except InvalidUsage:  # counts that no column can hold come from a broken target
-            _log.error("usage cannot be settled", extra={"request_id": str(life.id), "target": attempt.target.id})
+            _log.error("usage cannot be settled", extra={"request_id": life.id_text, "target": attempt.target.id})
             attempt.usage, attempt.count_method = UNKNOWN_USAGE, "none"
         attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 

@@ -137,7 +137,7 @@ class Trial:
             logging.DEBUG if is_refused else logging.INFO if is_minor else logging.WARNING,
             "target failed",
             extra={
-                "request_id": str(self._life.id),
+                "request_id": self._life.id_text,
                 "target": spec.id,
                 "code": error.error_code,
                 "reason": error.log_message,

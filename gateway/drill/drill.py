@@ -149,7 +149,7 @@ class _Drill:
                 report.answered_by[provider_of(life.attempts[-1].target)] += 1
 
     async def _serve(self, life: RequestState, legs: Sequence[_Leg]) -> TollkeeperError | None:
-        reply = Reply(ReplyFacts(life.exchange, life.id, 0, self._clock))
+        reply = Reply(ReplyFacts(life.exchange, life.id_text, 0, self._clock))
         assert life.request is not None
         failure: TollkeeperError | None = None
         for leg in arranged(legs, self._book, self._now_ns()):

@@ -76,7 +76,7 @@ class Shadows:
         tenant = life.snapshot.tenants.get(life.who.tenant)
         if tenant is not None and tenant.audits_requests:
             return False  # its trail is to name every model that sees what it asks
-        return place_of(spec.salt, "shadow", str(life.id)) < round(policy.percent * _PARTS_OF_PERCENT)
+        return place_of(spec.salt, "shadow", life.id_text) < round(policy.percent * _PARTS_OF_PERCENT)
 
     def copy(self, life: RequestState, spec: RolloutSpec, text: str | None) -> None:
         """Send a copy of a request that the incumbent has answered, soon and beside everything else."""
@@ -94,7 +94,7 @@ class Shadows:
         if held is None:
             return
         original = Original(
-            str(life.id), text, seen.refused, seen.ttft_ms, seen.duration_ms, seen.output_tokens, seen.cost_usd
+            life.id_text, text, seen.refused, seen.ttft_ms, seen.duration_ms, seen.output_tokens, seen.cost_usd
         )
         exchange = ShadowExchange(CHAT.paths[0], life.body, original, by_meaning=policy.by_meaning)
         exchange.read = asked
